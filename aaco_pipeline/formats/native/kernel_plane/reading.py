@@ -100,7 +100,8 @@ class _Some:
         for name, dtype in _EVENTS.items():
             value = given.get(name)
             many = isinstance(value, np.ndarray | list | pl.Series)
-            series.append(pl.Series(name, value if many else [value] * height, dtype=dtype))
+            each = pl.Series(value, dtype=dtype) if many else pl.repeat(value, height, dtype=dtype, eager=True)
+            series.append(each.alias(name))
         return pl.DataFrame(series)
 
 
@@ -367,12 +368,6 @@ def _without_foreign(events: pl.DataFrame, own: Mapping[int, int]) -> pl.DataFra
 
 def _threads(events: pl.DataFrame, own: Mapping[int, int], some: Iterable[_Some]) -> pl.DataFrame:
     """Every thread that switches name: the measured ones, others, and the idle one of each CPU."""
-    named: dict[int, str] = {0: "idle"}
-    for one in some:
-        if one.layout.event == "sched/sched_switch":
-            for side in ("prev", "next"):
-                named |= dict(zip(one.values(f"{side}_pid").tolist(), one.texts(f"{side}_comm"), strict=True))
-    named[0] = "idle"
     switches = events.filter(pl.col("kind") == "switch")
     seen = pl.concat(
         [
@@ -381,10 +376,26 @@ def _threads(events: pl.DataFrame, own: Mapping[int, int], some: Iterable[_Some]
             events.filter(pl.col("kind") == "exit").select("time_ns", "thread_id"),
         ]
     )
+    over = switches.filter(pl.col("state") == "dead").get_column("thread_id").implode()
     each = seen.group_by("thread_id").agg(start_ns=pl.col("time_ns").min(), end_ns=pl.col("time_ns").max())
+    end = pl.when(pl.col("thread_id").is_in(over)).then("end_ns").otherwise(events.get_column("time_ns").max())
     process = pl.col("thread_id").replace_strict(dict(own), default=None, return_dtype=pl.Int32)
-    name = pl.col("thread_id").replace_strict(named, default=None, return_dtype=pl.String)
-    return each.with_columns(process_id=process, name=name).sort("thread_id")
+    name = pl.col("thread_id").replace_strict(_names(some), default=None, return_dtype=pl.String)
+    return each.with_columns(end_ns=end, process_id=process, name=name).sort("thread_id")
+
+
+def _names(some: Iterable[_Some]) -> dict[int, str]:
+    """What each thread was called when it last switched, on whichever CPU that was."""
+    seen: list[tuple[int, int, str]] = []
+    for one in some:
+        if one.layout.event == "sched/sched_switch":
+            for side in ("prev", "next"):
+                # Only the last of a thread's switches in a buffer tells: its names are few, switches are millions.
+                behind, last = np.unique(one.values(f"{side}_pid")[::-1], return_index=True)
+                latest = replace(one, records=_only(one.records, len(one.records.time_ns) - 1 - last))
+                times = latest.records.time_ns.tolist()
+                seen += zip(times, behind.tolist(), latest.texts(f"{side}_comm"), strict=True)
+    return {thread: name for _, thread, name in sorted(seen)} | {0: "idle"}
 
 
 def _moved(frame: pl.DataFrame, columns: tuple[str, ...], zero: int) -> pl.DataFrame:

@@ -63,6 +63,40 @@ def test_switches_of_all_and_events_of_the_measured_are_kept(tmp_path: Path) -> 
     ]
 
 
+def test_a_thread_is_called_what_it_was_when_it_was_last_seen_on_any_cpu(tmp_path: Path) -> None:
+    def named(name: bytes, previous: int, following: int) -> bytes:
+        told: dict[str, int | bytes] = {"prev_comm": name, "next_comm": name}
+        return data_of(SWITCH, previous, 0, **told, prev_pid=previous, next_pid=following)
+
+    document = recorded(
+        tmp_path,
+        {
+            ("switches", 0): [(500, named(b"sh", 0, 100)), (3_000, named(b"python", 100, 0))],
+            ("switches", 1): [(1_000, named(b"sh", 0, 100)), (1_500, named(b"sh", 100, 0))],
+        },
+    )
+    threads = read(document, tmp_path, 0).tables["kernel_threads"]
+    assert rows(threads, "thread_id", "name") == [(0, "idle"), (100, "python")]
+
+
+def test_a_thread_ends_when_it_dies_or_the_recording_ends(tmp_path: Path) -> None:
+    document = recorded(
+        tmp_path,
+        {
+            ("switches", 0): [(500, switch(900, 100)), (700, switch(100, 900, 0x20)), (800, switch(900, 0, 1))],
+            ("switches", 1): [(600, switch(0, 101)), (2_000, switch(101, 0, 1))],
+        },
+        processes={"latency": 100, "trace": 101},
+    )
+    threads = read(document, tmp_path, 0).tables["kernel_threads"]
+    assert rows(threads, "thread_id", "start_ns", "end_ns") == [
+        (0, 600, 2_000),
+        (100, 500, 700),
+        (101, 600, 2_000),
+        (900, 500, 2_000),
+    ]
+
+
 def test_what_has_an_extent_is_paired_by_its_cpu_and_name(tmp_path: Path) -> None:
     entry, leave = "irq_vectors/local_timer_entry", "irq_vectors/local_timer_exit"
     document = recorded(
