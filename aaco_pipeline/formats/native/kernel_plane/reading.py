@@ -8,16 +8,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from pydantic import Field
-from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
-from aaco_pipeline.formats.native.checks import Whole, as_table, check_document, check_form
+from aaco_pipeline.formats.native.checks import as_table, check_document, check_form
+from aaco_pipeline.formats.native.kernel_plane.document import Document
 from aaco_pipeline.formats.native.kernel_plane.layouts import Layout, layout_of, with_text
 from aaco_pipeline.formats.native.kernel_plane.pages import Records, records_of
 from aaco_pipeline.formats.native.kernel_plane.system_calls import names_of
@@ -43,36 +42,6 @@ _EVENTS: Final = {
     **{"time_ns": pl.Int64, "cpu": pl.Int32, "thread_id": pl.Int64, "kind": pl.String, "name": pl.String},
     **{"duration_ns": pl.Int64, "other_thread_id": pl.Int64, "state": pl.String, "value": pl.Int64},
 }
-
-
-class _Event(TypedDict):
-    format: str | None
-    reason: str | None
-
-
-class _Buffer(TypedDict):
-    instance: Literal["threads", "switches"]
-    cpu: Annotated[int, Field(ge=0, lt=2**20)]
-    file: str
-    stats: dict[str, Whole]
-
-
-class _Throttling(TypedDict):
-    monotonic_ns: Whole
-    throttled: Whole
-    throttled_ns: Whole
-
-
-class _Document(TypedDict):
-    state: str
-    source: str
-    machine: str
-    reason: str | None
-    processes: dict[str, Whole]
-    events: dict[str, _Event]
-    buffers: list[_Buffer]
-    throttling: list[_Throttling]
-    remarks: list[str]
 
 
 @dataclass(frozen=True)
@@ -119,7 +88,7 @@ def read(
         findings.say("kernel plane", "absent", "it was not asked for; `aaco run --kernel-plane` records it", 0)
         return CaptureTables(empty, tuple(findings.evidence), {"throttling": _throttling([], 0)})
     check_document(document, FORMAT, FORMAT_VERSION, _KEYS, DOCUMENT_FILE)
-    check_form(document, _Document, DOCUMENT_FILE)
+    check_form(document, Document, DOCUMENT_FILE)
     if document["state"] != "present":
         reason = document["reason"] or "no reason is given"
         fix = document.get("fix")
