@@ -72,7 +72,8 @@ def quietness(document: Document) -> str | None:
     if unseen is not None:
         how_much = f"{share(unseen)} of the" if share(unseen) != share(0) else "no"
         said += f"; {how_much} CPU time vanished without the kernel doing anything"
-    too = "; too noisy to compare with" if disturbed > MOST_DISTURBED else ""
+    noise = value(document, "disturbed_ratio", "latency") or 0
+    too = "; too noisy to compare with" if noise > MOST_DISTURBED else ""
     return f"{said}{too}."
 
 

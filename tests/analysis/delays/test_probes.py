@@ -7,6 +7,7 @@ import pytest
 
 from aaco_pipeline.analysis.delays.probes import fixed_work_probes, interrupt_cost
 from aaco_pipeline.analysis.delays.quietness import quietness_metrics
+from aaco_pipeline.analysis.sessions.metrics import latency_metrics
 from tests.analysis.delays.recorded import MAIN, events, iterations, states, table, threads
 
 RUNNING = states((MAIN, 0, 100_000, "running"))
@@ -64,10 +65,37 @@ def test_figures_without_disturbed_iterations_stand_beside_those_with_them() -> 
     found = quietness_metrics(asked, table("iteration_grades", rows), probed)
     values = dict(found.select("metric", "value").iter_rows())
     assert values == {
-        "disturbed_ratio": 0.25,
+        "disturbed_ratio": pytest.approx(1 / 3),
         "latency_p50_undisturbed": 100_000,
         "latency_p99_undisturbed": 100_000,
         "latency_mean_undisturbed": 100_000,
         "unseen_pause_ratio": pytest.approx(0.02),
     }
     assert quietness_metrics(asked, table("iteration_grades", []), table("fixed_work_probes", [])).height == 0
+
+
+def judged(*grades: str) -> pl.DataFrame:
+    return table(
+        "iteration_grades",
+        [
+            {"pass": "latency", "iteration": n, "grade": grade, "is_spike": False, "excess_ns": 0}
+            for n, grade in enumerate(grades)
+        ],
+    )
+
+
+def test_where_nothing_disturbed_both_figures_are_the_same() -> None:
+    """Observed values of nearest rank, as all quantiles of a session are."""
+    asked = iterations(*((n * 100, n * 100 + 10 + n) for n in range(20)))
+    found = quietness_metrics(asked, judged(*20 * ["clean"]), table("fixed_work_probes", []))
+    values = dict(found.select("metric", "value").iter_rows())
+    of_all = latency_metrics(asked, table("iteration_blocks", []), None)
+    every = dict(of_all.filter(pl.col("pass") == "latency").select("metric", "value").iter_rows())
+    for name in ("latency_p50", "latency_p99", "latency_mean"):
+        assert values[f"{name}_undisturbed"] == every[name], name
+
+
+def test_iterations_of_which_nothing_is_known_are_not_called_undisturbed() -> None:
+    asked = iterations((0, 100), (100, 200))
+    found = quietness_metrics(asked, judged("unknown", "unknown"), table("fixed_work_probes", []))
+    assert found.select("metric", "value", "n").rows() == [("disturbed_ratio", None, 0)]

@@ -60,11 +60,12 @@ def test_the_machines_quietness_is_one_sentence() -> None:
         "The machine disturbed 6.7 % of the iterations, most by preemption; "
         "1.3 % of the CPU time vanished without the kernel doing anything."
     )
-    loud = {"iterations": 300, "clean": 100, "disturbed": 150, "unknown": 50, "disturbed_by": "throttled", "spikes": 0}
-    said = quietness(document(quietness=[loud]))
+    loud = {"iterations": 300, "clean": 50, "disturbed": 50, "unknown": 200, "disturbed_by": "throttled", "spikes": 0}
+    share = [{"metric": "disturbed_ratio", "value": 0.5}]
+    said = quietness(document(quietness=[loud], quiet_metrics=share))
     assert said is not None
-    assert "of 16.7 % it is unknown, as events were lost" in said
-    assert said.endswith("; too noisy to compare with.")
+    assert "of 66.7 % it is unknown, as events were lost" in said
+    assert said.endswith("; too noisy to compare with."), "as comparisons judge it: of what is known"
 
 
 def test_a_spike_names_who_was_in_the_way() -> None:
