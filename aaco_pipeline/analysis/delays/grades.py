@@ -71,7 +71,9 @@ def iteration_grades(iterations: pl.DataFrame, delays: pl.DataFrame) -> pl.DataF
     )
     is_disturbed, is_unknown = pl.col("disturbed_ns") > least, pl.col("unknown_ns") > least
     rows = rows.with_columns(is_spike=pl.col("excess_ns") > limit)
-    explains = pl.col("is_spike") & (pl.col("most_ns") >= _EXPLAINS * pl.col("excess_ns"))
+    explains = (
+        pl.col("is_spike") & (pl.col("most_ns") >= _EXPLAINS * pl.col("excess_ns")) & (pl.col("cause") != UNKNOWN)
+    )
     named = pl.when(pl.col("cause") == ON_CPU).then(pl.lit(ON_CPU_LONGER)).otherwise("cause")
     return rows.select(
         *key,
@@ -84,8 +86,9 @@ def iteration_grades(iterations: pl.DataFrame, delays: pl.DataFrame) -> pl.DataF
         disturbed_ns=pl.when(~is_unknown | is_disturbed).then("disturbed_ns"),
         is_spike="is_spike",
         excess_ns="excess_ns",
-        spike_cause=pl.when(explains & (pl.col("cause") != UNKNOWN)).then(named),
-        explained_ns=pl.when(pl.col("is_spike")).then(pl.col("most_ns").clip(lower_bound=0)),
+        spike_cause=pl.when(explains).then(named),
+        # Where other parts shrank, the cause grew by more than the whole: no more than all of it is explained.
+        explained_ns=pl.when(explains).then(pl.min_horizontal("most_ns", "excess_ns")),
     ).sort(key)
 
 
@@ -161,13 +164,22 @@ def _tail_share(part: _Array, latency: _Array) -> float | None:
 
 
 def _p99_without(latency: _Array, more: _Array) -> dict[str, int | None]:
-    """P99 with what the cause took beyond its median left out, and its 95 % interval by resampling blocks in a row."""
+    """P99 with what the cause took beyond its median left out, and its 95 % interval by resampling blocks in a row.
+
+    Of nearest rank, as `latency_p99` is: a cause that never took more leaves it as it is.
+    """
     if len(latency) < _LEAST_FOR_TAILS:
         return {"p99_without_ns": None, "ci_low_ns": None, "ci_high_ns": None}
     without = latency - more
     chance = np.random.default_rng(_SEED)
     begins = chance.integers(0, len(without) - _BLOCK + 1, (_RESAMPLES, -(-len(without) // _BLOCK)))
-    places = (begins[:, :, None] + np.arange(_BLOCK)).reshape(_RESAMPLES, -1)[:, : len(without)]
-    low, high = np.percentile(np.percentile(without[places], 99, axis=1), [2.5, 97.5])
-    figure = round(float(np.percentile(without, 99)))
+    # One resample at a time: all of them at once would be two hundred sessions in memory.
+    within = np.arange(_BLOCK)
+    resampled = [_p99(without[(one[:, None] + within).ravel()[: len(without)]]) for one in begins]
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    figure = _p99(without)
     return {"p99_without_ns": figure, "ci_low_ns": round(float(low)), "ci_high_ns": round(float(high))}
+
+
+def _p99(values: _Array) -> int:
+    return round(float(np.percentile(values, 99, method="inverted_cdf")))

@@ -39,7 +39,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "CPU, of a wake-up the one that was woken; 0 is an idle CPU; null for an event of the CPU alone."),
             column("kind", STRING, NAME, "`switch`, `ran` (the kernel's account of a thread's time on a CPU), "
                 "`waking`, `migrate`, `fork`, `exit`, `page_fault`, `interrupt`, `softirq`, `syscall`, `signal`, "
-                "`block_io`, `throttle`, `cpu_frequency`, `gpu_job` or `fence_wait`."),
+                "`block_io`, `cpu_frequency`, `gpu_job` or `fence_wait`."),
             nullable("name", STRING, NAME, "What of that kind: the interrupt's or softirq's name, the system call, "
                 "`user` or `kernel` for a fault, the tracepoint of a driver; null where the kind says it all."),
             nullable("duration_ns", INT64, NS, "From its entry to its exit; null when it has no extent or its exit was "
@@ -48,13 +48,13 @@ TABLES: Final[tuple[Table, ...]] = (
                 "woke it (null from an interrupt), of a fork the new one; else null."),
             nullable("state", STRING, NAME, "Of a switch how the thread left the CPU: `runnable`, `sleeping`, "
                 "`disk_sleep`, `stopped`, `dead` or `idle`; else null."),
-            nullable("value", INT64, VARIES, "Address of a fault, bytes of block I/O, kHz of a frequency, CPU a "
-                "migration went to, target CPU of a wake-up; null for other kinds."),
+            nullable("value", INT64, VARIES, "Address of a fault, bytes of block I/O, kHz of a frequency, number of a "
+                "signal, CPU a migration went to, target CPU of a wake-up; null for other kinds."),
         ),
     ),
     Table(
         name="kernel_threads", section="Kernel plane",
-        meaning="One row is one thread that the kernel's events name. Filled by the stage kernel_plane.",
+        meaning="One row is one thread that the kernel's switches name. Filled by the stage kernel_plane.",
         sort_by=("thread_id", "start_ns"),
         columns=(
             column("thread_id", INT64, ID, "Operating-system thread; 0 is an idle CPU."),
@@ -157,7 +157,8 @@ TABLES: Final[tuple[Table, ...]] = (
             column("excess_ns", INT64, NS, "Latency less the median of the pass's measured iterations."),
             nullable("spike_cause", STRING, NAME, "Cause whose excess over its own median explains most of a spike: "
                 "one of `iteration_delays`, with `on_cpu_longer` for the rest; null when no spike or unexplained."),
-            nullable("explained_ns", INT64, NS, "How much of the excess that cause explains; null when no spike."),
+            nullable("explained_ns", INT64, NS, "How much of the excess that cause explains; null when no spike or "
+                "unexplained."),
         ),
     ),
     Table(

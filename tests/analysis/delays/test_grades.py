@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.analysis.delays.grades import delay_figures, iteration_grades
+from aaco_pipeline.analysis.sessions.metrics import latency_metrics
 from tests.analysis.delays.recorded import iterations, table
 
 
@@ -52,7 +53,12 @@ def test_more_work_is_on_cpu_longer_and_disturbs_nobody() -> None:
 
 def test_causes_of_which_none_explains_half_leave_it_unexplained() -> None:
     found = grade([*QUIET, {"on_cpu": 1300, "preempted": 300, "disk": 300}])
-    assert (found["is_spike"], found["spike_cause"]) == (True, None)
+    assert (found["is_spike"], found["spike_cause"], found["explained_ns"]) == (True, None, None)
+
+
+def test_a_cause_explains_no_more_than_the_whole_of_a_spike() -> None:
+    found = grade([*QUIET, {"on_cpu": 800, "preempted": 700}])
+    assert (found["spike_cause"], found["explained_ns"], found["excess_ns"]) == ("preempted", 497_000, 497_000)
 
 
 def test_lost_events_are_no_cause_and_no_clean_bill() -> None:
@@ -101,6 +107,15 @@ def test_shares_of_variance_sum_to_one_and_p99_without_a_cause_is_that_of_the_re
     assert without["ci_low_ns"] <= without["p99_without_ns"] <= without["ci_high_ns"]
     assert without["spikes"] == 16
     assert figures.get_column("tail_share_ratio").sum() == pytest.approx(1)
+
+
+def test_a_cause_that_never_took_more_leaves_p99_as_it_is() -> None:
+    rows = [{"on_cpu": 1000 + 37 * number % 1000, "queued": 5} for number in range(150)]
+    asked, parts = spans(rows), delays(rows)
+    figures = delay_figures(asked, parts, iteration_grades(asked, parts)).filter(pl.col("cause") == "queued")
+    metrics = latency_metrics(asked, table("iteration_blocks", []), None)
+    p99 = metrics.filter((pl.col("metric") == "latency_p99") & (pl.col("pass") == "latency")).item(0, "value")
+    assert figures.item(0, "p99_without_ns") == p99
 
 
 def test_few_iterations_have_no_tail() -> None:
