@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.analysis.delays.intervals import meetings, union
+from aaco_pipeline.analysis.delays.intervals import Numbers, meetings, union
 from aaco_pipeline.analysis.delays.thread_states import RUNNING
 
 #: With fewer ticks the cost of an interrupt is not known.
@@ -21,8 +21,9 @@ def fixed_work_probes(
 ) -> pl.DataFrame:
     """`fixed_work_probes` from the probes' gaps (`kernel_probes`) and what is known of the process's main thread.
 
-    `passes`: the measured process of each pass. A gap that no state off the CPU, interrupt, fault or call explains is
-    unseen; null where no state of the thread is known.
+    `passes`: the measured process of each pass. Unseen is what of the gaps no state off the CPU, no handler and no call
+    covers, less what each interrupt in them costs beyond its handlers (`interrupt_cost`, where it is known); null where
+    no state of the thread is known.
     """
     rows = []
     for (name,), some in probes.group_by("pass", maintain_order=True):
@@ -34,16 +35,20 @@ def fixed_work_probes(
         begins = pl.concat([off.get_column("start_ns"), extents.get_column("time_ns")]).to_numpy()
         over = extents.get_column("time_ns") + extents.get_column("duration_ns")
         known = union(begins, pl.concat([off.get_column("end_ns"), over]).to_numpy())
+        hard = _interrupts(events, main)
+        cost = interrupt_cost(probes, states, events, own, str(name)) or 0.0
         for probe in some.iter_rows(named=True):
             gaps = (np.array(probe["gap_start_ns"], np.int64), np.array(probe["gap_end_ns"], np.int64))
             _, _, since, until = meetings(*gaps, *known)
             gap_ns = int((gaps[1] - gaps[0]).sum())
+            ticks = int((np.searchsorted(hard, gaps[1]) - np.searchsorted(hard, gaps[0])).sum())
+            left = gap_ns - int((until - since).sum()) - round(ticks * cost)
             rows.append(
                 {
                     **{key: probe[key] for key in ("pass", "before_iteration", "cpu", "start_ns", "end_ns")},
                     "gaps": len(gaps[0]),
                     "gap_ns": gap_ns,
-                    "unseen_ns": None if main < 0 else gap_ns - int((until - since).sum()),
+                    "unseen_ns": None if main < 0 else max(left, 0),
                 }
             )
     return pl.DataFrame(rows, schema=_SCHEMA)
@@ -66,7 +71,7 @@ def interrupt_cost(
     own = events.filter((pl.col("thread_id") == main) & pl.col("kind").is_in(["interrupt", "softirq"]))
     begins = own.get_column("time_ns").to_numpy()
     handlers = union(begins, begins + own.get_column("duration_ns").fill_null(0).to_numpy())
-    hard = np.sort(own.filter(pl.col("kind") == "interrupt").get_column("time_ns").to_numpy())
+    hard = _interrupts(events, main)
     start, end = (probes.get_column(f"gap_{side}_ns").explode().drop_nulls().to_numpy() for side in ("start", "end"))
     count = np.searchsorted(hard, end) - np.searchsorted(hard, start)
     spent = end - start
@@ -77,3 +82,9 @@ def interrupt_cost(
         spent = spent if every else spent - taken
     told = (count > 0) & (spent >= 0)
     return float(np.median(spent[told] / count[told])) if int(told.sum()) >= _LEAST_TICKS else None
+
+
+def _interrupts(events: pl.DataFrame, thread: int) -> Numbers:
+    """When a thread was interrupted, in order."""
+    own = events.filter((pl.col("thread_id") == thread) & (pl.col("kind") == "interrupt"))
+    return np.sort(own.get_column("time_ns").to_numpy())

@@ -34,6 +34,17 @@ def test_what_no_event_explains_is_unseen() -> None:
     assert (found["gaps"], found["gap_ns"], found["unseen_ns"]) == (3, 470_000, 20_000 + 400_000)
 
 
+def test_what_an_interrupt_costs_beyond_its_handler_is_seen() -> None:
+    """Six ticks of 25 us with handlers of 5; and a pause of 3 ms that a tick ends, as a hypervisor's does."""
+    ticks = [tick(at) for at in (*range(1_000, 7_000, 1_000), 9_000)]
+    gaps = [(at - 2, at + 23) for at in range(1_000, 7_000, 1_000)]
+    found = fixed_work_probes(
+        probes(*gaps, (6_020, 9_020)), RUNNING, threads(MAIN), events(*ticks), {"latency": 0}
+    ).row(0, named=True)
+    assert found["gap_ns"] == (6 * 25 + 3_000) * 1_000
+    assert found["unseen_ns"] == (3_000 - 25) * 1_000
+
+
 def test_without_states_nothing_is_known_to_be_unseen() -> None:
     found = fixed_work_probes(probes((100, 130)), states(), threads(), events(), {"latency": 0})
     assert found.item(0, "unseen_ns") is None
