@@ -152,7 +152,12 @@ class LocalStorage:
         return sorted(found)
 
     def bytes_below(self, folder: Path) -> int:
-        return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        found = 0
+        for within, _, names in os.walk(folder):
+            for name in names:
+                with suppress(FileNotFoundError):  # removed since
+                    found += Path(within, name).stat().st_size
+        return found
 
     def write(self, path: Path, content: bytes) -> None:
         write_atomically(path, content)

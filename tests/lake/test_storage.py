@@ -7,7 +7,7 @@ import ast
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -104,6 +104,25 @@ def test_a_listing_tells_files_from_folders_and_a_version_that_changes_with_the_
     storage.write(folder / "b.json", b"two")
     assert {one.name: one for one in storage.listed(folder)}["b.json"].version != before
     assert storage.read(storage.local(folder / "b.json")) == b"two"
+
+
+def test_a_folder_that_shrinks_while_it_is_measured_is_measured_all_the_same(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "below").mkdir()
+    for name in ("kept", "below/kept", "gone"):
+        (tmp_path / name).write_bytes(b"12345")
+    assert storage.bytes_below(tmp_path) == 15
+    walk = os.walk
+
+    def walk_and_remove(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+        for found in walk(folder):
+            (tmp_path / "gone").unlink(missing_ok=True)
+            yield found
+
+    monkeypatch.setattr(os, "walk", walk_and_remove)
+    assert storage.bytes_below(tmp_path) == 10
+    assert storage.bytes_below(tmp_path / "nowhere") == 0
 
 
 def test_appending_ends_a_line_that_a_kill_cut_off(storage: LocalStorage, tmp_path: Path) -> None:
