@@ -88,8 +88,8 @@ HELPER_VIEWS: Final = (
         ),
         """
         WITH uncertain AS (SELECT session_id, max(uncertainty_ns) AS uncertainty_ns FROM clock_domains GROUP BY ALL)
-        SELECT p.*, CASE WHEN p.plane IN ('thread state', 'interrupt', 'softirq', 'syscall', 'page_fault', 'iteration',
-                    'gap', 'gpu sample') THEN 0 ELSE u.uncertainty_ns END AS uncertainty_ns
+        SELECT p.*, CASE WHEN p.plane IN ('host call', 'kernel', 'copy') THEN u.uncertainty_ns ELSE 0 END
+               AS uncertainty_ns
         FROM (
           SELECT session_id, 'iteration' AS plane, "pass" AS lane, concat(phase, ' ', iteration) AS name, start_ns,
                  end_ns FROM iterations

@@ -162,6 +162,20 @@ def test_the_lake_describes_itself(populated: TraceLake) -> None:
     assert described == [(c.name, DUCKDB_TYPES[c.dtype]) for c in contract("sessions").all_columns]
 
 
+def test_only_what_another_clock_timed_is_uncertain_on_the_axis_of_planes(lake: TraceLake, filled: Filled) -> None:
+    """The kernel's events, iterations and samples are of the axis's own clock."""
+    kinds = ["interrupt", "syscall", "block_io", "gpu_job", "fence_wait"]
+    tables = {
+        "sessions": filled("sessions", {"started_at": [STARTED]}),
+        "clock_domains": filled("clock_domains", {"uncertainty_ns": [700]}),
+        "kernel_events": filled("kernel_events", {"time_ns": [*range(5)], "kind": kinds}),
+        "dispatches": filled("dispatches", {"dispatch_id": [0], "start_ns": [1], "end_ns": [2]}),
+    }
+    lake.publish(SESSION, "everything", tables)
+    found = lake.sql("SELECT plane, uncertainty_ns FROM planes ORDER BY ALL").rows()
+    assert found == sorted([("kernel", 700), *((kind, 0) for kind in kinds)])
+
+
 def test_latest_sessions_has_one_row_per_session_newest_first(populated: TraceLake) -> None:
     found = populated.sql(
         "SELECT session_id, started_at, model_name, latency_p50_ns, latency_p90_ns FROM latest_sessions"
