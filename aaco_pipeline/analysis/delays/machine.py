@@ -37,7 +37,9 @@ def machine_takes(
             continue
         during = (pl.col("thread_id").is_in(own.implode())) & (pl.col("start_ns") < probe["end_ns"])
         off = states.filter(during & (pl.col("state") != RUNNING) & (pl.col("end_ns") > probe["start_ns"]))
-        off = off.with_columns(pl.col("start_ns").clip(lower_bound=probe["start_ns"]))
+        off = off.with_columns(
+            pl.col("start_ns").clip(lower_bound=probe["start_ns"]), pl.col("end_ns").clip(upper_bound=probe["end_ns"])
+        )
         length = pl.col("end_ns") - pl.col("start_ns")
         by = pl.when(pl.col("state") == PREEMPTED).then(pl.col("by_name").fill_null("?")).otherwise("state")
         taken = off.group_by(name=by).agg(pl.len().cast(pl.Int64).alias("occurrences"), length.sum().alias("taken_ns"))

@@ -35,6 +35,16 @@ def test_each_gap_is_told_by_what_was_recorded_in_it() -> None:
     assert {(row["cpu"], row["of_ns"]) for row in found} == {(1, 10_000_000)}
 
 
+def test_only_what_was_taken_while_the_probe_ran_counts() -> None:
+    known = states(
+        (MAIN, -500, 200, "preempted", {"by_name": "hog"}),
+        (MAIN, 200, 9_900, "running"),
+        (MAIN, 9_900, 60_000, "preempted", {"by_name": "hog"}),
+    )
+    found = machine_takes(probe(), known, events(), threads(MAIN)).to_dicts()
+    assert taken(found) == [("thread", "hog", 2, 300), ("unseen", None, 0, 0)]
+
+
 def test_without_a_recording_only_gaps_are_known() -> None:
     found = machine_takes(probe((100, 130), (200, 250)), states(), events(), threads()).to_dicts()
     assert taken(found) == [("gap", None, 2, 80)]
