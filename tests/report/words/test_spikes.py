@@ -61,8 +61,8 @@ def test_the_machines_quietness_is_one_sentence() -> None:
         "1.3 % of the CPU time vanished without the kernel doing anything."
     )
     loud = {"iterations": 300, "clean": 50, "disturbed": 50, "unknown": 200, "disturbed_by": "throttled", "spikes": 0}
-    share = [{"metric": "disturbed_ratio", "value": 0.5}]
-    said = quietness(document(quietness=[loud], quiet_metrics=share))
+    share = [{"metric": "disturbed_ratio", "pass": "latency", "phase": "measure", "value": 0.5}]
+    said = quietness(document(quietness=[loud], metrics=share))
     assert said is not None
     assert "of 66.7 % it is unknown, as events were lost" in said
     assert said.endswith("; too noisy to compare with."), "as comparisons judge it: of what is known"
