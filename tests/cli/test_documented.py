@@ -84,6 +84,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "aaco record --archive aaco-record.pyz": "tests/recording/test_archive.py writes it",
     "aaco ingest recorded": "needs a recorded folder; tests/capture/test_program.py takes one in",
     "aaco calibrate --device 0": "needs a GPU",
+    "aaco calibrate --threads 1": "measures for half a minute what the README's `aaco calibrate` is run as (SMALLER)",
     "aaco run --model my.onnx --backend migraphx": "needs a ROCm host",
     "aaco run --model my.onnx --backend migraphx --precision fp16 --profile": "needs a ROCm host",
     "aaco run --model my.onnx --backend migraphx --profile": "needs a ROCm host",
