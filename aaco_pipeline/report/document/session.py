@@ -98,9 +98,8 @@ def _filled_in(statements: Mapping[str, str], session: str) -> dict[str, str]:
 
 def _campaign(lake: TraceLake, session: str) -> str | None:
     """The campaign that the session belongs to, if its capture is described and names one."""
-    statement = f"SELECT campaign_id FROM sessions WHERE session_id = '{require_session_id(session)}'"
-    found = select_rows(lake, statement, [session]).rows
-    return found[0][0] if found else None
+    found: list[str | None] = lake.read("sessions", session, ("campaign_id",)).get_column("campaign_id").to_list()
+    return found[0] if found else None
 
 
 def read_parts(
