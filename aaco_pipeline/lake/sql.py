@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Table
+from aaco_pipeline.lake.layout import owner_of
 from aaco_pipeline.lake.limited_sql import LimitedConnection, Limits, default_limits
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.narrowing import Meant, meant_by, one_of
@@ -307,7 +308,9 @@ def _prepare(
         segments = {str(lake.path / segment.file): _live(segment, own) for segment, own in parts.items()}
         opened = {*files, *segments}
         allowed.extend({*opened, *map(_as_pattern, opened)})
-        connection.execute(f'CREATE VIEW "{table.name}" AS {_over_files(table, files, segments)}')
+        current = all(entry.contract_version == table.version for _, entry in published[table.name] if entry.file)
+        view = _over_one(table, files[0]) if current and len(places) == len(files) == 1 else ""
+        connection.execute(f'CREATE VIEW "{table.name}" AS {view or _over_files(table, files, segments)}')
     for helper in HELPER_VIEWS:
         connection.execute(f'CREATE VIEW "{helper.name}" AS {helper.select}')
     for setting, value in _LOCKED_SETTINGS.items():
@@ -346,6 +349,13 @@ def _not_opened(table: Table) -> str:
     """A view that raises when it is read: in each column, and without any (a filter on a constant would hide one)."""
     error = f"error('table {table.name} must be spelled out in the statement')"
     return f"SELECT {_as_columns(table, error)} WHERE {error} IS NULL"
+
+
+def _over_one(table: Table, file: str) -> str:
+    """A view over one file of today's contract: it has every column in its type, and DuckDB binds it in less time."""
+    key = f"'{owner_of(Path(file))[1]}' AS \"{table.key}\""
+    columns = ", ".join(key if c.name == table.key else f'"{c.name}"' for c in table.all_columns)
+    return f"SELECT {columns} FROM {_reading([file])}"
 
 
 def _over_files(table: Table, files: list[str], segments: Mapping[str, str]) -> str:
