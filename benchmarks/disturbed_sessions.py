@@ -364,8 +364,9 @@ def told_account(rows: Sequence[dict[str, Any]]) -> bool:
     """Print how far states are from the kernel's account, a switch; whether that is little enough.
 
     Told beside it: run-queue delay with preemptions from where the kernel counts them. What remains has reasons of the
-    kernel's: CPU time leaves out what a hypervisor took, and that of a thread on another CPU is as of its last tick;
-    run-queue delay leaves out how long an idle CPU took to wake up.
+    kernel's: CPU time leaves out what a hypervisor took; run-queue delay leaves out how long an idle CPU took to wake
+    up, and counts part of a stop where a stopped thread was moved to another CPU (kernel 6.18: within 4.2 ms of a
+    SIGCONT the account of a thread's waits grew by up to 13.8 ms).
     """
     holds = True
     for threads in (1, 2):

@@ -101,18 +101,18 @@ def today(work: Work, count: int) -> Window:
 def before(work: Work, count: int) -> Window:
     """The same with what was read around each iteration, in the order of before."""
 
-    readings, waiting = inference_worker._Readings(0, count), inference_worker._RunDelay()
+    readings, waiting = inference_worker._Readings(0, count), inference_worker._Account()
     now, cpu_now, runs = time.perf_counter_ns, time.process_time_ns, Runs(work)
 
     def loop() -> list[float]:
         for number in range(count):
-            waiting.read()
+            waiting.run_delay_ns()
             cpu_now()
             start = now()
             runs.run(None, {})
             end = now()
             cpu_now()
-            waiting.read()
+            waiting.run_delay_ns()
             readings.start[number], readings.end[number] = start, end
         return list(readings.end - readings.start)
 

@@ -22,6 +22,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -45,6 +46,8 @@ _PROBE_NS: Final = 5_000_000
 #: The first one is long enough for some ticks of the timer, which tell what an interrupt costs.
 _FIRST_PROBE_NS: Final = 100_000_000
 _PROBE_STEP_NS: Final = 10_000
+#: What makes a thread's number, inverted and shifted, the clock of its CPU time (include/linux/posix-timers_types.h).
+_OF_A_THREAD: Final = 0b110
 _FAULT_ROUNDS: Final = 3
 _FAULT_PAGES: Final = 8_192
 _HOT_PAGES: Final = 64
@@ -223,7 +226,7 @@ class _Readings:
         self.start = np.full(total, -1, np.int64)
         self.end = np.full(total, -1, np.int64)
         self._phase_ends = {warmup, total}
-        self._waiting = _RunDelay()
+        self._account = _Account()
         self._borders: list[_Border] = []
         self._reported = 0
         self._probes = probes
@@ -262,11 +265,11 @@ class _Readings:
     def _border(self, iteration: int) -> None:
         clock = time.perf_counter_ns()
         self._due, self._due_ns = iteration + _BLOCK_ITERATIONS, clock + _BLOCK_NS
-        spent = time.process_time_ns()
-        self._borders.append(_Border(iteration, clock, spent - self._probing_ns, self._waiting.read()))
+        spent = self._account.cpu_time_ns()
+        self._borders.append(_Border(iteration, clock, spent - self._probing_ns, self._account.run_delay_ns()))
         if self._probes is not None:
             self._probes.take(iteration)
-            self._probing_ns += time.process_time_ns() - spent  # no block's
+            self._probing_ns += self._account.cpu_time_ns() - spent  # no block's
 
 
 def _run_all(
@@ -392,19 +395,30 @@ class _LanguageModel:
         return values
 
 
-class _RunDelay:
-    """Time the process's threads waited on a run queue, from /proc/self/task/*/schedstat, opened once."""
+class _Account:
+    """The kernel's account of the process's threads, those that there are when it is opened."""
 
     def __init__(self) -> None:
         self._files: list[int] = []
+        self._clocks: list[int] = []
         try:
             for task in Path("/proc/self/task").iterdir():
+                self._clocks.append((~int(task.name) << 3) | _OF_A_THREAD)
                 self._files.append(os.open(task / "schedstat", os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
             self._files = []  # no schedstat on this kernel: the column stays null
 
-    def read(self) -> int | None:
-        """Nanoseconds waited so far, summed over the threads; None when a file is absent or its thread ended."""
+    def cpu_time_ns(self) -> int:
+        """The process's CPU time. The kernel counts a thread on another CPU as of that one's last tick, milliseconds
+        ago, unless it is asked for that thread's time first.
+        """
+        for clock in self._clocks:
+            with suppress(OSError):  # it has ended, and all that it spent is counted
+                time.clock_gettime_ns(clock)
+        return time.process_time_ns()
+
+    def run_delay_ns(self) -> int | None:
+        """What the threads waited on a run queue so far, summed; None when a file is absent or its thread ended."""
         if not self._files:
             return None
         try:

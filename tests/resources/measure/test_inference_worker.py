@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -99,7 +100,7 @@ def test_only_the_models_call_lies_between_the_clock_readings(
     monkeypatch.setattr(inference_worker, "_PROGRESS_INTERVAL_NS", 0)
     monkeypatch.setattr(inference_worker, "_BLOCK_ITERATIONS", 1)
     monkeypatch.setattr(inference_worker, "_BLOCK_NS", 0)
-    monkeypatch.setattr(inference_worker._RunDelay, "read", lambda self: time.sleep(0.05))
+    monkeypatch.setattr(inference_worker._Account, "run_delay_ns", lambda self: time.sleep(0.05))
     session, readings = Clocked(), inference_worker._Readings(0, 4)
     inference_worker._run_all(session, None, {}, readings)
     for (begun, ended), start, end in zip(session.called, readings.start, readings.end, strict=True):
@@ -121,7 +122,7 @@ def calls_of(readings: inference_worker._Readings, monkeypatch: pytest.MonkeyPat
         return real()
 
     monkeypatch.setattr(time, "process_time_ns", counted)
-    monkeypatch.setattr(inference_worker._RunDelay, "read", lambda self: called.append("delay"))
+    monkeypatch.setattr(inference_worker._Account, "run_delay_ns", lambda self: called.append("delay"))
 
     class Called:
         def run(self, outputs: None, inputs: object) -> None:
@@ -190,7 +191,37 @@ def test_a_kernel_without_scheduler_statistics_leaves_the_waits_unknown(monkeypa
         raise FileNotFoundError
 
     monkeypatch.setattr(os, "open", refuse)
-    assert inference_worker._RunDelay().read() is None
+    assert inference_worker._Account().run_delay_ns() is None
+
+
+def test_each_threads_own_clock_is_read_before_the_process_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    try:
+        account = inference_worker._Account()
+        before, own = time.thread_time_ns(), [time.clock_gettime_ns(c) for c in account._clocks]
+        after = time.thread_time_ns()
+        assert len(own) >= 2
+        assert any(before <= one <= after for one in own), "this very thread's clock is among them"
+        asked: list[int] = []
+        monkeypatch.setattr(time, "clock_gettime_ns", asked.append)
+        monkeypatch.setattr(time, "process_time_ns", lambda: len(asked))
+        assert account.cpu_time_ns() == len(account._clocks), "asked for after all of them"
+        assert asked == account._clocks
+    finally:
+        over.set()
+        other.join()
+
+
+def test_a_thread_that_has_ended_is_no_fault() -> None:
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    account = inference_worker._Account()
+    over.set()
+    other.join()
+    assert account.cpu_time_ns() > 0
 
 
 # Inputs.
