@@ -36,7 +36,7 @@ _COUNTERS: Final = {
 TABLES: Final = (
     *("sessions", "processes", "iterations", "api_calls", "critical_path", "dispatches", "kernels", "memory_copies"),
     *("gaps", "markers", "system_samples", "scheduler_events", "clock_domains"),
-    *("kernel_events", "kernel_threads", "thread_states"),
+    *("kernel_events", "kernel_threads", "thread_states", "iteration_grades"),
 )
 #: Copies of an unknown direction are still copies.
 _COPY_NAME: Final = pl.col("direction").fill_null("copy")
@@ -59,6 +59,7 @@ _SCHEDULER: Final = ("time_ns", "cpu", "thread_id", "kind", "duration_ns")
 _THREAD: Final = ("process_id", "thread_id")
 _QUEUE: Final = ("process_id", "device_id", "queue_id", "stream_id")
 _EVENT: Final = ("thread_id", "kind")
+_ITERATION: Final = ("pass", "iteration")
 
 
 def write_session_trace(session: str, batches: Batches, path: Path) -> TraceSummary:
@@ -91,6 +92,10 @@ class _Layout:
         self._iterations = self._whole(
             "iterations", "pass", "phase", "iteration", *_TIMES, "cpu_time_ns", "run_delay_ns"
         )
+        # A spike is told by what made it one, any other by what disturbed it.
+        grades = self._whole("iteration_grades", *_ITERATION, "grade", "excess_ns", "spike_cause", "disturbed_by")
+        grades = grades.with_columns(cause=pl.coalesce("spike_cause", "disturbed_by"))
+        self._iterations = self._iterations.join(grades, on=_ITERATION, how="left", maintain_order="left")
         self._samples = self._whole("system_samples", "time_ns", *_COUNTERS)
         self._clocks = self._whole("clock_domains", "domain", "uncertainty_ns")
         self._on_cpu = self._facts.height > 0 and self._facts.item(0, "provider") == CPU_PROVIDER
@@ -217,6 +222,9 @@ class _Layout:
                 iteration=pl.col("iteration").cast(pl.Int64),
                 cpu_time_ns="cpu_time_ns",
                 run_delay_ns="run_delay_ns",
+                grade="grade",
+                cause="cause",
+                excess_ns="excess_ns",
             )
 
     def _critical_of(self, path: pl.DataFrame, activities: pl.DataFrame, key: str) -> Iterator[pl.DataFrame]:
