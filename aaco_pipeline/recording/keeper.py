@@ -31,7 +31,7 @@ _KILL_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
 _LONGEST_COMMAND: Final = 4096
 #: What the new process says before it becomes the program: its memory in pages, and the time.
-_BEGUN: Final = struct.Struct("<qq")
+_BEGUN: Final = struct.Struct("<qqdd")
 _ERROR: Final = struct.Struct("<i")
 
 
@@ -54,13 +54,15 @@ def main(control: int, reports: int, held: Sequence[int]) -> None:
     if isinstance(started, str):
         _report(reports, {"refused": started})
         return
-    pid, start_ns, floor_bytes = started
+    pid, start_ns, floor_bytes, spent_ns = started
     _report(reports, {"process_id": pid, "start_monotonic_ns": start_ns})
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # else the recorder would never see the end of the output
         os.dup2(null, descriptor)
     run = _Run(pid, control, woken)
     ended = run.until_its_end(start_ns, job["timeout_seconds"])
+    for name, spent in spent_ns.items():  # before it was the program
+        ended[name] = None if ended[name] is None else max(0, ended[name] - spent)
     clocks = {"clocks_before": before, "clocks_after": _clocks(), "max_rss_floor_bytes": floor_bytes}
     _report(reports, {**ended, **clocks, **run.leave_nothing()})
 
@@ -102,8 +104,9 @@ def _clocks() -> dict[str, int]:
     }
 
 
-def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int] | str:
-    """Fork and exec: the process, the time just before exec, and the memory it then held; or why it does not start.
+def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int, dict[str, int]] | str:
+    """Fork and exec: the process, and just before exec the time, the memory that it held and the CPU time that it had
+    spent; or why it does not start.
 
     The kernel counts what a process held before exec into its peak memory: less than that cannot be told apart.
     """
@@ -120,7 +123,8 @@ def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int] | str
             for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)  # what Python and this process have changed
             pages = int(_read("/proc/self/statm").split()[1])
-            os.write(tells, _BEGUN.pack(pages, time.monotonic_ns()))
+            own = resource.getrusage(resource.RUSAGE_SELF)
+            os.write(tells, _BEGUN.pack(pages, time.monotonic_ns(), own.ru_utime, own.ru_stime))
             os.execve(job["path"], job["command"], job["environment"])
         except OSError as error:
             os.write(tells, _ERROR.pack(error.errno or 0))
@@ -132,8 +136,9 @@ def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int] | str
         answer += piece
     os.close(told)
     if len(answer) == _BEGUN.size:
-        pages, start_ns = _BEGUN.unpack(answer)
-        return pid, start_ns, pages * os.sysconf("SC_PAGE_SIZE")
+        pages, start_ns, user, system = _BEGUN.unpack(answer)
+        spent_ns = {"user_ns": round(user * 1e9), "system_ns": round(system * 1e9)}
+        return pid, start_ns, pages * os.sysconf("SC_PAGE_SIZE"), spent_ns
     os.waitpid(pid, 0)
     return os.strerror(_ERROR.unpack(answer[-_ERROR.size :])[0]) if answer else "it was killed before it began"
 

@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 from aaco_pipeline.resources.kernel_plane.events import OF_CPUS, OF_GPUS, OF_THREADS
 from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, remove_stale
 from aaco_pipeline.resources.telemetry.clocks import clock_readings
+from aaco_pipeline.resources.telemetry.thread_names import name_this_thread
 
 FORMAT: Final = "aaco-kernel-plane"
 FORMAT_VERSION: Final = 1
@@ -27,7 +28,7 @@ FOLDER: Final = "kernel_plane"
 #: Of each CPU and instance: seconds of a busy host, so that the reader need not wake often beside what is measured.
 _BUFFER_KB: Final = 16_384
 _LEAST_BUFFER_KB: Final = 1_024
-_PERIOD_SECONDS: Final = 0.2
+_PERIOD_SECONDS: Final = 0.5
 _PIPE_BYTES: Final = 1 << 20
 _FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
 
@@ -195,6 +196,7 @@ class _Reader:
         return self._folder / f"{name}.cpu{cpu}.pages"
 
     def _run(self) -> None:
+        name_this_thread("aaco plane")
         try:
             while not self._stopping.wait(_PERIOD_SECONDS):
                 self._move()

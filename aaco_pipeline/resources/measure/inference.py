@@ -44,7 +44,7 @@ from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 PASSES: Final = ("latency", "trace")
 _ANSWERS: Final = "answers.npz"
 #: The kernel plane has every switch: samples beside it are for what it has not, and each takes a CPU for a while.
-_SAMPLES_BESIDE_THE_PLANE_NS: Final = 100_000_000
+_SAMPLES_BESIDE_THE_PLANE_NS: Final = 500_000_000
 #: What a disk must still take for the end of a measured process to say anything of the model.
 _ROOM_BYTES: Final = 1 << 20
 _PRECISION_OPTIONS: Final = {

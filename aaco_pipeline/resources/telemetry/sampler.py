@@ -44,6 +44,7 @@ from aaco_pipeline.resources.telemetry.sources import (
     current_clock,
     why,
 )
+from aaco_pipeline.resources.telemetry.thread_names import name_this_thread
 
 FORMAT: Final = "aaco-telemetry"
 #: Version 2 has NVIDIA GPUs among its recordings.
@@ -60,7 +61,7 @@ ROW_LIMIT: Final = 360_000
 _SLOW_PERIOD_NS: Final = 50_000_000
 _CLOCK_PERIOD_NS: Final = 100_000_000
 _LOAD_PERIOD_NS: Final = 1_000_000_000
-_LONGEST_SLEEP_NS: Final = 50_000_000
+_LONGEST_SLEEP_NS: Final = 500_000_000
 _CHUNK_ROWS: Final = 4096
 _MISSING: Final = -1  # all raw readings are counters or sizes, never negative
 _TRIALS: Final = 5
@@ -280,6 +281,7 @@ class SystemSampler:
         return _Lane(source, tuple(self._arrays[name] for name in source.columns), period, budget_ns)
 
     def _run(self) -> None:
+        name_this_thread("aaco sampler")
         _give_way()
         started_cpu = time.thread_time_ns()
         start = time.monotonic_ns()
