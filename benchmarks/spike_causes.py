@@ -47,7 +47,7 @@ ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 SITE: Final = Path(__file__).parent / "injected_delays"
 #: By what is done: the causes that are right. Who sends packets takes a CPU, too, where the measured threads have both.
 RIGHT: Final = {
-    "hog": ("preempted",),
+    "hog": ("preempted", "preempted by the injector"),
     "stop": ("stopped",),
     "major_faults": ("major_fault",),
     "minor_faults": ("minor_faults",),
