@@ -30,6 +30,9 @@ _BUFFER_KB: Final = 16_384
 _LEAST_BUFFER_KB: Final = 1_024
 _PERIOD_SECONDS: Final = 0.5
 _PIPE_BYTES: Final = 1 << 20
+#: A recording ends when it holds so much, about ten million switches, or so little is left on the disk.
+_MOST_BYTES: Final = 1 << 30
+_LEAST_FREE_BYTES: Final = 1 << 30
 _FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
 
 
@@ -122,6 +125,8 @@ class KernelPlane:
         self._document["buffers"] = self._reader.finish()
         self._reader.look_at_the_quota()
         self._document["throttling"] = self._reader.throttling
+        if self._reader.ended_early is not None:
+            self._document["remarks"].append(self._reader.ended_early)
         self._document["state"] = "present"
 
     def _refused(self, reason: str, fix: str) -> None:
@@ -149,6 +154,10 @@ class _Reader:
         self.process: int | None = None
         self.throttling: list[dict[str, int | str]] = []
         self._group: Path | None = None
+        #: Why it stopped to record before the run was over, and when.
+        self.ended_early: str | None = None
+        self._began = time.monotonic()
+        self._moved_bytes = 0
         self._error: OSError | None = None
         self._sources: list[int] = []
         self._targets: list[int] = []
@@ -201,6 +210,11 @@ class _Reader:
             while not self._stopping.wait(_PERIOD_SECONDS):
                 self._move()
                 self.look_at_the_quota()
+                if self.ended_early is None and (reason := self._too_much()) is not None:
+                    for _, one, _ in self._buffers:
+                        one.set("tracing_on", "0")
+                    after = time.monotonic() - self._began
+                    self.ended_early = f"{reason}: nothing was recorded from {after:.1f} s on; look at fewer iterations"
             self._move()
         except OSError as error:
             self._error = error
@@ -210,8 +224,17 @@ class _Reader:
         for source, target in zip(self._sources, self._targets, strict=True):
             with suppress(BlockingIOError):
                 while moved := os.splice(source, inlet, _PIPE_BYTES, flags=os.SPLICE_F_NONBLOCK):
+                    self._moved_bytes += moved
                     while moved:
                         moved -= os.splice(outlet, target, moved)
+
+    def _too_much(self) -> str | None:
+        if self._moved_bytes >= _MOST_BYTES:
+            return f"the recording holds {_MOST_BYTES >> 20:,} MiB"
+        disk = os.statvfs(self._folder)
+        if disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES:
+            return f"less than {_LEAST_FREE_BYTES >> 20:,} MiB are left on the disk"
+        return None
 
     def look_at_the_quota(self) -> None:
         """Keep what the group of the process counts now, where that is another count; of one that ended the last."""

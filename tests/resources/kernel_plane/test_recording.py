@@ -96,6 +96,32 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path, monkey
     assert not (tmp_path / "kernel_plane").exists()
 
 
+@pytest.mark.usefixtures("possible")
+@pytest.mark.parametrize(
+    ("bound", "value", "reason"),
+    [
+        ("_MOST_BYTES", 1, "the recording holds 0 MiB"),
+        ("_LEAST_FREE_BYTES", 1 << 62, "MiB are left on the disk"),
+    ],
+)
+def test_a_recording_that_grows_too_large_ends_alone_and_says_since_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int, reason: str
+) -> None:
+    monkeypatch.setattr(recording, "_PERIOD_SECONDS", 0.02)
+    monkeypatch.setattr(recording, bound, value)
+    with KernelPlane(tmp_path) as plane:
+        plane.follow(os.getpid(), "latency")
+        own = [one for one in INSTANCES.iterdir() if one.name.startswith(f"aaco_{os.getpid()}_")]
+        deadline = time.monotonic() + 30
+        while any((one / "tracing_on").read_text() != "0\n" for one in own):
+            assert time.monotonic() < deadline, "it goes on recording"
+            time.sleep(0.01)
+    document = plane.document()
+    assert document["state"] == "present"
+    assert reason in document["remarks"][-1]
+    assert "nothing was recorded from" in document["remarks"][-1]
+
+
 def test_where_it_cannot_be_done_the_run_goes_on_and_the_document_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
