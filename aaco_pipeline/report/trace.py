@@ -93,8 +93,9 @@ class _Layout:
             "iterations", "pass", "phase", "iteration", *_TIMES, "cpu_time_ns", "run_delay_ns"
         )
         # A spike is told by what made it one, any other by what disturbed it.
-        grades = self._whole("iteration_grades", *_ITERATION, "grade", "excess_ns", "spike_cause", "disturbed_by")
-        grades = grades.with_columns(cause=pl.coalesce("spike_cause", "disturbed_by"))
+        told = ("grade", "is_spike", "excess_ns", "spike_cause", "disturbed_by")
+        cause = pl.when("is_spike").then("spike_cause").otherwise("disturbed_by")
+        grades = self._whole("iteration_grades", *_ITERATION, *told).with_columns(cause=cause)
         self._iterations = self._iterations.join(grades, on=_ITERATION, how="left", maintain_order="left")
         self._samples = self._whole("system_samples", "time_ns", *_COUNTERS)
         self._clocks = self._whole("clock_domains", "domain", "uncertainty_ns")

@@ -114,17 +114,19 @@ def test_idle_time_is_named_by_its_cause_and_the_call_it_was_concluded_from(
 def test_an_iteration_tells_what_disturbed_it_and_a_spike_what_made_it_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timed = [{"pass": "latency", "phase": "measure", "start_ns": 100 * i, "end_ns": 100 * i + 90} for i in range(4)]
+    timed = [{"pass": "latency", "phase": "measure", "start_ns": 100 * i, "end_ns": 100 * i + 90} for i in range(5)]
     iterations = [{**row, "iteration": i, "latency_ns": 90} for i, row in enumerate(timed)]
     quiet = {"pass": "latency", "grade": "clean", "is_spike": False, "excess_ns": 0}
     disturbed = {**quiet, "grade": "disturbed", "disturbed_by": "interrupts", "excess_ns": 5}
     spike = {**disturbed, "is_spike": True, "spike_cause": "disk", "excess_ns": 50}
-    grades = [{**row, "iteration": i} for i, row in enumerate((quiet, disturbed, spike))]
+    unexplained = {**spike, "spike_cause": None}
+    grades = [{**row, "iteration": i} for i, row in enumerate((quiet, disturbed, spike, unexplained))]
     tracks = drawn(tmp_path, monkeypatch, iterations=iterations, iteration_grades=grades)
     told = [(row["grade"], row["cause"], row["excess_ns"]) for row in tracks["iterations of the latency pass"]]
     assert told == [
         ("clean", None, 0),
         ("disturbed", "interrupts", 5),
         ("disturbed", "disk", 50),
+        ("disturbed", None, 50),
         (None, None, None),
     ]

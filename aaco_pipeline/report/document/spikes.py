@@ -40,8 +40,10 @@ DELAYS: Final[Mapping[str, str]] = {
 #: What the report's plot of latencies is coloured by.
 GRADES: Final[Mapping[str, str]] = {
     "grades": (
-        "SELECT iteration, is_spike, spike_cause, excess_ns, grade, disturbed_by, disturbed_ns FROM iteration_grades "
-        "WHERE session_id = '{session}' AND \"pass\" = 'latency' AND (is_spike OR grade <> 'clean') ORDER BY iteration"
+        "SELECT g.iteration, g.is_spike, g.spike_cause, g.excess_ns, g.grade, g.disturbed_by, g.disturbed_ns "
+        'FROM iteration_grades AS g JOIN iterations AS i USING (session_id, "pass", iteration) '
+        "WHERE g.session_id = '{session}' AND g.\"pass\" = 'latency' AND i.phase = 'measure' "
+        "AND (g.is_spike OR g.grade <> 'clean') ORDER BY g.iteration"
     ),
 }
 #: All that `aaco show --spikes` says.

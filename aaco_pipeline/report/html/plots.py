@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from aaco_pipeline.report.words.session import Document, Row, metric, title, value
-from aaco_pipeline.report.words.spikes import mark_in_words
+from aaco_pipeline.report.words.spikes import mark_in_words, marking_cause
 from aaco_pipeline.report.words.units import capital
 
 #: More points than this are not told apart on a screen; the extremes of each stretch are kept.
@@ -110,9 +110,8 @@ def _marks(document: Document, drawn: Sequence[Row]) -> dict[str, Any]:
     told = {}
     for index, row in enumerate(drawn):
         grade = graded.get(row["iteration"])
-        if grade is not None and row["phase"] == "measure":
-            cause = grade["spike_cause"] if grade["is_spike"] else grade["disturbed_by"]
-            marked.setdefault((grade["is_spike"], cause_colour(cause)), []).append(index)
+        if grade is not None:
+            marked.setdefault((grade["is_spike"], cause_colour(marking_cause(grade))), []).append(index)
             told[index] = mark_in_words(grade)
     marks = [{"spike": spike, "colour": colour, "at": at} for (spike, colour), at in sorted(marked.items())]
     return {"marks": marks, "told": told}

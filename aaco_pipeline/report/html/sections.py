@@ -152,7 +152,7 @@ def _kernels(document: Document) -> dict[str, Any]:
 
 
 def _latency(document: Document) -> dict[str, Any]:
-    marked = {row["spike_cause"] if row["is_spike"] else row["disturbed_by"] for row in document["grades"]}
+    marked = {spikes.marking_cause(row) for row in document["grades"]}
     by_colour: dict[str, list[str]] = {}
     for cause in sorted(marked, key=lambda one: (cause_colour(one), one or "")):
         by_colour.setdefault(cause_colour(cause), []).append(spikes.CAUSES.get(cause or "", "not explained"))

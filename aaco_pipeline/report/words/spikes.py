@@ -87,6 +87,14 @@ def both_figures(document: Document) -> list[Row]:
     return rows
 
 
+def marking_cause(row: Row) -> str | None:
+    """What an iteration is coloured by: a spike by what made it one, None where nothing did; any other by what
+    disturbed it, `unknown` where events were lost.
+    """
+    cause: str | None = row["spike_cause"] if row["is_spike"] else row["disturbed_by"] or "unknown"
+    return cause
+
+
 def mark_in_words(row: Row) -> str:
     """What is said of one iteration that is a spike, or disturbed, or of which nothing is known."""
     if row["is_spike"]:

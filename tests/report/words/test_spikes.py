@@ -7,6 +7,7 @@ from aaco_pipeline.report.words.spikes import (
     SPIKES,
     both_figures,
     mark_in_words,
+    marking_cause,
     quietness,
     spikes_answer,
 )
@@ -86,9 +87,16 @@ def test_a_quiet_machine_is_not_said_to_have_lost_zero_percent() -> None:
 
 
 def test_an_iteration_tells_by_how_much_and_why() -> None:
-    spike = {"is_spike": True, "spike_cause": "preempted", "excess_ns": 4_000_000, "disturbed_by": "preempted"}
+    spike: dict[str, Any] = {
+        "is_spike": True,
+        "spike_cause": "preempted",
+        "excess_ns": 4_000_000,
+        "disturbed_by": "preempted",
+    }
     assert mark_in_words(spike) == "4 ms too long, because another thread had the CPU"
     assert mark_in_words({**spike, "spike_cause": None}) == "4 ms too long, for a reason that was not recorded"
-    calm = {"is_spike": False, "spike_cause": None, "disturbed_by": "stopped", "disturbed_ns": 70_000}
+    calm: dict[str, Any] = {"is_spike": False, "spike_cause": None, "disturbed_by": "stopped", "disturbed_ns": 70_000}
     assert mark_in_words(calm) == "disturbed for 70 µs by stops"
     assert mark_in_words({**calm, "disturbed_by": None}) == "events were lost meanwhile"
+    marked = [spike, {**spike, "spike_cause": None}, calm, {**calm, "disturbed_by": None}]
+    assert [marking_cause(one) for one in marked] == ["preempted", None, "stopped", "unknown"]
