@@ -23,9 +23,10 @@ def fixed_work_probes(
 
     `passes`: the measured process of each pass. Unseen is what of the gaps no state off the CPU, no handler and no call
     covers, less what each interrupt in them costs beyond its handlers (`interrupt_cost`, where it is known); null where
-    no state of the thread is known.
+    no state of the thread is known, or no interrupt was recorded of any.
     """
     rows = []
+    with_interrupts = (events.get_column("kind") == "interrupt").any()
     for (name,), some in probes.group_by("pass", maintain_order=True):
         own = threads.filter(pl.col("process_id") == passes.get(str(name), -1)).sort("start_ns", "thread_id")
         # Of a process without a recorded thread nothing is known: no event is, as none has this number.
@@ -48,7 +49,7 @@ def fixed_work_probes(
                     **{key: probe[key] for key in ("pass", "before_iteration", "cpu", "start_ns", "end_ns")},
                     "gaps": len(gaps[0]),
                     "gap_ns": gap_ns,
-                    "unseen_ns": None if main < 0 else max(left, 0),
+                    "unseen_ns": None if main < 0 or not with_interrupts else max(left, 0),
                 }
             )
     return pl.DataFrame(rows, schema=_SCHEMA)

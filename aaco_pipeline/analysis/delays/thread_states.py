@@ -36,6 +36,8 @@ _IDLE_SHARE: Final = 0.5
 #: An idle CPU takes up to so long to begin with a thread that was woken; longer it idles only where it may not run it.
 _WAKES: Final = 1_000_000
 RAN: Final = "ran"
+#: What a wake-up is called that a handler did, whichever thread it had interrupted.
+INTERRUPT: Final = "interrupt"
 _SEEN_RUNNING: Final = ("syscall", "page_fault", "interrupt", "softirq", "block_io")
 _OFF: Final = ("thread_id", "start_ns", "end_ns", "state", "cpu", "wait", "by_thread_id", "by_name")
 
@@ -151,7 +153,12 @@ def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame, thr
     spans = away.filter(pl.col("state").is_in(["sleeping", "disk_sleep", "stopped"])).sort("start_ns")
     wakes = (
         events.filter(pl.col("kind") == "waking")
-        .select("thread_id", pl.col("time_ns").alias("woken_ns"), pl.col("other_thread_id").alias("waker"))
+        .select(
+            "thread_id",
+            pl.col("time_ns").alias("woken_ns"),
+            pl.col("other_thread_id").alias("waker"),
+            by_handler=pl.col("name") == INTERRUPT,
+        )
         .sort("woken_ns")
     )
     spans = spans.join_asof(
@@ -165,7 +172,7 @@ def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame, thr
     )
     why = _wait_of(spans, events)
     stopped = pl.col("state") == "stopped"
-    from_interrupt = pl.col("was_woken") & pl.col("waker").is_null()
+    from_interrupt = pl.col("was_woken") & pl.col("by_handler").fill_null(False)
     blocked = spans.select(
         "thread_id",
         "start_ns",
@@ -173,7 +180,7 @@ def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame, thr
         state=pl.when(stopped).then(pl.lit(STOPPED)).otherwise(pl.lit(BLOCKED)),
         wait=pl.when(~stopped).then(why),
         by_thread_id="waker",
-        by_name=pl.when(from_interrupt).then(pl.lit("interrupt")),
+        by_name=pl.when(from_interrupt).then(pl.lit(INTERRUPT)),
     )
     queued = spans.filter("was_woken").select(
         "thread_id",

@@ -41,11 +41,13 @@ TABLES: Final[tuple[Table, ...]] = (
                 "`waking`, `migrate`, `fork`, `exit`, `page_fault`, `interrupt`, `softirq`, `syscall`, `signal`, "
                 "`block_io`, `cpu_frequency`, `gpu_job` or `fence_wait`."),
             nullable("name", STRING, NAME, "What of that kind: the interrupt's or softirq's name, the system call, "
-                "`user` or `kernel` for a fault, the tracepoint of a driver; null where the kind says it all."),
+                "`user` or `kernel` for a fault, the tracepoint of a driver, of a wake-up by a handler `interrupt`; "
+                "null where the kind says it all."),
             nullable("duration_ns", INT64, NS, "From its entry to its exit; null when it has no extent or its exit was "
                 "not seen."),
             nullable("other_thread_id", INT64, ID, "Of a switch the thread that got the CPU, of a wake-up the one that "
-                "woke it (null from an interrupt), of a fork the new one; else null."),
+                "woke it (null from an interrupt, or where the source does not say), of a fork the new one; else "
+                "null."),
             nullable("state", STRING, NAME, "Of a switch how the thread left the CPU: `runnable`, `sleeping`, "
                 "`disk_sleep`, `stopped`, `dead` or `idle`; else null."),
             nullable("value", INT64, VARIES, "Address of a fault, bytes of block I/O, kHz of a frequency, number of a "

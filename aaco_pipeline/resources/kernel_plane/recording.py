@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 from aaco_pipeline.resources.kernel_plane.events import OF_CPUS, OF_GPUS, OF_THREADS
 from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, remove_stale
 from aaco_pipeline.resources.telemetry.clocks import clock_readings
+from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 from aaco_pipeline.resources.telemetry.thread_names import name_this_thread
 
 FORMAT: Final = "aaco-kernel-plane"
@@ -33,6 +34,7 @@ _PIPE_BYTES: Final = 1 << 20
 #: A recording ends when it holds so much, about ten million switches, or so little is left on the disk.
 _MOST_BYTES: Final = 1 << 30
 _LEAST_FREE_BYTES: Final = 1 << 30
+_OF_A_TOOL: Final = "{tool} tells switches and wake-ups alone: no faults, interrupts or system calls"
 _FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
 
 
@@ -53,6 +55,8 @@ class KernelPlane:
         }
         self._instances: dict[str, Instance] = {}
         self._reader: _Reader | None = None
+        #: What records switches and wake-ups alone where tracefs cannot be read.
+        self._tool: SchedulerTrace | None = None
 
     def __enter__(self) -> Self:
         stale = remove_stale()
@@ -67,6 +71,8 @@ class KernelPlane:
         except BaseException:
             self._remove()
             raise
+        if self._reader is None:
+            self._start_a_tool()
         return self
 
     def __exit__(
@@ -75,6 +81,9 @@ class KernelPlane:
         try:
             if self._reader is not None and error is None:
                 self._stop()
+            if self._tool is not None:
+                self._tool.__exit__(kind, error, traceback)
+                self._take_from(self._tool)
         except OSError as broken:
             self._refused(f"the events could not be kept: {broken}", "free disk space, and record again")
         finally:
@@ -128,6 +137,29 @@ class KernelPlane:
         if self._reader.ended_early is not None:
             self._document["remarks"].append(self._reader.ended_early)
         self._document["state"] = "present"
+
+    def _start_a_tool(self) -> None:
+        """Have perf or bpftrace record what they can: they tell neither faults nor interrupts nor calls."""
+        (self._folder / FOLDER).mkdir()
+        tool = SchedulerTrace(self._folder / FOLDER, ("perf", "bpftrace"))
+        tool.__enter__()
+        if tool.recording:
+            self._tool = tool
+        else:
+            self._take_from(tool)
+
+    def _take_from(self, tool: SchedulerTrace) -> None:
+        """What the tool recorded, or why it could not either, with why tracefs could not before it."""
+        told = tool.document()
+        reasons = [f"tracefs: {self._document['reason']}", *([told["reason"]] if told["reason"] else [])]
+        if told["state"] == "present":
+            # What it says of its own file is what its reader needs, and no more.
+            trace = {name: told[name] for name in ("file", "lost", "version", "clock")}
+            remarks = [*self._document["remarks"], *told["remarks"], *reasons, _OF_A_TOOL.format(tool=told["tool"])]
+            self._document |= {"state": "present", "reason": None, "fix": None, "source": told["tool"]}
+            self._document |= {"trace": trace, "remarks": remarks, "clock": told["clock"]}
+        else:
+            self._refused("; ".join(reasons), self._document["fix"])
 
     def _refused(self, reason: str, fix: str) -> None:
         self._document |= {"state": "absent", "reason": reason, "fix": fix, "buffers": []}

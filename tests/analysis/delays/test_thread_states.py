@@ -21,7 +21,8 @@ def switch(at: int, previous: int, following: int, state: str = "runnable", cpu:
 
 
 def waking(at: int, thread: int, by: int | None) -> dict[str, Any]:
-    return {"at": at, "kind": "waking", "thread_id": thread, "other_thread_id": by}
+    name = "interrupt" if by is None else None
+    return {"at": at, "kind": "waking", "thread_id": thread, "other_thread_id": by, "name": name}
 
 
 def call(name: str, long: int) -> dict[str, Any]:
@@ -86,6 +87,13 @@ def test_what_was_waited_for_is_told_by_the_event_before() -> None:
 def test_a_wake_up_from_an_interrupt_says_so() -> None:
     found = states(switch(0, 0, MAIN), switch(100, MAIN, 0, "sleeping"), waking(200, MAIN, None), switch(210, 0, MAIN))
     assert found.filter(pl.col("state") == "blocked").item(0, "by_name") == "interrupt"
+
+
+def test_who_woke_a_thread_is_not_known_where_nobody_recorded_it() -> None:
+    unnamed = {**waking(500, MAIN, None), "name": None}
+    found = states(switch(0, 0, MAIN), switch(100, MAIN, 0, "sleeping"), unnamed, switch(510, 0, MAIN))
+    blocked = found.filter(pl.col("state") == "blocked").row(0, named=True)
+    assert (blocked["end_ns"], blocked["by_thread_id"], blocked["by_name"]) == (500_000, None, None)
 
 
 def test_a_stop_is_no_wait() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from aaco_pipeline.analysis.delays.thread_states import thread_states
 from aaco_pipeline.formats.native.kernel_plane.reading import read
 from aaco_pipeline.resources.kernel_plane import recording
 from aaco_pipeline.resources.kernel_plane.instances import NotPossible, find_tracefs, remove_stale
@@ -129,11 +130,43 @@ def test_where_it_cannot_be_done_the_run_goes_on_and_the_document_says_why(
         raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
 
     monkeypatch.setattr(recording, "find_tracefs", refused)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with KernelPlane(tmp_path) as plane:
         plane.follow(os.getpid(), "latency")
     document = plane.document()
     assert (document["state"], document["fix"]) == ("absent", "run as root")
+    assert document["reason"] == (
+        "tracefs: tracefs is not mounted, or not for this user; perf: not installed; bpftrace: not installed"
+    )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_tracefs_cannot_be_read_a_tool_records_who_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> Path:
+        raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
+
+    monkeypatch.setattr(recording, "find_tracefs", refused)
+    waits = [sys.executable, "-c", _WAITS]
+    with KernelPlane(tmp_path) as plane, subprocess.Popen(waits, stdin=subprocess.PIPE) as process:
+        plane.follow(process.pid, "latency")
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    document = json.loads(json.dumps(plane.document()))
+    if document["state"] == "absent":
+        pytest.skip(f"no tool can record here: {document['reason']}")
+    assert any("tracefs is not mounted" in remark for remark in document["remarks"])
+    found = read(document, tmp_path, 0)
+    assert [one.status for one in found.evidence if one.item == "kernel plane"] == ["partial"]
+    tables = found.tables
+    own = tables["kernel_threads"].drop_nulls("process_id")
+    assert own.height == 3  # the process and its two threads
+    assert set(tables["kernel_events"].get_column("kind")) == {"switch", "waking"}
+    events, threads, losses = (tables[name] for name in ("kernel_events", "kernel_threads", "kernel_losses"))
+    away = thread_states(events, threads, losses, found.details["throttling"])
+    sleeps = away.filter((pl.col("state") == "blocked") & (pl.col("end_ns") - pl.col("start_ns") >= 19_000_000))
+    assert sleeps.get_column("thread_id").n_unique() >= 2
+    assert sleeps.get_column("by_name").null_count() == sleeps.height, "who woke them is not recorded"
 
 
 def test_a_groups_quota_is_counted_in_ns_of_either_version(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The form of `kernel_plane.json`: what a recording says of its events, its files and what it could not do."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -26,9 +26,19 @@ class _Throttling(TypedDict):
     throttled_ns: Whole
 
 
+class _Clock(TypedDict):
+    to_monotonic_ns: Whole
+
+
+class _Trace(TypedDict):
+    file: str
+    clock: _Clock
+    lost: Whole
+
+
 class Document(TypedDict):
     state: str
-    source: str
+    source: Literal["tracefs", "perf", "bpftrace"]
     machine: str
     reason: str | None
     processes: dict[str, Whole]
@@ -36,3 +46,5 @@ class Document(TypedDict):
     buffers: list[_Buffer]
     throttling: list[_Throttling]
     remarks: list[str]
+    #: What another source than tracefs wrote.
+    trace: NotRequired[_Trace | None]

@@ -52,7 +52,7 @@ def test_switches_of_all_and_events_of_the_measured_are_kept(tmp_path: Path) -> 
         (1_100, "fork", None, 100, 101, None, None),
         (1_200, "syscall", "fsync", 100, None, None, 1_400),
         (2_000, "switch", None, 100, 0, "disk_sleep", None),
-        (2_500, "waking", None, 100, None, None, None),
+        (2_500, "waking", "interrupt", 100, None, None, None),
         (2_700, "waking", None, 100, 101, None, None),
     ]
     threads = read(document, tmp_path, ZERO).tables["kernel_threads"]
