@@ -50,7 +50,8 @@ def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -
     `tick` is told how many seconds have passed. Raises UnavailableError when a probe does not answer.
     """
     cpus, probes, runnable = sorted(os.sched_getaffinity(0)), dict[int, dict[str, Any]](), list[int]()
-    with KernelPlane(folder) as plane, ExitStack() as started:
+    # Without interrupts every tick would seem to have vanished.
+    with KernelPlane(folder, tools=()) as plane, ExitStack() as started:
         running = {}
         for cpu in cpus:
             command = [sys.executable, "-I", "-S", "-c", _PROBE, str(cpu), str(seconds), str(_STEP_NS)]

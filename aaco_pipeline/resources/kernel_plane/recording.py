@@ -11,6 +11,7 @@ import platform
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -46,8 +47,10 @@ class KernelPlane:
     document = plane.document()
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tools: Sequence[str] = ("perf", "bpftrace")) -> None:
+        """`tools` record switches and wake-ups alone where tracefs cannot be read; who needs more names none."""
         self._folder = folder
+        self._tools = tools
         self._document: dict[str, Any] = {
             **{"format": FORMAT, "format_version": FORMAT_VERSION, "state": "absent", "reason": None, "fix": None},
             **{"source": "tracefs", "machine": platform.machine(), "processes": {}, "events": {}, "buffers": []},
@@ -55,7 +58,6 @@ class KernelPlane:
         }
         self._instances: dict[str, Instance] = {}
         self._reader: _Reader | None = None
-        #: What records switches and wake-ups alone where tracefs cannot be read.
         self._tool: SchedulerTrace | None = None
 
     def __enter__(self) -> Self:
@@ -71,7 +73,7 @@ class KernelPlane:
         except BaseException:
             self._remove()
             raise
-        if self._reader is None:
+        if self._reader is None and self._tools:
             self._start_a_tool()
         return self
 
@@ -141,7 +143,7 @@ class KernelPlane:
     def _start_a_tool(self) -> None:
         """Have perf or bpftrace record what they can: they tell neither faults nor interrupts nor calls."""
         (self._folder / FOLDER).mkdir()
-        tool = SchedulerTrace(self._folder / FOLDER, ("perf", "bpftrace"))
+        tool = SchedulerTrace(self._folder / FOLDER, self._tools)
         tool.__enter__()
         if tool.recording:
             self._tool = tool
