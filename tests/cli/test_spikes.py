@@ -58,6 +58,7 @@ def test_where_the_kernel_may_not_be_asked_the_run_is_whole_and_says_so(
         raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
 
     monkeypatch.setattr(recording, "find_tracefs", refused)
+    monkeypatch.setattr("aaco_pipeline.resources.telemetry.scheduler_events.shutil.which", lambda tool: None)
     assert main([*RUN]) == 0
     (session,) = lake.sessions()
     assert lake.progress(session).is_whole
@@ -66,3 +67,23 @@ def test_where_the_kernel_may_not_be_asked_the_run_is_whole_and_says_so(
     said = " ".join(capsys.readouterr().out.split())
     assert "Nothing was recorded of what the kernel did with the threads" in said
     assert "run as root" in said
+
+
+def test_where_a_tool_alone_may_record_spikes_are_told_and_what_is_missing_is_said(
+    lake: TraceLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> Path:
+        raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
+
+    monkeypatch.setattr(recording, "find_tracefs", refused)
+    assert main([*RUN]) == 0
+    (session,) = lake.sessions()
+    assert lake.progress(session).is_whole
+    told = "SELECT status, reason FROM evidence WHERE item = 'kernel plane'"
+    (status, reason) = lake.sql(told).rows()[0]
+    assert "tracefs is not mounted" in reason
+    if status == "absent":
+        pytest.skip(f"no tool can record here: {reason}")
+    assert "no faults, interrupts or system calls" in reason
+    assert lake.sql("SELECT count(*) FROM iteration_delays WHERE cause = 'on_cpu'").item() >= 120
+    assert lake.sql("SELECT count(unseen_ns) FROM fixed_work_probes").item() == 0
