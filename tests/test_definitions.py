@@ -134,6 +134,7 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
             "session_environment",
             "telemetry",
             "kernel_plane",
+            "iteration_delays",
             "critical_path",
             *(traced - {"completeness"}),
         },
