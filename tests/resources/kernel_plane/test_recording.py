@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -39,15 +40,21 @@ def possible() -> Iterator[None]:
     assert [one for one in INSTANCES.iterdir() if one.name.startswith(f"aaco_{os.getpid()}_")] == []
 
 
-@pytest.mark.usefixtures("possible")
-def test_threads_of_the_followed_process_and_who_had_the_cpus_are_recorded(tmp_path: Path) -> None:
+def recorded(folder: Path) -> dict[str, Any]:
+    """The document of a recording of a process with two threads that sleep for 20 ms."""
     waits = [sys.executable, "-c", _WAITS]
-    with KernelPlane(tmp_path) as plane, subprocess.Popen(waits, stdin=subprocess.PIPE) as process:
+    with KernelPlane(folder) as plane, subprocess.Popen(waits, stdin=subprocess.PIPE) as process:
         plane.follow(process.pid, "latency")
         assert process.stdin is not None
         process.stdin.write(b"\n")
         process.stdin.close()
-    document = json.loads(json.dumps(plane.document()))
+    document: dict[str, Any] = json.loads(json.dumps(plane.document()))
+    return document
+
+
+@pytest.mark.usefixtures("possible")
+def test_threads_of_the_followed_process_and_who_had_the_cpus_are_recorded(tmp_path: Path) -> None:
+    document = recorded(tmp_path)
     assert (document["state"], document["reason"]) == ("present", None)
     tables = read(document, tmp_path, document["clock"]["before"]["monotonic_ns"]).tables
     own = tables["kernel_threads"].drop_nulls("process_id")
@@ -146,13 +153,7 @@ def test_where_tracefs_cannot_be_read_a_tool_records_who_ran(tmp_path: Path, mon
         raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
 
     monkeypatch.setattr(recording, "find_tracefs", refused)
-    waits = [sys.executable, "-c", _WAITS]
-    with KernelPlane(tmp_path) as plane, subprocess.Popen(waits, stdin=subprocess.PIPE) as process:
-        plane.follow(process.pid, "latency")
-        assert process.stdin is not None
-        process.stdin.write(b"\n")
-        process.stdin.close()
-    document = json.loads(json.dumps(plane.document()))
+    document = recorded(tmp_path)
     if document["state"] == "absent":
         pytest.skip(f"no tool can record here: {document['reason']}")
     assert any("tracefs is not mounted" in remark for remark in document["remarks"])

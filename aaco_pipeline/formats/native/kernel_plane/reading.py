@@ -112,7 +112,9 @@ def _from_pages(document: Mapping[str, Any], folder: Path, limits: Limits) -> _K
 
 def _from_tool(document: Mapping[str, Any], folder: Path, limits: Limits) -> _Known:
     """What perf or bpftrace printed: switches and wake-ups alone. When it lost events, it lost them at any time."""
-    trace, tool = document["trace"], document["source"]
+    trace, tool = document.get("trace"), document["source"]
+    if trace is None:
+        raise CaptureError(f"{DOCUMENT_FILE}: says that {tool} recorded, and not where; the capture is incomplete")
     lines = scheduler.event_lines(folder / FOLDER, trace["file"], limits)
     events = tool_lines.events_of(tool, islice(lines, limits.events + 1), f"{FOLDER}/{trace['file']}")
     if events.height > limits.events:

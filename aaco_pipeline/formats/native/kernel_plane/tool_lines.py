@@ -5,7 +5,7 @@ are not among them.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
@@ -113,7 +113,7 @@ def _idle_or(state: pl.Expr, thread: pl.Expr) -> pl.Expr:
 
 def own_threads(events: pl.DataFrame, processes: Mapping[str, int]) -> dict[int, int]:
     """The threads that are of a measured process, with the number of that process."""
-    number: dict[int, Any] = {pid: place for place, pid in enumerate(processes.values())}
+    number = {pid: place for place, pid in enumerate(processes.values())}
     mine = events.filter(pl.col("process").is_in(list(number)) & (pl.col("thread_id") > 0))
     return {thread: number[process] for thread, process in mine.select("thread_id", "process").unique().iter_rows()}
 

@@ -1,5 +1,6 @@
 """A recording's pages become events, threads and losses; what is not of the measured threads stays out."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +196,22 @@ def test_pages_that_are_not_compressed_are_refused_by_name(tmp_path: Path) -> No
     (tmp_path / "kernel_plane" / "switches.cpu0.pages.gz").write_bytes(b"\x1f\x8bgarbage")
     with pytest.raises(CaptureError, match=r"switches\.cpu0\.pages\.gz"):
         read(document, tmp_path, 0)
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_what_a_tool_printed_is_read_and_what_it_lost_is_unknown_at_any_time(tmp_path: Path, lost: int) -> None:
+    lines = "@s[100, 1, 101, 100, 1, 0]: 1\n@w[150, 1, 101]: 1\n@s[160, 1, 0, 0, 0, 101]: 1\n"
+    trace = {"file": "events.txt.gz", "clock": {"to_monotonic_ns": 1_000}, "lost": lost}
+    document = recorded(tmp_path, {}, source="bpftrace", trace=trace)
+    (tmp_path / "kernel_plane" / "events.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    tables = read(document, tmp_path, 0).tables
+    found = rows(tables["kernel_events"], "time_ns", "kind", "thread_id", "other_thread_id", "state")
+    assert found == [
+        (1_100, "switch", 101, 0, "sleeping"),
+        (1_150, "waking", 101, None, None),
+        (1_160, "switch", 0, 101, "idle"),
+    ]
+    losses = rows(tables["kernel_losses"], "cpu", "start_ns", "end_ns", "events")
+    assert losses == ([(1, 1_100, 1_160, None)] if lost else [])
+    with pytest.raises(CaptureError, match="not where; the capture is incomplete"):
+        read({**document, "trace": None}, tmp_path, 0)
