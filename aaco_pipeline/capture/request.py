@@ -133,11 +133,11 @@ class MeasurementSettings(BaseModel):
         description="Tokens to generate for each prompt; iterations then count requests.",
         json_schema_extra={"option": "--tokens", "metavar": "TOKENS"},
     )
-    scheduler: bool = Field(default=False, description="Record scheduler events with bpftrace or perf, where allowed.")
     kernel_plane: bool = Field(
         default=False,
         description="Record what the kernel does with the measured threads (switches, wake-ups, faults, interrupts) "
-        "through tracefs, where allowed, and say why iterations took longer; see `aaco show --spikes`.",
+        "through tracefs, else what perf or bpftrace see of it, and say why iterations took longer; see `aaco show "
+        "--spikes`.",
     )
     profile: bool = Field(
         default=False, description="Trace kernels, copies and HIP calls with rocprofv3, in a pass of its own."
@@ -198,10 +198,14 @@ class MeasurementRequest(MeasurementSettings):
     def from_json(text: str, source: str) -> "MeasurementRequest":
         """Read back `to_json`; UsageError naming `source` when the text is not one.
 
-        A field that the text leaves out has its default: the text was written before the field was there.
+        A field that the text leaves out has its default: the text was written before the field was there. Scheduler
+        events, once a setting of their own, are part of the kernel plane.
         """
         try:
-            return MeasurementRequest.model_validate(json.loads(text))
+            given = json.loads(text)
+            if isinstance(given, dict) and given.pop("scheduler", False):
+                given["kernel_plane"] = True
+            return MeasurementRequest.model_validate(given)
         except (ValueError, UsageError) as error:
             raise UsageError(f"{source}: not a measurement request ({error})") from error
 

@@ -122,9 +122,25 @@ def test_a_prompt_and_a_number_of_tokens_go_together(one: dict[str, int]) -> Non
 
 def test_a_text_from_before_a_setting_was_there_has_its_default() -> None:
     written = json.loads(MeasurementRequest(model="m", seed=4).to_json())
-    for setting in ("thread_trace", "scheduler", "input_shapes"):
+    for setting in ("thread_trace", "kernel_plane", "input_shapes"):
         del written[setting]
     assert MeasurementRequest.from_json(json.dumps(written), "test") == MeasurementRequest(model="m", seed=4)
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ({"scheduler": True}, True),
+        ({"scheduler": True, "kernel_plane": False}, True),
+        ({"scheduler": False, "kernel_plane": True}, True),
+        ({"scheduler": False}, False),
+    ],
+)
+def test_a_text_that_asked_for_scheduler_events_asks_for_the_kernel_plane(
+    written: dict[str, bool], asked: bool
+) -> None:
+    text = json.dumps({"model": "m", "input_shapes": {}, **written})
+    assert MeasurementRequest.from_json(text, "test").kernel_plane is asked
 
 
 def test_the_text_form_has_the_keys_that_lakes_hold() -> None:
@@ -142,6 +158,6 @@ def test_the_text_form_has_the_keys_that_lakes_hold() -> None:
             "precision",
             "profile",
         ),
-        *("prompt_tokens", "provider_options", "scheduler", "seed", "thread_trace", "threads", "timeout_seconds"),
+        *("prompt_tokens", "provider_options", "seed", "thread_trace", "threads", "timeout_seconds"),
         *("untraced", "warmup"),
     ]

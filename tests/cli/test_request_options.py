@@ -56,7 +56,7 @@ def test_every_option_reaches_the_request() -> None:
     given = parsed(
         *("--backend", "migraphx", "--batch", "2", "--iterations", "3", "--warmup", "4", "--threads", "5"),
         *("--precision", "fp16", "--optimization", "basic", "--seed", "6", "--timeout", "7.5", "--allow-fallback"),
-        *("--shape", "x=1x2", "--shape", "y=", "--prompt", "8", "--tokens", "9", "--scheduler", "--profile"),
+        *("--shape", "x=1x2", "--shape", "y=", "--prompt", "8", "--tokens", "9", "--kernel-plane", "--profile"),
         *("--counters", "basic", "--thread-trace", "auto"),
     )
     assert given == MeasurementRequest(
@@ -74,7 +74,7 @@ def test_every_option_reaches_the_request() -> None:
         input_shapes={"x": [1, 2], "y": []},
         prompt_tokens=8,
         output_tokens=9,
-        scheduler=True,
+        kernel_plane=True,
         profile=True,
         counters="basic",
         thread_trace="auto",

@@ -55,7 +55,10 @@ _RUNS: Final = LARGEST_BATCH_FACTOR
 #: What a configuration that cannot be run fails with.
 _FAULTS: Final = (ModelError, UnavailableError, UsageError)
 #: Settings of a session that are no part of how a model is run, or would be measured beside it.
-_NOT_KEPT: Final = (*("campaign_id", "arm", "block", "untraced", "scheduler", "profile", "counters", "thread_trace"),)
+_NOT_KEPT: Final = (
+    *("campaign_id", "arm", "block", "untraced", "kernel_plane", "profile", "counters", "thread_trace"),
+    "scheduler",  # of a session from when it was a setting of its own
+)
 _METRIC: Final = "latency_p50"
 _SHARED: Final = ("host", "device", "fingerprint", "cache_state")
 

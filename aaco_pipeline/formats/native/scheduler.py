@@ -104,7 +104,9 @@ def read(
     """
     table = "scheduler_events"
     if document is None:
-        reason = "scheduler events are recorded only when asked for (--scheduler)"
+        reason = (
+            "not asked for: `aaco record --scheduler` records them, `aaco run --kernel-plane` has them as kernel events"
+        )
         return CaptureTables({table: empty_table(table)}, (Evidence("scheduler events", "absent", reason),))
     check_document(document, FORMAT, FORMAT_VERSION, _SCHEDULER_KEYS, SCHEDULER_FILE)
     check_form(document, _Described, SCHEDULER_FILE)

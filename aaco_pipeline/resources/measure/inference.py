@@ -22,7 +22,6 @@ from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.capture.request import DEFAULT_ITERATIONS, DEFAULT_WARMUP, MeasurementRequest
 from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats.native import FORMAT, FORMAT_VERSION, MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
-from aaco_pipeline.formats.native.scheduler import SCHEDULER_FILE
 from aaco_pipeline.formats.native.telemetry import TELEMETRY_FILE
 from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.files import file_digest, lake_errors
@@ -39,7 +38,6 @@ from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.rocprofv3.command import ProfilerPass
 from aaco_pipeline.resources.rocprofv3.passes import check_profiling, prepare_profiler, run_profiled_passes
 from aaco_pipeline.resources.telemetry.sampler import SystemSampler
-from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
 PASSES: Final = ("latency", "trace")
 _ANSWERS: Final = "answers.npz"
@@ -122,15 +120,14 @@ def capture_inference(
     Writes `capture.json` (what was run), `host.json`, `telemetry.json` (the sampler's readings), and for each pass
     `<pass>.json`; the traced pass also leaves `onnxruntime_profile.json.gz` and, where the runtime can write it,
     `optimized_model.onnx`. The model's own graph is kept as `model.onnx`; both are without weights. With
-    `request.scheduler`, `scheduler.json` and the events' file. With `request.profile`, a folder `rocprofv3/pass_N` for
-    each pass under rocprofv3, with `<pass>.json` and the tool's own files. Raises AacoError; then what is in the folder
-    is not a capture.
+    `request.kernel_plane`, `kernel_plane.json` and the events' files. With `request.profile`, a folder
+    `rocprofv3/pass_N` for each pass under rocprofv3, with `<pass>.json` and the tool's own files. Raises AacoError;
+    then what is in the folder is not a capture.
     """
     model, backend = plan(request, configs)
     profiler = prepare_profiler(request, backend, configs)
     job = _job(request, model, backend)
     software = None if request.interpreter is None else software_of(request.interpreter)
-    scheduler = SchedulerTrace(folder) if request.scheduler else None
     plane = KernelPlane(folder) if request.kernel_plane else None
     with _slot(held, log) as slot:
         facts = host_facts(software)
@@ -140,7 +137,7 @@ def capture_inference(
         facts["facts"].append({"category": "measurement", "key": "loop", "value": LOOP, "volatile": False})
         # Whatever starts a process of its own is started before the first measured one.
         sampling = SystemSampler() if plane is None else SystemSampler(_SAMPLES_BESIDE_THE_PLANE_NS)
-        with scheduler or nullcontext(), plane or nullcontext(), sampling as sampler:
+        with plane or nullcontext(), sampling as sampler:
             deadline = time.monotonic() + request.timeout_seconds
             measurement = _Measurement(folder, slot, deadline, request.timeout_seconds, sampler, plane)
             for name in PASSES[:1] if request.untraced else PASSES:
@@ -150,8 +147,6 @@ def capture_inference(
                 profiled = run_profiled_passes(profiler, folder, unprofiled, _under_profiler(job, measurement))
     _write(folder / "host.json", facts)
     (folder / TELEMETRY_FILE).write_text(json.dumps(sampler.samples()))
-    if scheduler is not None:
-        _write(folder / SCHEDULER_FILE, scheduler.document())
     if plane is not None:
         _write(folder / DOCUMENT_FILE, plane.document())
     _keep_graphs(model.path, folder)

@@ -69,7 +69,7 @@ def check_profiling(request: MeasurementRequest, backend: BackendEntry, configs:
         raise UsageError(
             f"backend {request.backend!r}: rocprofv3 sees AMD GPUs only, and {backend.provider} runs on none; profile "
             "with --backend migraphx, or leave --profile, --counters and --thread-trace out: the runtime's own trace "
-            "of the operators is always taken, and --scheduler adds scheduler events"
+            "of the operators is always taken, and --kernel-plane adds what the kernel did"
         )
     if request.counters is not None:
         load_counter_sets(configs / COUNTER_SETS_FILE).named(request.counters)
