@@ -38,6 +38,9 @@ _BLOCKED_BY: Final = {"page_fault": MAJOR_FAULT, "disk": DISK, "lock": LOCK, "sl
 _LOST: Final = (PREEMPTED, THROTTLED, QUEUED, STOPPED, MAJOR_FAULT, DISK)
 #: Another thread than the main one decides when it lost this much more: less is how long a wake-up takes.
 _LEAST_MORE_NS: Final = 20_000
+#: A thread takes part in the work when it ran in this share of the iterations: kept from a CPU for all of one, it is
+#: missed in that one too.
+_TAKES_PART: Final = 0.5
 #: How many threads wait for one another in a row, at most.
 _DEPTH: Final = 4
 _PIECES: Final = ("row", "thread_id", "start_ns", "end_ns", "cause", "by_thread_id", "by_name")
@@ -149,7 +152,10 @@ def _cost_on_cpu(pieces: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl
 
 
 def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int, cost: pl.DataFrame) -> pl.DataFrame:
-    """The thread of each iteration that is decomposed: row, thread_id. What one loses to another of them is no loss."""
+    """The thread of each iteration that is decomposed: row, thread_id. What one loses to another of them is no loss.
+
+    Another than the main thread decides only where it ran, or would have: a thread that is idle as ever loses nothing.
+    """
     to_own = pl.col("by_thread_id").is_in(pieces.get_column("thread_id").unique().implode()).fill_null(False)
     is_lost = pl.col("cause").is_in(_LOST) & ~(pl.col("cause").is_in([PREEMPTED, QUEUED]) & to_own)
     lost = pl.when(is_lost).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0)
@@ -157,6 +163,8 @@ def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int, cost: pl.Dat
     each = each.join(cost, on=["row", "thread_id"], how="left").with_columns(
         lost_ns=pl.col("lost_ns") + pl.col("cost_ns").fill_null(0.0)
     )
+    takes_part = pl.col("ran").sum().over("thread_id") >= _TAKES_PART * spans.height
+    each = each.with_columns(ran=pl.col("ran") | takes_part)
     of_main = each.filter(pl.col("thread_id") == main).select("row", main_ns="lost_ns")
     others = (
         each.filter((pl.col("thread_id") != main) & pl.col("ran"))

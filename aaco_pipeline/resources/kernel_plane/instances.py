@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.resources.telemetry.pid_namespace import numbered_as_by_the_kernel
+
 #: Where tracefs is mounted, newer kernels first.
 _MOUNTS: Final = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 _NAME: Final = re.compile(r"aaco_(\d+)_(\d+)_\w+")
@@ -37,6 +39,10 @@ class Instance:
             os.write(descriptor, value.encode())
         finally:
             os.close(descriptor)
+
+    def records(self) -> bool:
+        """Whether it still records: whoever may write to tracefs may have turned it off."""
+        return (self.path / "tracing_on").read_text().strip() == "1"
 
     def enable(self, event: str) -> dict[str, object]:
         """Have an event recorded, alone: how its records are laid out, or why there are none."""
@@ -85,13 +91,17 @@ def find_tracefs() -> Path:
 
 
 def remove_stale() -> list[str]:
-    """Remove instances of ours whose process is gone, as a kill leaves them; their names."""
+    """Remove instances of ours whose process is gone, as a kill leaves them; their names.
+
+    In a container with process numbers of its own the process of every recording beside it would seem to be gone.
+    """
+    if not numbered_as_by_the_kernel():
+        return []
     removed = []
     for mount in _MOUNTS:
         with suppress(OSError):
             for one in stale_of(sorted((mount / "instances").iterdir())):
-                with suppress(OSError):
-                    (one / "tracing_on").write_text("0")
+                with suppress(OSError):  # somebody reads it
                     one.rmdir()
                     removed.append(one.name)
     return removed

@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 from aaco_pipeline.resources.kernel_plane.events import OF_CPUS, OF_GPUS, OF_THREADS
 from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, remove_stale
 from aaco_pipeline.resources.telemetry.clocks import clock_readings
+from aaco_pipeline.resources.telemetry.pid_namespace import numbered_as_by_the_kernel
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 from aaco_pipeline.resources.telemetry.thread_names import name_this_thread
 
@@ -36,7 +37,6 @@ _PIPE_BYTES: Final = 1 << 20
 _MOST_BYTES: Final = 1 << 30
 _LEAST_FREE_BYTES: Final = 1 << 30
 _OF_A_TOOL: Final = "{tool} tells switches and wake-ups alone: no faults, interrupts or system calls"
-_FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
 
 
 class KernelPlane:
@@ -107,7 +107,7 @@ class KernelPlane:
 
     def _start(self) -> None:
         tracefs = find_tracefs()
-        if Path("/proc/self/ns/pid").stat().st_ino != _FIRST_PID_NAMESPACE:
+        if not numbered_as_by_the_kernel():
             raise NotPossible("a container numbers its threads otherwise than the kernel's events do", "--pid=host")
         for purpose in ("threads", "switches"):
             self._instances[purpose] = _made(tracefs, purpose)
@@ -244,11 +244,11 @@ class _Reader:
             while not self._stopping.wait(_PERIOD_SECONDS):
                 self._move()
                 self.look_at_the_quota()
-                if self.ended_early is None and (reason := self._too_much()) is not None:
+                if self.ended_early is None and (reason := self._over()) is not None:
                     for _, one, _ in self._buffers:
                         one.set("tracing_on", "0")
                     after = time.monotonic() - self._began
-                    self.ended_early = f"{reason}: nothing was recorded from {after:.1f} s on; look at fewer iterations"
+                    self.ended_early = f"{reason}: nothing was recorded from {after:.1f} s on"
             self._move()
         except OSError as error:
             self._error = error
@@ -262,12 +262,14 @@ class _Reader:
                     while moved:
                         moved -= os.splice(outlet, target, moved)
 
-    def _too_much(self) -> str | None:
+    def _over(self) -> str | None:
         if self._moved_bytes >= _MOST_BYTES:
-            return f"the recording holds {_MOST_BYTES >> 20:,} MiB"
+            return f"the recording holds {_MOST_BYTES >> 20:,} MiB (measure fewer iterations)"
         disk = os.statvfs(self._folder)
         if disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES:
             return f"less than {_LEAST_FREE_BYTES >> 20:,} MiB are left on the disk"
+        if not all(one.records() for one in {name: one for name, one, _ in self._buffers}.values()):
+            return "another program has turned the recording off"
         return None
 
     def look_at_the_quota(self) -> None:

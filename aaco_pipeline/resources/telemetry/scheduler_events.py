@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from aaco_pipeline.resources.telemetry.clocks import clock_readings, which_clock
+from aaco_pipeline.resources.telemetry.pid_namespace import numbered_as_by_the_kernel
 
 FORMAT: Final = "aaco-scheduler-events"
 FORMAT_VERSION: Final = 1
@@ -31,8 +32,6 @@ _STOP_SECONDS: Final = 60.0
 #: A tool that has used less CPU than this within that long, after an interrupt, has not noticed it.
 _IDLE_SECONDS: Final = 2.0
 _IDLE_CPU_NS: Final = 5_000_000
-#: The number of the PID namespace that the kernel starts with; tracepoints name threads as they are numbered there.
-_FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
 #: From this version on bpftrace writes the fields of a tracepoint as `args.name`.
 _DOTTED_FIELDS: Final = (0, 18)
 
@@ -376,10 +375,10 @@ class _Perf(_Recorder):
 
 def _in_first_pid_namespace() -> None:
     try:
-        number = Path("/proc/self/ns/pid").stat().st_ino
+        as_by_the_kernel = numbered_as_by_the_kernel()
     except OSError as error:
         raise _NotPossible(f"no PID namespace can be seen: {error}", "run on Linux with /proc mounted") from error
-    if number != _FIRST_PID_NAMESPACE:
+    if not as_by_the_kernel:
         raise _NotPossible(
             "this container numbers its processes differently from the kernel's trace points",
             "start the container with the host's PID namespace (--pid=host)",

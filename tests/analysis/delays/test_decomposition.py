@@ -51,6 +51,30 @@ def test_a_spinning_main_thread_does_not_hide_that_its_peer_was_kept_from_a_cpu(
     assert found.get_column("thread_id").unique().to_list() == [POOL]
 
 
+def test_a_peer_that_was_kept_from_a_cpu_throughout_is_missed_while_the_main_thread_does_its_work_too() -> None:
+    known = states(
+        (MAIN, 0, 2000, "running"),
+        (POOL, 0, 400, "running"),
+        (POOL, 400, 500, "blocked", {"wait": "lock"}),
+        (POOL, 500, 1900, "preempted", {"by_thread_id": OTHER, "by_name": "hog"}),
+        (POOL, 1900, 2000, "running"),
+    )
+    usual, alone, rest = (0, 500), (500, 1500), (1500, 2000)
+    found = delays(iterations(usual, alone, rest), known)
+    assert parts(found, 1) == {"preempted": 1000}
+    assert found.filter(pl.col("iteration") == 1).get_column("thread_id").unique().to_list() == [POOL]
+
+
+def test_a_thread_that_is_idle_as_ever_is_not_missed() -> None:
+    known = states(
+        (MAIN, 0, 2000, "running"),
+        (POOL, 0, 100, "running"),
+        (POOL, 100, 2000, "preempted", {"by_thread_id": OTHER}),
+    )
+    found = delays(iterations((0, 500), (500, 1500), (1500, 2000)), known)
+    assert parts(found, 1) == {"on_cpu": 1000}
+
+
 def test_a_wait_for_a_peer_is_what_the_peer_did_meanwhile() -> None:
     known = states(
         (MAIN, 0, 200, "running"),

@@ -18,6 +18,8 @@ from aaco_pipeline.formats.native.kernel_plane.reading import read
 from aaco_pipeline.resources.kernel_plane import recording
 from aaco_pipeline.resources.kernel_plane.instances import NotPossible, find_tracefs, remove_stale
 from aaco_pipeline.resources.kernel_plane.recording import KernelPlane, group_of, throttling_of
+from aaco_pipeline.resources.telemetry import pid_namespace
+from aaco_pipeline.resources.telemetry.pid_namespace import numbered_as_by_the_kernel
 
 INSTANCES = Path("/sys/kernel/tracing/instances")
 _WAITS = "import sys, threading, time\nsys.stdin.readline()\n" + (
@@ -33,7 +35,7 @@ def possible() -> Iterator[None]:
         find_tracefs()
     except NotPossible as refusal:
         pytest.skip(f"the kernel's events cannot be recorded here: {refusal}")
-    if Path("/proc/self/ns/pid").stat().st_ino != recording._FIRST_PID_NAMESPACE:
+    if not numbered_as_by_the_kernel():
         pytest.skip("the kernel's events cannot be recorded here: threads are numbered in a namespace of their own")
     remove_stale()
     yield
@@ -128,6 +130,38 @@ def test_a_recording_that_grows_too_large_ends_alone_and_says_since_when(
     assert document["state"] == "present"
     assert reason in document["remarks"][-1]
     assert "nothing was recorded from" in document["remarks"][-1]
+
+
+@pytest.mark.usefixtures("possible")
+def test_a_recording_that_another_program_turns_off_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_PERIOD_SECONDS", 0.02)
+    with KernelPlane(tmp_path) as plane:
+        plane.follow(os.getpid(), "latency")
+        threads, switches = sorted(
+            (one for one in INSTANCES.iterdir() if one.name.startswith(f"aaco_{os.getpid()}_")), reverse=True
+        )
+        (threads / "tracing_on").write_text("0")
+        deadline = time.monotonic() + 30
+        while (switches / "tracing_on").read_text() != "0\n":
+            assert time.monotonic() < deadline, "half of it goes on recording"
+            time.sleep(0.01)
+    assert "another program has turned the recording off" in plane.document()["remarks"][-1]
+
+
+@pytest.mark.usefixtures("possible")
+def test_in_a_container_with_its_own_process_numbers_other_recordings_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = INSTANCES / f"aaco_{2**22 + 5}_1_threads"
+    gone.mkdir()
+    try:
+        with monkeypatch.context() as inside:
+            inside.setattr(pid_namespace, "_FIRST", 1)
+            with KernelPlane(tmp_path, tools=()) as plane:
+                assert gone.exists()
+        assert "container" in plane.document()["reason"]
+    finally:
+        assert gone.name in remove_stale()
 
 
 def test_where_it_cannot_be_done_the_run_goes_on_and_the_document_says_why(
