@@ -20,9 +20,9 @@ from typing import Any, Final, Self
 from aaco_pipeline.resources.kernel_plane.events import OF_CPUS, OF_GPUS, OF_THREADS
 from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, remove_stale
 from aaco_pipeline.resources.telemetry.clocks import clock_readings
+from aaco_pipeline.resources.telemetry.own_threads import give_way, name_this_thread, next_instant
 from aaco_pipeline.resources.telemetry.pid_namespace import numbered_as_by_the_kernel
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
-from aaco_pipeline.resources.telemetry.thread_names import name_this_thread
 
 FORMAT: Final = "aaco-kernel-plane"
 FORMAT_VERSION: Final = 1
@@ -31,7 +31,8 @@ FOLDER: Final = "kernel_plane"
 #: Of each CPU and instance: seconds of a busy host, so that the reader need not wake often beside what is measured.
 _BUFFER_KB: Final = 16_384
 _LEAST_BUFFER_KB: Final = 1_024
-_PERIOD_SECONDS: Final = 0.5
+#: That of the sampler beside it, with which it wakes.
+_PERIOD_NS: Final = 500_000_000
 _PIPE_BYTES: Final = 1 << 20
 #: A recording ends when it holds so much, about ten million switches, or so little is left on the disk.
 _MOST_BYTES: Final = 1 << 30
@@ -240,8 +241,9 @@ class _Reader:
 
     def _run(self) -> None:
         name_this_thread("aaco plane")
+        give_way()
         try:
-            while not self._stopping.wait(_PERIOD_SECONDS):
+            while not self._stopping.wait(_until_next_instant()):
                 self._move()
                 self.look_at_the_quota()
                 if self.ended_early is None and (reason := self._over()) is not None:
@@ -280,6 +282,11 @@ class _Reader:
         last = self.throttling[-1] if self.throttling else {}
         if found is not None and any(last.get(name) != value for name, value in found.items()):
             self.throttling.append({"monotonic_ns": time.monotonic_ns(), **found})
+
+
+def _until_next_instant() -> float:
+    now = time.monotonic_ns()
+    return (next_instant(now, _PERIOD_NS) - now) / 1e9
 
 
 def group_of(process: int) -> Path | None:

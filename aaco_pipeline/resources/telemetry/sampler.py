@@ -14,7 +14,6 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +23,7 @@ from aaco_pipeline.resources.telemetry.clocks import clock_readings
 from aaco_pipeline.resources.telemetry.gpu_source import GPU_PERIOD_NS, GpuSource
 from aaco_pipeline.resources.telemetry.gpus import NO_GPU, open_gpus
 from aaco_pipeline.resources.telemetry.nvml import LIBRARY as NVML_LIBRARY
+from aaco_pipeline.resources.telemetry.own_threads import give_way, name_this_thread, next_instant
 from aaco_pipeline.resources.telemetry.sources import (
     CLOCK_COLUMNS,
     HOST_COLUMNS,
@@ -44,7 +44,6 @@ from aaco_pipeline.resources.telemetry.sources import (
     current_clock,
     why,
 )
-from aaco_pipeline.resources.telemetry.thread_names import name_this_thread
 
 FORMAT: Final = "aaco-telemetry"
 #: Version 2 has NVIDIA GPUs among its recordings.
@@ -282,10 +281,9 @@ class SystemSampler:
 
     def _run(self) -> None:
         name_this_thread("aaco sampler")
-        _give_way()
+        give_way()
         started_cpu = time.thread_time_ns()
-        start = time.monotonic_ns()
-        deadline = start + self._interval
+        deadline = next_instant(time.monotonic_ns(), self._interval)
         try:
             while self._reached(deadline):
                 self._sample()
@@ -372,14 +370,6 @@ class SystemSampler:
         self._rows = len(keep)
         self._interval *= 2
         self._thinned += 1
-
-
-def _give_way() -> None:
-    """Have the kernel never interrupt a running thread for this one: a reading that waits costs less than one that
-    takes the CPU from the measured process. On a host with a CPU to spare it makes no difference.
-    """
-    with suppress(OSError):
-        os.sched_setscheduler(threading.get_native_id(), os.SCHED_BATCH, os.sched_param(0))
 
 
 def _end(watched: _Watched, now: int, because: str) -> None:
