@@ -20,7 +20,7 @@ from aaco_pipeline.lake.validation import empty_table, to_contract
     publishes=("iteration_delays", "iteration_grades", "delay_figures", "session_metrics"),
     group="analysis",
     kinds=("polars", "parquet"),
-    session_kinds=frozenset({"measured", "timed", "profiled"}),
+    session_kinds=frozenset({"measured", "timed", "profiled", "program"}),
     checks=(
         Check(
             "conservation",
@@ -37,12 +37,20 @@ def iteration_delays(session: Session) -> Outcome:
     captured = session.capture.tables() if states.height else {}
     costs = dict(captured["kernel_costs"].iter_rows()) if captured else {}
     parts, graded, figures = [], [], []
-    for name, process in PROCESS_OF.items() if states.height else ():
+    marking = dict(captured["iteration_threads"].iter_rows()) if "iteration_threads" in captured else {}
+    for name in PROCESS_OF if states.height else ():
         some = iterations.filter(pl.col("pass") == name)
-        own = threads.filter(pl.col("process_id") == process)
-        interrupt_ns = interrupt_cost(captured["kernel_probes"], states, events, own, name)
-        of_machine = decomposition.Costs(costs.get(name), interrupt_ns)
-        of_pass = decomposition.iteration_delays(some, states, own, events, of_machine)
+        of_runs = []
+        for (run,), of_run in some.group_by("run", maintain_order=True):
+            own = threads.filter(pl.col("process_id") == (PROCESS_OF[name] if run is None else run))
+            interrupt_ns = interrupt_cost(captured["kernel_probes"], states, events, own, name)
+            of_machine = decomposition.Costs(costs.get(name), interrupt_ns)
+            of_runs.append(
+                decomposition.iteration_delays(of_run, states, own, events, of_machine, main_thread=marking.get(run))
+            )
+        if not of_runs:
+            continue
+        of_pass = pl.concat(of_runs)
         judged = grades.iteration_grades(some, of_pass)
         parts.append(of_pass)
         graded.append(judged)
@@ -78,6 +86,6 @@ def _evidence(states: pl.DataFrame, delays: pl.DataFrame) -> list[Evidence]:
     reason = (
         "no iteration lies within the recorded states"
         if states.height
-        else "no states of threads were recorded; `aaco run --kernel-plane` records them"
+        else "no states of threads were recorded; --kernel-plane records them"
     )
     return [Evidence("delays of iterations", "absent", reason, "thread_states", 0)]

@@ -14,7 +14,7 @@ from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: The measured process of each pass: their order is that of `processes`.
+#: The process of each pass of a model's; of a program's each run has its own. Their order is that of `processes`.
 PROCESS_OF: Final = {"latency": 0, "trace": 1}
 
 
@@ -23,7 +23,7 @@ PROCESS_OF: Final = {"latency": 0, "trace": 1}
     publishes=("kernel_events", "kernel_threads", "kernel_losses", "thread_states", "fixed_work_probes"),
     group="capture",
     kinds=("linux", "parquet"),
-    session_kinds=frozenset({"measured", "timed", "profiled"}),
+    session_kinds=frozenset({"measured", "timed", "profiled", "program"}),
     checks=(
         Check(
             "conservation",

@@ -26,6 +26,8 @@ from aaco_pipeline.capture.workload import program_of
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.native import program, scheduler, telemetry
+from aaco_pipeline.formats.native.kernel_plane import reading as kernel_plane
+from aaco_pipeline.formats.native.kernel_plane.probes import read_probes
 from aaco_pipeline.formats.native.program.documents import MARKS_FOLDER, RUN_FILE, ProgramDocuments, read_documents
 from aaco_pipeline.formats.native.program.tables import tables_of
 from aaco_pipeline.formats.parsing.redaction import safe_name
@@ -88,11 +90,16 @@ class ProgramCapture(IngestedCapture):
             ),
             # Ceilings that a profiler's files bring along are another machine's.
             "ceilings": empty_table("ceilings"),
-            **{name: empty_table(name) for name in ("kernel_events", "kernel_threads", "kernel_losses")},
+            **self._kernel.tables,
             **{name: {**self._samples.tables, **self._scheduler.tables}[name] for name in _TELEMETRY_TABLES},
         }
         evidence = (*own.evidence, *traced.evidence)
-        return CaptureTables(tables, evidence, traced.details)
+        beside = {
+            "iteration_threads": own.details["iteration_threads"],
+            "kernel_throttling": self._kernel.details["throttling"],
+            **read_probes({}, self._documents.axis_zero_monotonic_ns),  # a program works as it is, without probes
+        }
+        return CaptureTables(tables, evidence, {**traced.details, **beside})
 
     def tables(self) -> Mapping[str, pl.DataFrame]:
         return {**self.contents.details, **self.contents.tables, "sessions": self._session}
@@ -117,7 +124,7 @@ class ProgramCapture(IngestedCapture):
         if subject == "iterations":
             return (*self._own.evidence, *self._units())
         if subject == "kernel":
-            return (Evidence("kernel plane", "absent", "it is recorded of models that `aaco run` measures"),)
+            return self._kernel.evidence
         if subject == "telemetry":
             return (*self._samples.evidence, *self._scheduler.evidence)
         return (*self._trace.evidence, *self._counted(), *self._profilers())
@@ -305,6 +312,11 @@ class ProgramCapture(IngestedCapture):
     def _samples(self) -> CaptureTables:
         zero = self._documents.axis_zero_monotonic_ns
         return telemetry.read(telemetry.load(self._recorded / telemetry.TELEMETRY_FILE), zero)
+
+    @cached_property
+    def _kernel(self) -> CaptureTables:
+        document = telemetry.load(self._recorded / kernel_plane.DOCUMENT_FILE)
+        return kernel_plane.read(document, self._recorded, self._documents.axis_zero_monotonic_ns)
 
     @cached_property
     def _scheduler(self) -> CaptureTables:

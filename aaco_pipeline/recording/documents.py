@@ -20,7 +20,7 @@ FORMAT_VERSION: Final = 1
 CAPTURE: Final = "capture.json"
 HOST: Final = "host.json"
 TELEMETRY: Final = "telemetry.json"
-SCHEDULER: Final = "scheduler.json"
+KERNEL_PLANE: Final = "kernel_plane.json"
 RUN: Final = "run.json"
 #: Within a run's folder, where the processes of the program leave their marks.
 MARKS: Final = "marks"

@@ -22,10 +22,10 @@ from aaco_pipeline.recording.profilers.choosing import Beside, Chosen, Counting,
 from aaco_pipeline.recording.request import RecordRequest, program_path
 from aaco_pipeline.recording.runs import Program, Run, run_program
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
+from aaco_pipeline.resources.kernel_plane.recording import PERIOD_NS, KernelPlane
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path
 from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets, unpacked
 from aaco_pipeline.resources.telemetry.sampler import SystemSampler
-from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
 #: What a folder is called while it is filled; the name of what it is to become follows.
 _UNFINISHED: Final = ".aaco-recording-"
@@ -69,6 +69,25 @@ def record(
     return Recorded(folder, tuple(passes.runs), passes.failure)
 
 
+@dataclass(frozen=True)
+class _Watching:
+    """Who is told of each process of a run."""
+
+    sampler: SystemSampler
+    plane: KernelPlane | None
+
+    def admit(self, keeper: int) -> None:
+        """The process that is about to start the program."""
+        if self.plane is not None:
+            self.plane.admit(keeper)
+
+    def follow(self, process: int, name: str) -> None:
+        """The program, in the pass of that name."""
+        self.sampler.watch(process, name)
+        if self.plane is not None:
+            self.plane.follow(process, name)
+
+
 @dataclass
 class _Passes:
     """The passes over one program, as they are made."""
@@ -88,29 +107,31 @@ class _Passes:
         facts["facts"] += momentary_facts()
         kind = next(f["value"] for f in facts["facts"] if (f["category"], f["key"]) == ("container", "kind"))
         lock = {"file": str(slot_path()), "container": own_container(kind)}
-        scheduler = SchedulerTrace(self.folder) if self.request.scheduler else None
+        plane = KernelPlane(self.folder) if self.request.kernel_plane else None
+        sampling = SystemSampler() if plane is None else SystemSampler(PERIOD_NS)
         # Whatever starts a process of its own is started before the first measured one.
-        with scheduler or nullcontext(), SystemSampler() as sampler:
-            made = list(self._made(sampler))
+        with plane or nullcontext(), sampling as sampler:
+            made = list(self._made(_Watching(sampler, plane)))
         documents.write_json(self.folder / documents.HOST, facts)
         documents.write_json(self.folder / documents.TELEMETRY, sampler.samples())
-        if scheduler is not None:
-            documents.write_json(self.folder / documents.SCHEDULER, scheduler.document())
+        if plane is not None:
+            documents.write_json(self.folder / documents.KERNEL_PLANE, plane.document())
         capture = documents.capture_document(self.request, lock, made, self.chosen.documents)
         documents.write_json(self.folder / documents.CAPTURE, capture)
 
-    def _made(self, sampler: SystemSampler) -> Iterator[dict[str, Any]]:
+    def _made(self, watching: "_Watching") -> Iterator[dict[str, Any]]:
         """What the capture says of each pass, as it is made. One in which the program fails is the last."""
         for number in range(1, self.request.warmup_runs + self.request.runs + 1):
-            yield self._run(f"run_{number}", "run", sampler)
+            yield self._run(f"run_{number}", "run", watching)
             if self._failed():
                 return
         if self.chosen.profiler is not None:
-            yield self._run("trace", "trace", sampler, self.chosen.profiler, self.chosen.name)
+            yield self._run("trace", "trace", watching, self.chosen.profiler, self.chosen.name)
             if self._failed():
                 return
         for number, counting in enumerate(self.chosen.counting, 1):
-            document = self._run(f"counters_{number}", "counters", sampler, counting, counting.name)
+            unseen = _Watching(watching.sampler, None)  # a run that counts gives no time to explain
+            document = self._run(f"counters_{number}", "counters", unseen, counting, counting.name)
             name, run = self.runs[-1]
             reason = _why_not_counted(counting, self.folder / name / counting.name, run)
             if reason is not None:
@@ -127,7 +148,7 @@ class _Passes:
         return run.failure is not None
 
     def _run(
-        self, name: str, kind: str, sampler: SystemSampler, beside: Beside | None = None, profiler: str | None = None
+        self, name: str, kind: str, watching: "_Watching", beside: Beside | None = None, profiler: str | None = None
     ) -> dict[str, Any]:
         """One pass, in a folder of its name, under what is `beside` it; its document."""
         folder = self.folder.absolute() / name
@@ -146,7 +167,8 @@ class _Passes:
             timeout_seconds=self.request.timeout_seconds,
             held=self.held,
             quiet=self.request.quiet,
-            started=partial(sampler.watch, label=name),
+            keeper_started=watching.admit,
+            started=partial(watching.follow, name=name),
         )
         documents.write_run(folder, run)
         self.runs.append((name, run))

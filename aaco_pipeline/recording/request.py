@@ -62,7 +62,11 @@ class RecordRequest:
     iterations_from: str | None = _option(
         "Ranges (roctx, NVTX) that are iterations, by a pattern such as 'step*'; of the traced run.", None, "PATTERN"
     )
-    scheduler: bool = _option("Record scheduler events with bpftrace or perf, where allowed.", False)
+    kernel_plane: bool = _option(
+        "Record what the kernel does with the program's threads (switches, wake-ups, faults, interrupts), as `aaco run "
+        "--kernel-plane` does, and say why iterations or runs took longer.",
+        False,
+    )
     workload: str | None = _option("What the program is called in the lake (default: its file's name).", None, "NAME")
     quiet: bool = _option(
         "Keep what the program writes from the terminal; its end is kept all the same.", False, None, "--no-output"

@@ -59,12 +59,14 @@ def run_program(
     timeout_seconds: float | None,
     held: Sequence[int],
     quiet: bool,
+    keeper_started: Callable[[int], object],
     started: Callable[[int], object],
 ) -> Run:
     """Run it once, to its end or that of its time; nothing of it runs when this returns.
 
-    It reads from /dev/null. `held` are descriptors that its keeper holds as long as anything of it lives; `started` is
-    called with its process number. UsageError when the system does not start it, UnavailableError when its keeper dies,
+    It reads from /dev/null. `held` are descriptors that its keeper holds as long as anything of it lives.
+    `keeper_started` is called with the keeper's process number before that starts the program, `started` with the
+    program's then. UsageError when the system does not start it, UnavailableError when its keeper dies,
     KeyboardInterrupt when this process was interrupted: the program was, too.
     """
     with ExitStack() as opened:
@@ -95,6 +97,7 @@ def run_program(
             "environment": dict(program.environment),
             "timeout_seconds": timeout_seconds,
         }
+        keeper_started(keeper.pid)
         ended = _followed(keeper, control, reports, job, started)
         if "refused" in ended:
             raise UsageError(f"{program.path}: cannot be started: {ended['refused']}; {_remedy(program)}")

@@ -1,6 +1,7 @@
 """`aaco run --kernel-plane`, then `aaco show --spikes`: from the kernel's pages to sentences, or why there are none."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,18 @@ from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
 from tests.cli.conftest import ROOT
 
 RUN = ("run", "--model", "squeezenet", "--iterations", "120", "--warmup", "2", "--kernel-plane")
+
+#: Marks forty iterations of a millisecond or so in a process that the shell starts; each tenth sleeps.
+PROGRAM = """
+import time
+from aaco_pipeline.recording import mark
+for number in range(40):
+    with mark.iteration():
+        if number % 10 == 9:
+            time.sleep(0.1)
+        for _ in range(10_000):
+            pass
+"""
 
 
 @pytest.fixture
@@ -49,6 +62,28 @@ def test_every_iteration_is_accounted_for_and_told(lake: TraceLake, capsys: pyte
     said = " ".join(capsys.readouterr().out.split())
     assert "The machine disturbed" in said
     assert "What each cause did to the measured iterations" in said
+
+
+def test_spikes_of_a_recorded_program_are_those_of_the_thread_that_marks_its_iterations(
+    lake: TraceLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        find_tracefs()
+    except NotPossible as refusal:
+        pytest.skip(f"the kernel's events cannot be recorded here: {refusal}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    program = ("--", "sh", "-c", '"$0" -S -c "$1"; true', sys.executable, PROGRAM)
+    assert main(["record", "--kernel-plane", "--runs", "2", "--trace", "off", *program]) == 0
+    off = lake.sql(
+        "WITH parts AS (SELECT iteration, sum(duration_ns) AS ns FROM iteration_delays GROUP BY ALL) "
+        "SELECT count(*) AS n, CAST(max(abs(ns - latency_ns)) AS BIGINT) AS off "
+        "FROM iterations JOIN parts USING (iteration)"
+    ).rows()
+    assert off == [(2 * 40, 0)]
+    of_runs = "SELECT process_id, count(*) FROM kernel_threads WHERE process_id IS NOT NULL GROUP BY ALL ORDER BY ALL"
+    assert lake.sql(of_runs).rows() == [(0, 2), (1, 2)]  # the shell, and what it started before anybody could look
+    slept = "SELECT iteration FROM iteration_delays WHERE cause = 'sleep' AND duration_ns > 90_000_000 ORDER BY ALL"
+    assert lake.sql(slept).get_column("iteration").to_list() == [*range(9, 80, 10)]
 
 
 def test_where_the_kernel_may_not_be_asked_the_run_is_whole_and_says_so(

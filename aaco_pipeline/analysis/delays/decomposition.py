@@ -55,19 +55,27 @@ class Costs:
 
 
 def iteration_delays(
-    iterations: pl.DataFrame, states: pl.DataFrame, threads: pl.DataFrame, events: pl.DataFrame, costs: Costs
+    iterations: pl.DataFrame,
+    states: pl.DataFrame,
+    threads: pl.DataFrame,
+    events: pl.DataFrame,
+    costs: Costs,
+    *,
+    main_thread: int | None = None,
 ) -> pl.DataFrame:
-    """`iteration_delays` of the iterations of one pass, whose process's `threads` (of `kernel_threads`) these are.
+    """`iteration_delays` of the iterations of one process, whose `threads` (of `kernel_threads`) these are.
 
-    `states` and `events` are `thread_states` and `kernel_events`. Iterations without times have no rows.
+    `states` and `events` are `thread_states` and `kernel_events`. The main thread is that which the iterations are of,
+    by default the process's first. Iterations without times have no rows.
     """
     spans = iterations.drop_nulls(["start_ns", "end_ns"]).sort("start_ns").with_row_index("row")
-    main = threads.sort("start_ns", "thread_id").get_column("thread_id")
-    if not spans.height or not len(main):
+    ordered = threads.sort("start_ns", "thread_id").get_column("thread_id").to_list()
+    if not spans.height or not ordered:
         return pl.DataFrame(schema=_SCHEMA)
-    own = set(main.to_list())
+    own = set(ordered)
+    main = ordered[0] if main_thread is None or main_thread not in own else main_thread
     pieces = _pieces(spans, states.filter(pl.col("thread_id").is_in(list(own))))
-    deciding = _deciding(spans, pieces, main[0], _cost_on_cpu(pieces, events, costs))
+    deciding = _deciding(spans, pieces, main, _cost_on_cpu(pieces, events, costs))
     path = pieces.join(deciding, on=["row", "thread_id"], how="semi")
     for _ in range(_DEPTH):
         path, moved = _followed(path, pieces, own)

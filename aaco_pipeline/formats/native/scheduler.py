@@ -104,9 +104,7 @@ def read(
     """
     table = "scheduler_events"
     if document is None:
-        reason = (
-            "not asked for: `aaco record --scheduler` records them, `aaco run --kernel-plane` has them as kernel events"
-        )
+        reason = "they are part of the kernel plane (--kernel-plane), among its kernel events"
         return CaptureTables({table: empty_table(table)}, (Evidence("scheduler events", "absent", reason),))
     check_document(document, FORMAT, FORMAT_VERSION, _SCHEDULER_KEYS, SCHEDULER_FILE)
     check_form(document, _Described, SCHEDULER_FILE)

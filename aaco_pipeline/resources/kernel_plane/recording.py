@@ -31,8 +31,8 @@ FOLDER: Final = "kernel_plane"
 #: Of each CPU and instance: seconds of a busy host, so that the reader need not wake often beside what is measured.
 _BUFFER_KB: Final = 16_384
 _LEAST_BUFFER_KB: Final = 1_024
-#: That of the sampler beside it, with which it wakes.
-_PERIOD_NS: Final = 500_000_000
+#: How often its thread wakes, and whoever samples beside it: it has every switch, and each waking takes a CPU.
+PERIOD_NS: Final = 500_000_000
 _PIPE_BYTES: Final = 1 << 20
 #: A recording ends when it holds so much, about ten million switches, or so little is left on the disk.
 _MOST_BYTES: Final = 1 << 30
@@ -95,12 +95,17 @@ class KernelPlane:
     def follow(self, process: int, label: str) -> None:
         """Record the threads of a process that has just begun, and all that they start."""
         self._document["processes"][label] = process
+        self.admit(process)
+        if self._reader is not None:
+            self._reader.process = process
+
+    def admit(self, process: int) -> None:
+        """Record a process that is to start one that is followed, so that nothing of that one is missed."""
         if self._reader is None:
             return
         with suppress(OSError):  # it has ended already
             for task in Path(f"/proc/{process}/task").iterdir():
                 self._instances["threads"].set("set_event_pid", task.name)
-        self._reader.process = process
 
     def document(self) -> dict[str, Any]:
         """What was recorded, or state `absent` with the reason and what to do."""
@@ -286,7 +291,7 @@ class _Reader:
 
 def _until_next_instant() -> float:
     now = time.monotonic_ns()
-    return (next_instant(now, _PERIOD_NS) - now) / 1e9
+    return (next_instant(now, PERIOD_NS) - now) / 1e9
 
 
 def group_of(process: int) -> Path | None:

@@ -29,7 +29,7 @@ from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
 from aaco_pipeline.resources.host.interpreters import software_of
-from aaco_pipeline.resources.kernel_plane.recording import DOCUMENT_FILE, KernelPlane
+from aaco_pipeline.resources.kernel_plane.recording import DOCUMENT_FILE, PERIOD_NS, KernelPlane
 from aaco_pipeline.resources.measure.inference_worker import LOOP, Refusal, plan_inputs
 from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path
@@ -41,8 +41,6 @@ from aaco_pipeline.resources.telemetry.sampler import SystemSampler
 
 PASSES: Final = ("latency", "trace")
 _ANSWERS: Final = "answers.npz"
-#: The kernel plane has every switch: samples beside it are for what it has not, and each takes a CPU for a while.
-_SAMPLES_BESIDE_THE_PLANE_NS: Final = 500_000_000
 #: What a disk must still take for the end of a measured process to say anything of the model.
 _ROOM_BYTES: Final = 1 << 20
 _PRECISION_OPTIONS: Final = {
@@ -136,7 +134,7 @@ def capture_inference(
         lock = {"file": str(slot_path()), "container": own_container(kind)}
         facts["facts"].append({"category": "measurement", "key": "loop", "value": LOOP, "volatile": False})
         # Whatever starts a process of its own is started before the first measured one.
-        sampling = SystemSampler() if plane is None else SystemSampler(_SAMPLES_BESIDE_THE_PLANE_NS)
+        sampling = SystemSampler() if plane is None else SystemSampler(PERIOD_NS)
         with plane or nullcontext(), sampling as sampler:
             deadline = time.monotonic() + request.timeout_seconds
             measurement = _Measurement(folder, slot, deadline, request.timeout_seconds, sampler, plane)

@@ -556,7 +556,7 @@ def test_a_trace_without_events_of_the_process_is_absent() -> None:
 
 def test_what_was_not_recorded_is_absent_with_the_reason_and_the_fix() -> None:
     absent = scheduler_document(state="absent", reason="bpftrace: not installed", fix="apt-get install bpftrace")
-    for document, words in ((absent, "not installed; apt-get install bpftrace"), (None, "--scheduler")):
+    for document, words in ((absent, "not installed; apt-get install bpftrace"), (None, "--kernel-plane")):
         reading = scheduler.read(document, [], [PROCESS], 0)
         publishable(reading)
         item = evidence_of(reading)["scheduler events"]

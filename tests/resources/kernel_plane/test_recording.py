@@ -117,7 +117,7 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path, monkey
 def test_a_recording_that_grows_too_large_ends_alone_and_says_since_when(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int, reason: str
 ) -> None:
-    monkeypatch.setattr(recording, "_PERIOD_NS", 20_000_000)
+    monkeypatch.setattr(recording, "PERIOD_NS", 20_000_000)
     monkeypatch.setattr(recording, bound, value)
     with KernelPlane(tmp_path) as plane:
         plane.follow(os.getpid(), "latency")
@@ -134,7 +134,7 @@ def test_a_recording_that_grows_too_large_ends_alone_and_says_since_when(
 
 @pytest.mark.usefixtures("possible")
 def test_a_recording_that_another_program_turns_off_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_PERIOD_NS", 20_000_000)
+    monkeypatch.setattr(recording, "PERIOD_NS", 20_000_000)
     with KernelPlane(tmp_path) as plane:
         plane.follow(os.getpid(), "latency")
         threads, switches = sorted(

@@ -50,7 +50,7 @@ def read(
     findings = Findings(DOCUMENT_FILE)
     empty = {name: empty_table(name) for name in TABLES}
     if document is None:
-        findings.say("kernel plane", "absent", "it was not asked for; `aaco run --kernel-plane` records it", 0)
+        findings.say("kernel plane", "absent", "it was not asked for; --kernel-plane records it", 0)
         return CaptureTables(empty, tuple(findings.evidence), {"throttling": _throttling([], 0)})
     check_document(document, FORMAT, FORMAT_VERSION, _KEYS, DOCUMENT_FILE)
     check_form(document, Document, DOCUMENT_FILE)

@@ -42,11 +42,15 @@ class _Marked:
 
 
 def tables_of(documents: ProgramDocuments, limits: Limits) -> CaptureTables:
-    """All tables of a recorded folder, and what it has and lacks."""
+    """All tables of a recorded folder, and what it has and lacks; details `iteration_threads` and `source_rows`.
+
+    `iteration_threads`: of each run that marks its iterations the thread that does: run, thread_id.
+    """
     findings = Findings()
     # Where kernels run one by one, and several times each, marks tell nothing of the program's time.
     marked = [_marked(run, limits, findings) for run in documents.runs if run.kind != "counters"]
     iterations = pl.concat([_of_run(one, documents, findings) for one in marked])
+    threads = [(one.run.number, _first_of(one)["thread"]) for one in marked if _iterations_of(one).height]
     ordered = iterations.sort("pass", "run", "start_ns", maintain_order=True).with_columns(
         iteration=pl.int_range(pl.len()).over("pass"), latency_ns=pl.col("end_ns") - pl.col("start_ns")
     )
@@ -65,7 +69,11 @@ def tables_of(documents: ProgramDocuments, limits: Limits) -> CaptureTables:
     for run in documents.runs:
         _say_run(run, findings)
     findings.took("runs", len(documents.runs))
-    return CaptureTables(tables, tuple(findings.evidence), {"source_rows": findings.source_rows()})
+    details = {
+        "source_rows": findings.source_rows(),
+        "iteration_threads": pl.DataFrame(threads, schema={"run": pl.Int32, "thread_id": pl.Int64}, orient="row"),
+    }
+    return CaptureTables(tables, tuple(findings.evidence), details)
 
 
 def _marked(run: ProgramRun, limits: Limits, findings: Findings) -> _Marked:
@@ -107,11 +115,11 @@ def _of_run(one: _Marked, documents: ProgramDocuments, findings: Findings) -> pl
     A run under a profiler is no iteration by itself.
     """
     run, zero = one.run, documents.axis_zero_monotonic_ns
-    ranges = one.ranges.filter(pl.col("kind") == ITERATION)
+    ranges = _iterations_of(one)
     phase = "warmup" if run.is_warmup else "measure"
     document = run.document
     if ranges.height:
-        first = ranges.row(0, named=True)
+        first = _first_of(one)
         own = ranges.filter((pl.col("pid") == first["pid"]) & (pl.col("thread") == first["thread"]))
         if own.height < ranges.height:
             reason = (
@@ -146,6 +154,15 @@ def _of_run(one: _Marked, documents: ProgramDocuments, findings: Findings) -> pl
         **dict.fromkeys(("start_ns", "end_ns", "cpu_time_ns"), pl.Int64),
     }
     return pl.DataFrame([row] if run.kind == "run" else [], schema=schema)
+
+
+def _iterations_of(one: _Marked) -> pl.DataFrame:
+    return one.ranges.filter(pl.col("kind") == ITERATION)
+
+
+def _first_of(one: _Marked) -> dict[str, Any]:
+    """The iteration that began first: those of its thread count."""
+    return _iterations_of(one).row(0, named=True)
 
 
 def _marks(marked: Sequence[_Marked], iterations: pl.DataFrame, zero: int) -> pl.DataFrame:
