@@ -22,7 +22,8 @@ from aaco_pipeline.recording.profilers.choosing import Beside, Chosen, Counting,
 from aaco_pipeline.recording.request import RecordRequest, program_path
 from aaco_pipeline.recording.runs import Program, Run, run_program
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
-from aaco_pipeline.resources.kernel_plane.recording import PERIOD_NS, KernelPlane
+from aaco_pipeline.resources.kernel_plane.page_reader import PERIOD_NS
+from aaco_pipeline.resources.kernel_plane.recording import KernelPlane
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path
 from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets, unpacked
 from aaco_pipeline.resources.telemetry.sampler import SystemSampler

@@ -3,6 +3,8 @@
 What is recorded, and for how long, is `recording`'s. The files are documented in the kernel's `ftrace.rst`.
 """
 
+import errno
+import itertools
 import os
 import re
 from collections.abc import Iterable
@@ -10,11 +12,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.resources.telemetry.pid_namespace import numbered_as_by_the_kernel
+from aaco_pipeline.resources.telemetry.namespaces import why_apart
 
 #: Where tracefs is mounted, newer kernels first.
 _MOUNTS: Final = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 _NAME: Final = re.compile(r"aaco_(\d+)_(\d+)_\w+")
+_NUMBERS: Final = itertools.count(1)
+#: What to do about what the kernel answers.
+_FIXES: Final = {
+    errno.ENOENT: "use Linux 4.7 or later",
+    errno.ENOMEM: "free memory, and record again",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENOSPC: "free disk space, and record again",
+}
 
 
 class NotPossible(Exception):
@@ -25,11 +35,22 @@ class NotPossible(Exception):
         self.fix = fix
 
 
+def refused_by(error: OSError) -> NotPossible:
+    """What the kernel, or the disk, answered, with what to do about it."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        fix = "run as root" if os.geteuid() != 0 else "boot the kernel without lockdown"
+    else:
+        fix = _FIXES.get(error.errno or 0, "record again")
+    return NotPossible(f"{error.filename or 'tracefs'}: {error.strerror}", fix)
+
+
 class Instance:
     """One instance in a tracefs; it records nothing until `turn`ed on. OSError where the kernel refuses something."""
 
     def __init__(self, tracefs: Path, purpose: str) -> None:
-        self.path = tracefs / "instances" / f"aaco_{os.getpid()}_{_start_of(os.getpid())}_{purpose}"
+        # Numbered, as one that another program has open stays until our process has ended.
+        whose = f"aaco_{os.getpid()}_{_start_of(os.getpid())}"
+        self.path = tracefs / "instances" / f"{whose}_{next(_NUMBERS)}_{purpose}"
         self.path.mkdir()
 
     def set(self, file: str, value: str) -> None:
@@ -37,12 +58,10 @@ class Instance:
         descriptor = os.open(self.path / file, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(descriptor, value.encode())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path / file)) from error
         finally:
             os.close(descriptor)
-
-    def records(self) -> bool:
-        """Whether it still records: whoever may write to tracefs may have turned it off."""
-        return (self.path / "tracing_on").read_text().strip() == "1"
 
     def enable(self, event: str) -> dict[str, object]:
         """Have an event recorded, alone: how its records are laid out, or why there are none."""
@@ -70,38 +89,55 @@ class Instance:
         pairs = (line.split(":", 1) for line in lines if ":" in line)
         return {name: int(value) for name, value in pairs if value.strip().isdecimal()}
 
-    def remove(self) -> None:
-        """Stop recording and remove the instance; all its descriptors have to be closed before."""
-        with suppress(OSError):
-            self.set("tracing_on", "0")
-        with suppress(FileNotFoundError):
+    def is_on(self) -> bool:
+        """Whether it records; whoever may write to tracefs can turn it off."""
+        return (self.path / "tracing_on").read_text().strip() != "0"
+
+    def remove(self) -> bool:
+        """Stop recording and remove the instance; all its descriptors have to be closed before.
+
+        False where another program has a file of it open: then it stays, and records nothing.
+        """
+        try:
+            with suppress(OSError):
+                self.set("tracing_on", "0")
             self.path.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
 
 
 def find_tracefs() -> Path:
     """Where instances can be made. NotPossible in one line where they cannot."""
-    mounted = [one for one in _MOUNTS if (one / "instances").is_dir()]
-    if not mounted:
-        if os.geteuid() != 0:
-            raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
-        raise NotPossible("tracefs is not mounted", "mount -t tracefs nodev /sys/kernel/tracing")
-    if not os.access(mounted[0] / "instances", os.W_OK):
-        raise NotPossible(f"{mounted[0]} is not writable for this user", "run as root")
-    return mounted[0]
+    for one in _MOUNTS:
+        try:
+            if not (one / "instances").is_dir():
+                continue
+        except PermissionError:
+            raise NotPossible(f"{one} is not open to this user", "run as root") from None
+        if not os.access(one / "instances", os.W_OK):
+            if os.geteuid() != 0:
+                raise NotPossible(f"{one} is not writable for this user", "run as root")
+            raise NotPossible(f"{one} is mounted read-only", f"mount -o remount,rw {one}")
+        return one
+    if os.geteuid() != 0:
+        raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
+    raise NotPossible("tracefs is not mounted", "mount -t tracefs nodev /sys/kernel/tracing")
 
 
 def remove_stale() -> list[str]:
     """Remove instances of ours whose process is gone, as a kill leaves them; their names.
 
-    In a container with process numbers of its own the process of every recording beside it would seem to be gone.
+    Nothing is written to one before: whether it is still recorded with is for the kernel to say, which does not remove
+    an instance with an open file. From a namespace of its own a process does not see whose an instance is.
     """
-    if not numbered_as_by_the_kernel():
-        return []
     removed = []
-    for mount in _MOUNTS:
+    for mount in _MOUNTS if why_apart() is None else ():
         with suppress(OSError):
             for one in stale_of(sorted((mount / "instances").iterdir())):
-                with suppress(OSError):  # somebody reads it
+                with suppress(OSError):
                     one.rmdir()
                     removed.append(one.name)
     return removed

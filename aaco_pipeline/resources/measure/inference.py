@@ -29,7 +29,8 @@ from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
 from aaco_pipeline.resources.host.interpreters import software_of
-from aaco_pipeline.resources.kernel_plane.recording import DOCUMENT_FILE, PERIOD_NS, KernelPlane
+from aaco_pipeline.resources.kernel_plane.page_reader import PERIOD_NS
+from aaco_pipeline.resources.kernel_plane.recording import DOCUMENT_FILE, KernelPlane
 from aaco_pipeline.resources.measure.inference_worker import LOOP, Refusal, plan_inputs
 from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path

@@ -4,7 +4,10 @@ What is timed by them is the business of the modules around this one.
 """
 
 import time
-from typing import Any
+from typing import Any, Final
+
+#: Two clocks that are read after one another differ by less.
+_LEAST_SUSPENDED_NS: Final = 1_000_000
 
 
 def clock_readings() -> dict[str, int]:
@@ -25,6 +28,14 @@ def clock_readings() -> dict[str, int]:
         "boottime_ns": boot,
         "uncertainty_ns": (bracket + 1) // 2,
     }
+
+
+def suspended_ns(before: dict[str, int], after: dict[str, int]) -> int:
+    """For how long the host was suspended between two readings: CLOCK_MONOTONIC stands still then. 0 when it was not,
+    or for less than a millisecond.
+    """
+    apart = (after["boottime_ns"] - after["monotonic_ns"]) - (before["boottime_ns"] - before["monotonic_ns"])
+    return apart if apart > _LEAST_SUSPENDED_NS else 0
 
 
 def which_clock(event_ns: int, before: dict[str, int], after: dict[str, int]) -> dict[str, Any]:

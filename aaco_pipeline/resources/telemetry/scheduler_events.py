@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from aaco_pipeline.resources.telemetry.clocks import clock_readings, which_clock
-from aaco_pipeline.resources.telemetry.pid_namespace import numbered_as_by_the_kernel
+from aaco_pipeline.resources.telemetry.clocks import clock_readings, suspended_ns, which_clock
+from aaco_pipeline.resources.telemetry.namespaces import why_apart
 
 FORMAT: Final = "aaco-scheduler-events"
 FORMAT_VERSION: Final = 1
@@ -100,7 +100,8 @@ class SchedulerTrace:
         for tool in self._tools:
             recorder = (_Bpftrace if tool == "bpftrace" else _Perf)(self._folder)
             try:
-                _in_first_pid_namespace()
+                if (apart := why_apart()) is not None:
+                    raise _NotPossible(*apart)
                 try:
                     recorder.start()
                 except (OSError, subprocess.SubprocessError) as error:
@@ -236,11 +237,8 @@ class _Recorder:
             raise _NotPossible(str(error), "use another version of the tool") from error
 
     def _document(self, clock: dict[str, Any], after: dict[str, int], lost: int, remarks: list[str]) -> dict[str, Any]:
-        drift = (after["boottime_ns"] - after["monotonic_ns"]) - (
-            self._before["boottime_ns"] - self._before["monotonic_ns"]
-        )
-        if abs(drift) > 1_000_000:
-            remarks = [*remarks, f"the host was suspended for {drift / 1e9:.3f} s during the recording"]
+        if suspended := suspended_ns(self._before, after):
+            remarks = [*remarks, f"the host was suspended for {suspended / 1e9:.3f} s during the recording"]
         return {
             "tool": self.tool,
             "version": self._version,
@@ -371,18 +369,6 @@ class _Perf(_Recorder):
         if first is None:
             raise _NotPossible("recorded no event at all", "run as root")
         return self._document(self._clock_of(first, after), after, lost, remarks)
-
-
-def _in_first_pid_namespace() -> None:
-    try:
-        as_by_the_kernel = numbered_as_by_the_kernel()
-    except OSError as error:
-        raise _NotPossible(f"no PID namespace can be seen: {error}", "run on Linux with /proc mounted") from error
-    if not as_by_the_kernel:
-        raise _NotPossible(
-            "this container numbers its processes differently from the kernel's trace points",
-            "start the container with the host's PID namespace (--pid=host)",
-        )
 
 
 def _cpu_time_ns(pid: int) -> int:

@@ -1,12 +1,13 @@
 """Instances of tracefs of our own: whose they are is in their name, and one whose process is gone is removed."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from aaco_pipeline.resources.kernel_plane import instances
-from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, stale_of
+from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, refused_by, stale_of
 
 
 @pytest.fixture
@@ -44,6 +45,60 @@ def test_what_the_kernel_counted_is_read_as_numbers(tracefs: Path) -> None:
     (own.path / "per_cpu/cpu3").mkdir(parents=True)
     (own.path / "per_cpu/cpu3/stats").write_text("entries: 5\noverrun: 7\noldest event ts: 12.5\n")
     assert (own.cpus(), own.stats(3)) == ([3], {"entries": 5, "overrun": 7})
+
+
+def test_a_tracefs_that_is_closed_or_cannot_be_written_to_says_which(
+    monkeypatch: pytest.MonkeyPatch, tracefs: Path
+) -> None:
+    monkeypatch.setattr(instances, "_MOUNTS", (tracefs,))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    told = {}
+    for user in (0, 1000):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        with pytest.raises(NotPossible) as refused:
+            find_tracefs()
+        told[user] = (str(refused.value), refused.value.fix)
+    assert told == {
+        0: (f"{tracefs} is mounted read-only", f"mount -o remount,rw {tracefs}"),
+        1000: (f"{tracefs} is not writable for this user", "run as root"),
+    }
+
+    def closed(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", closed)
+    with pytest.raises(NotPossible, match="is not open to this user") as refused:
+        find_tracefs()
+    assert refused.value.fix == "run as root"
+
+
+@pytest.mark.parametrize(
+    ("number", "user", "fix"),
+    [
+        (errno.EPERM, 0, "boot the kernel without lockdown"),
+        (errno.EPERM, 1000, "run as root"),
+        (errno.ENOMEM, 0, "free memory, and record again"),
+        (errno.EIO, 0, "record again"),
+    ],
+)
+def test_what_the_kernel_refuses_has_a_line_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, number: int, user: int, fix: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    refusal = refused_by(OSError(number, os.strerror(number), "trace_clock"))
+    assert (str(refusal), refusal.fix) == (f"trace_clock: {os.strerror(number)}", fix)
+
+
+def test_a_setting_that_is_refused_is_named(tracefs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Instance(tracefs, "threads")
+    (own.path / "trace_clock").touch()
+
+    def refused(*_: object) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "write", refused)
+    with pytest.raises(OSError, match="trace_clock"):
+        own.set("trace_clock", "mono")
 
 
 def test_without_a_tracefs_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

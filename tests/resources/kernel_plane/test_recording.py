@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,11 +16,10 @@ import pytest
 
 from aaco_pipeline.analysis.delays.thread_states import thread_states
 from aaco_pipeline.formats.native.kernel_plane.reading import read
-from aaco_pipeline.resources.kernel_plane import recording
-from aaco_pipeline.resources.kernel_plane.instances import NotPossible, find_tracefs, remove_stale
-from aaco_pipeline.resources.kernel_plane.recording import KernelPlane, group_of, throttling_of
-from aaco_pipeline.resources.telemetry import pid_namespace
-from aaco_pipeline.resources.telemetry.pid_namespace import numbered_as_by_the_kernel
+from aaco_pipeline.resources.kernel_plane import instances, page_reader, recording
+from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, remove_stale
+from aaco_pipeline.resources.kernel_plane.recording import KernelPlane
+from aaco_pipeline.resources.telemetry.namespaces import why_apart
 
 INSTANCES = Path("/sys/kernel/tracing/instances")
 _WAITS = "import sys, threading, time\nsys.stdin.readline()\n" + (
@@ -35,8 +35,8 @@ def possible() -> Iterator[None]:
         find_tracefs()
     except NotPossible as refusal:
         pytest.skip(f"the kernel's events cannot be recorded here: {refusal}")
-    if not numbered_as_by_the_kernel():
-        pytest.skip("the kernel's events cannot be recorded here: threads are numbered in a namespace of their own")
+    if (apart := why_apart()) is not None:
+        pytest.skip(f"the kernel's events cannot be recorded here: {apart[0]}")
     remove_stale()
     yield
     assert [one for one in INSTANCES.iterdir() if one.name.startswith(f"aaco_{os.getpid()}_")] == []
@@ -117,9 +117,9 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path, monkey
 def test_a_recording_that_grows_too_large_ends_alone_and_says_since_when(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int, reason: str
 ) -> None:
-    monkeypatch.setattr(recording, "PERIOD_NS", 20_000_000)
-    monkeypatch.setattr(recording, bound, value)
+    monkeypatch.setattr(page_reader, "PERIOD_NS", 20_000_000)
     with KernelPlane(tmp_path) as plane:
+        monkeypatch.setattr(page_reader, bound, value)
         plane.follow(os.getpid(), "latency")
         own = [one for one in INSTANCES.iterdir() if one.name.startswith(f"aaco_{os.getpid()}_")]
         deadline = time.monotonic() + 30
@@ -130,38 +130,6 @@ def test_a_recording_that_grows_too_large_ends_alone_and_says_since_when(
     assert document["state"] == "present"
     assert reason in document["remarks"][-1]
     assert "nothing was recorded from" in document["remarks"][-1]
-
-
-@pytest.mark.usefixtures("possible")
-def test_a_recording_that_another_program_turns_off_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "PERIOD_NS", 20_000_000)
-    with KernelPlane(tmp_path) as plane:
-        plane.follow(os.getpid(), "latency")
-        threads, switches = sorted(
-            (one for one in INSTANCES.iterdir() if one.name.startswith(f"aaco_{os.getpid()}_")), reverse=True
-        )
-        (threads / "tracing_on").write_text("0")
-        deadline = time.monotonic() + 30
-        while (switches / "tracing_on").read_text() != "0\n":
-            assert time.monotonic() < deadline, "half of it goes on recording"
-            time.sleep(0.01)
-    assert "another program has turned the recording off" in plane.document()["remarks"][-1]
-
-
-@pytest.mark.usefixtures("possible")
-def test_in_a_container_with_its_own_process_numbers_other_recordings_are_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone = INSTANCES / f"aaco_{2**22 + 5}_1_threads"
-    gone.mkdir()
-    try:
-        with monkeypatch.context() as inside:
-            inside.setattr(pid_namespace, "_FIRST", 1)
-            with KernelPlane(tmp_path, tools=()) as plane:
-                assert gone.exists()
-        assert "container" in plane.document()["reason"]
-    finally:
-        assert gone.name in remove_stale()
 
 
 def test_where_it_cannot_be_done_the_run_goes_on_and_the_document_says_why(
@@ -204,12 +172,125 @@ def test_where_tracefs_cannot_be_read_a_tool_records_who_ran(tmp_path: Path, mon
     assert sleeps.get_column("by_name").null_count() == sleeps.height, "who woke them is not recorded"
 
 
-def test_a_groups_quota_is_counted_in_ns_of_either_version(tmp_path: Path) -> None:
-    (tmp_path / "cpu.stat").write_text("nr_periods 5\nnr_throttled 3\nthrottled_time 250\n")
-    assert throttling_of(tmp_path) == {"group": str(tmp_path), "throttled": 3, "throttled_ns": 250}
-    (tmp_path / "cpu.stat").write_text("usage_usec 1\nnr_throttled 4\nthrottled_usec 7\n")
-    assert throttling_of(tmp_path) == {"group": str(tmp_path), "throttled": 4, "throttled_ns": 7_000}
-    (tmp_path / "cpu.stat").write_text("usage_usec 1\n")
-    assert throttling_of(tmp_path) is None
-    assert throttling_of(tmp_path / "gone") is None
-    assert group_of(2**22 + 5) is None
+def own_instances() -> list[Path]:
+    return sorted(one for one in INSTANCES.iterdir() if one.name.startswith(f"aaco_{os.getpid()}_"))
+
+
+@pytest.mark.usefixtures("possible")
+def test_where_another_program_has_it_open_an_instance_stays_and_the_next_recording_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "next").mkdir()
+    with KernelPlane(tmp_path / "first") as plane:
+        held = [(one / "trace").open() for one in own_instances()]
+    remarks = plane.document()["remarks"]
+    left = own_instances()
+    try:
+        assert [str(one) for one in left if any(str(one) in remark for remark in remarks)] == [str(one) for one in left]
+        assert [(one / "tracing_on").read_text().strip() for one in left] == ["0", "0"]
+        assert recorded(tmp_path / "next")["source"] == "tracefs"
+    finally:
+        for one in held:
+            one.close()
+        for path in left:
+            path.rmdir()
+
+
+@pytest.mark.usefixtures("possible")
+def test_a_recording_that_another_program_turns_off_says_since_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_reader, "PERIOD_NS", 20_000_000)
+    with KernelPlane(tmp_path) as plane:
+        threads, switches = own_instances()
+        (threads / "tracing_on").write_text("0")
+        deadline = time.monotonic() + 30
+        while (switches / "tracing_on").read_text() != "0\n":
+            assert time.monotonic() < deadline, "the other instance goes on"
+            time.sleep(0.01)
+    (remark,) = plane.document()["remarks"]
+    assert "another program turned the recording off: nothing was recorded from" in remark
+
+
+@pytest.mark.usefixtures("possible")
+def test_one_who_does_not_see_whose_a_recording_is_leaves_it_alone(tmp_path: Path) -> None:
+    """A container with a tracefs of the host sees no process of the host, and other starts in a time namespace."""
+    code = "from aaco_pipeline.resources.kernel_plane import instances\nprint(instances.remove_stale())\n"
+    with KernelPlane(tmp_path) as plane:
+        for apart in (("--pid", "--fork", "--mount-proc"), ("--time", "--boottime", "1000")):
+            asked = ["unshare", *apart, sys.executable, "-c", code]
+            done = subprocess.run(asked, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                pytest.skip(f"no namespace can be made here: {done.stderr.strip()}")
+            assert done.stdout == "[]\n"
+        assert [(one / "tracing_on").read_text().strip() for one in own_instances()] == ["1", "1"]
+    assert plane.document()["remarks"] == []
+
+
+@pytest.mark.usefixtures("possible")
+def test_an_instance_in_use_is_not_removed_whoever_is_taken_for_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with KernelPlane(tmp_path) as plane:
+        monkeypatch.setattr(instances, "stale_of", lambda found: [one for one in found if one in own_instances()])
+        assert remove_stale() == []
+        assert [(one / "tracing_on").read_text().strip() for one in own_instances()] == ["1", "1"]
+    assert plane.document()["remarks"] == []
+
+
+@pytest.mark.usefixtures("possible")
+def test_more_open_files_than_are_allowed_are_one_line_and_nothing_stays(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.dup(0)
+    os.close(spare)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 3, limits[1]))  # a pipe, and one buffer of the four or more
+        with KernelPlane(tmp_path, tools=()) as plane:
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert plane.document()["state"] == "absent"
+    assert "Too many open files" in plane.document()["reason"]
+    assert "ulimit -n" in plane.document()["fix"]
+
+
+@pytest.mark.parametrize(
+    ("apart", "full", "reason"),
+    [
+        (("other clocks", "another way"), None, "other clocks"),
+        (None, "less than 1,024 MiB are left on the disk", "MiB are left"),
+    ],
+)
+def test_what_every_source_would_suffer_from_ends_it_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: tuple[str, str] | None, full: str | None, reason: str
+) -> None:
+    monkeypatch.setattr(recording, "why_apart", lambda: apart)
+    monkeypatch.setattr(recording, "why_full", lambda _: full)
+    monkeypatch.setattr(recording, "SchedulerTrace", None)
+    monkeypatch.setattr(recording, "find_tracefs", None)
+    with KernelPlane(tmp_path) as plane:
+        plane.follow(os.getpid(), "latency")
+    document = plane.document()
+    assert (document["state"], reason in document["reason"], bool(document["fix"])) == ("absent", True, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "fix"), [("options/event-fork", "use Linux 4.7 or later"), ("trace_clock", "use Linux 4.7 or later")]
+)
+def test_a_kernel_without_what_is_needed_is_named_with_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, fix: str
+) -> None:
+    (tmp_path / "tracefs/instances").mkdir(parents=True)
+    monkeypatch.setattr(recording, "find_tracefs", lambda: tmp_path / "tracefs")
+
+    def old(self: Instance, file: str, value: str) -> None:
+        if file == missing:
+            raise FileNotFoundError(2, "No such file or directory", str(self.path / file))
+
+    monkeypatch.setattr(Instance, "set", old)
+    with KernelPlane(tmp_path, tools=()) as plane:
+        pass
+    assert plane.document()["state"] == "absent"
+    assert plane.document()["reason"].endswith(f"{missing}: No such file or directory")
+    assert plane.document()["fix"] == fix
+    assert list((tmp_path / "tracefs/instances").iterdir()) == []

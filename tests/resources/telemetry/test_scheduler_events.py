@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from aaco_pipeline.formats.native import scheduler
-from aaco_pipeline.resources.telemetry import pid_namespace, scheduler_events
+from aaco_pipeline.resources.telemetry import namespaces, scheduler_events
 from aaco_pipeline.resources.telemetry.clocks import which_clock
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
@@ -42,7 +42,7 @@ def bin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setattr(shutil, "which", lambda name: str(folder / name) if (folder / name).exists() else None)
-    monkeypatch.setattr(scheduler_events, "_in_first_pid_namespace", lambda: None)
+    monkeypatch.setattr(scheduler_events, "why_apart", lambda: None)
     return folder
 
 
@@ -283,7 +283,7 @@ def test_events_that_cannot_be_kept_do_not_fail_the_run(fake_bpftrace: Path, tmp
 def test_a_container_with_process_numbers_of_its_own_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pid_namespace, "_FIRST", 1)
+    monkeypatch.setattr(namespaces, "_FIRST", {"pid": 1, "time": 1})
     with SchedulerTrace(tmp_path) as trace:
         assert not trace.recording
     assert "container" in trace.document()["reason"]

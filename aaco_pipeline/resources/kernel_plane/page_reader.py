@@ -1,0 +1,161 @@
+"""Moves the pages of the kernel's ring buffers into files while something else is measured, within bounds.
+
+The pages go from the kernel through a pipe into a file and are not looked at; one thread does it for all CPUs and
+wakes seldom, as the buffers hold what comes meanwhile.
+"""
+
+import fcntl
+import gzip
+import os
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from aaco_pipeline.resources.kernel_plane.instances import Instance
+from aaco_pipeline.resources.kernel_plane.throttling import groups_of, throttling_of
+from aaco_pipeline.resources.telemetry.own_threads import give_way, name_this_thread, next_instant
+
+#: How often its thread wakes, and whoever samples beside it: it has every switch, and each waking takes a CPU.
+PERIOD_NS: Final = 500_000_000
+_PIPE_BYTES: Final = 1 << 20
+#: A recording ends when it holds so much, about ten million switches, or so little is left on the disk.
+_MOST_BYTES: Final = 1 << 30
+_LEAST_FREE_BYTES: Final = 1 << 30
+
+
+class PageReader:
+    """Reads from when it is made until `finish` or `close`."""
+
+    def __init__(self, instances: Mapping[str, Instance], folder: Path) -> None:
+        self._instances = tuple(instances.values())
+        self._buffers = [(name, one, cpu) for name, one in instances.items() for cpu in one.cpus()]
+        self._folder = folder
+        self._stopping = threading.Event()
+        #: Whose control groups are looked at, and how often quotas were used up, whenever that had changed.
+        self.process: int | None = None
+        self.throttling: list[dict[str, int | str]] = []
+        self._groups: Sequence[Path] = ()
+        #: Why it stopped to record before the run was over, and when.
+        self.ended_early: str | None = None
+        self._began = time.monotonic()
+        self._moved_bytes = 0
+        self._error: OSError | None = None
+        self._sources: list[int] = []
+        self._pipe = os.pipe2(os.O_CLOEXEC)
+        with suppress(OSError):  # more than the system lets a user have
+            fcntl.fcntl(self._pipe[1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._thread = threading.Thread(target=self._run, name="kernel plane", daemon=True)
+        try:
+            for name, one, cpu in self._buffers:
+                self._sources.append(one.pages(cpu))
+                self._file(name, cpu).touch()
+        except BaseException:
+            self.close()  # an instance with an open file cannot be removed
+            raise
+        self._thread.start()
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Take what is left and compress it: each buffer with its file and what the kernel counted."""
+        self._stop()
+        if self._error is not None:
+            raise self._error
+        page = os.sysconf("SC_PAGESIZE")
+        found = []
+        for source, (name, one, cpu) in zip(self._sources, self._buffers, strict=True):
+            plain = self._file(name, cpu)
+            packed = plain.with_name(f"{plain.name}.gz")
+            # A page that is not full comes by reading alone.
+            with plain.open("ab") as target, suppress(BlockingIOError):
+                while content := os.read(source, page):
+                    target.write(content.ljust(page, b"\0"))
+            with plain.open("rb") as source_file, gzip.open(packed, "wb", compresslevel=1) as target_file:
+                shutil.copyfileobj(source_file, target_file, _PIPE_BYTES)
+            size = plain.stat().st_size
+            plain.unlink()
+            stats = one.stats(cpu)
+            found.append({"instance": name, "cpu": cpu, "file": packed.name, "bytes": size, "stats": stats})
+        return found
+
+    def close(self) -> None:
+        """Close everything, so that the instances can be removed."""
+        self._stop()
+        for descriptor in (*self._sources, *self._pipe):
+            with suppress(OSError):
+                os.close(descriptor)
+        self._sources, self._pipe = [], (-1, -1)
+
+    def look_at_the_quota(self) -> None:
+        """Keep what the groups of the process count now, where that is another count; of one that ended the last."""
+        if self.process is not None:
+            self._groups = groups_of(self.process) or self._groups
+        found = throttling_of(self._groups)
+        last = self.throttling[-1] if self.throttling else {}
+        if found is not None and any(last.get(name) != value for name, value in found.items()):
+            self.throttling.append({"monotonic_ns": time.monotonic_ns(), **found})
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _file(self, name: str, cpu: int) -> Path:
+        return self._folder / f"{name}.cpu{cpu}.pages"
+
+    def _run(self) -> None:
+        name_this_thread("aaco plane")
+        give_way()
+        try:
+            while not self._stopping.wait(_until_next_instant()):
+                self._move()
+                self.look_at_the_quota()
+                if self.ended_early is None and (reason := self._why_to_end()) is not None:
+                    after = time.monotonic() - self._began
+                    self.ended_early = reason.format(f"nothing was recorded from {after:.1f} s on")
+                    self._record_no_more()
+            self._move()
+        except OSError as error:
+            self._error = error
+            self._record_no_more()
+
+    def _move(self) -> None:
+        outlet, inlet = self._pipe
+        for source, (name, _, cpu) in zip(self._sources, self._buffers, strict=True):
+            with suppress(BlockingIOError):
+                while moved := os.splice(source, inlet, _PIPE_BYTES, flags=os.SPLICE_F_NONBLOCK):
+                    self._moved_bytes += moved
+                    # Opened for what there is alone: with as many files as buffers a large host's would be too many.
+                    with self._file(name, cpu).open("r+b", buffering=0) as target:
+                        target.seek(0, os.SEEK_END)
+                        while moved:
+                            moved -= os.splice(outlet, target.fileno(), moved)
+
+    def _why_to_end(self) -> str | None:
+        if self._moved_bytes >= _MOST_BYTES:
+            return f"the recording holds {_MOST_BYTES >> 20:,} MiB: {{}}; look at fewer iterations"
+        if (full := why_full(self._folder)) is not None:
+            return f"{full}: {{}}; free some"
+        if not all(one.is_on() for one in self._instances):
+            return "another program turned the recording off: {}; leave instances aaco_* of tracefs alone"
+        return None
+
+    def _record_no_more(self) -> None:
+        for one in self._instances:
+            with suppress(OSError):
+                one.set("tracing_on", "0")
+
+
+def _until_next_instant() -> float:
+    now = time.monotonic_ns()
+    return (next_instant(now, PERIOD_NS) - now) / 1e9
+
+
+def why_full(folder: Path) -> str | None:
+    """Why nothing more may be written here: what is left is for the capture itself, and for whoever else writes."""
+    disk = os.statvfs(folder)
+    if disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES:
+        return f"less than {_LEAST_FREE_BYTES >> 20:,} MiB are left on the disk"
+    return None
