@@ -14,6 +14,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure import measurement_slot
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 from tests.places import CONFIGS, ROOT
+from tests.trace_processor import trace_processor_address
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # Fewer examples than hypothesis' own hundred: all tests together are to take less than a quarter of an hour.
 settings.register_profile("aaco", deadline=None, max_examples=60)
 settings.load_profile("aaco")
+
+__all__ = ["trace_processor_address"]  # a fixture
 
 CAPTURED_MODELS: Final = ("control_flow", "squeezenet")
 CAPTURED_ITERATIONS: Final = 5

@@ -14,29 +14,16 @@ from aaco_pipeline.analysis.kernels.statistics import timed
 from aaco_pipeline.lake.on_disk import release
 from aaco_pipeline.lake.perfetto import TraceSummary, Track, write_trace
 from aaco_pipeline.lake.perfetto.lanes import Rule
-from aaco_pipeline.lake.perfetto.scheduling import scheduling_packets
 from aaco_pipeline.providers import CPU_PROVIDER
-from aaco_pipeline.report.trace_scheduling import EVENTS, STATES, THREADS, whole_switches
-from aaco_pipeline.report.trace_tables import Batches, CallNames, Groups, PathRows
+from aaco_pipeline.report import trace_counters, trace_kernel_plane
+from aaco_pipeline.report.trace_tables import Batches, CallNames, Groups, PathRows, whole
 
-#: Columns of `system_samples` that are counters in the trace, with their unit there.
-_COUNTERS: Final = {
-    "cpu_ratio": "ratio",
-    "cpu_pressure_ratio": "ratio",
-    "load_1m": "processes",
-    "clock_mhz": "MHz",
-    "process_cpu_ns": "ns",
-    "run_delay_ns": "ns",
-    "rss_bytes": "bytes",
-    "voluntary_switches": "switches",
-    "involuntary_switches": "switches",
-    "major_faults": "faults",
-}
 #: The tables that a trace is drawn from.
 TABLES: Final = (
     *("sessions", "processes", "iterations", "api_calls", "critical_path", "dispatches", "kernels", "memory_copies"),
-    *("gaps", "markers", "system_samples", "scheduler_events", "clock_domains"),
-    *("kernel_events", "kernel_threads", "thread_states", "iteration_grades"),
+    *("gaps", "markers", "scheduler_events", "clock_domains", "iteration_gaps", "iteration_grades"),
+    *trace_counters.TABLES,
+    *trace_kernel_plane.TABLES,
 )
 #: Copies of an unknown direction are still copies.
 _COPY_NAME: Final = pl.col("direction").fill_null("copy")
@@ -63,7 +50,8 @@ _ITERATION: Final = ("pass", "iteration")
 
 
 def write_session_trace(session: str, batches: Batches, path: Path) -> TraceSummary:
-    """Write the session's unified trace: iterations, critical path, idle time by cause, calls, kernels, counters.
+    """Write the session's unified trace: iterations and what lies between them, critical path, idle time by cause,
+    calls, kernels, what the kernel did with the threads, counters.
 
     `batches` gives the tables named in `TABLES`. All on the session's axis, moved so that its earliest time is zero, as
     Perfetto knows no negative time; by how much, and how uncertain each clock's place on the axis is, stands in the
@@ -97,7 +85,9 @@ class _Layout:
         cause = pl.when("is_spike").then("spike_cause").otherwise("disturbed_by")
         grades = self._whole("iteration_grades", *_ITERATION, *told).with_columns(cause=cause)
         self._iterations = self._iterations.join(grades, on=_ITERATION, how="left", maintain_order="left")
-        self._samples = self._whole("system_samples", "time_ns", *_COUNTERS)
+        self._between = self._whole("iteration_gaps", "pass", "before_iteration", *_TIMES)
+        self._samples = trace_counters.Samples(batches)
+        self._kernel = trace_kernel_plane.KernelPlane(batches)
         self._clocks = self._whole("clock_domains", "domain", "uncertainty_ns")
         self._on_cpu = self._facts.height > 0 and self._facts.item(0, "provider") == CPU_PROVIDER
         places = (*_THREAD[:1], "device_id", "thread_id") if self._on_cpu else _QUEUE
@@ -107,17 +97,15 @@ class _Layout:
         self._copies = self._groups("memory_copies", _QUEUE)
         self._scheduler = Groups("scheduler_events", _EVENT, batches("scheduler_events", _SCHEDULER))
         grouped = (self._calls, self._markers, self._dispatches, self._copies, self._scheduler)
-        starts = [self._iterations.get_column("start_ns").min(), self._samples.get_column("time_ns").min()]
-        starts += [groups.first_ns for groups in grouped]
-        self._kernel = self._whole("kernel_events", *EVENTS).filter(pl.col("kind").is_in(["switch", "waking"]))
-        starts.append(self._kernel.get_column("time_ns").min())
+        starts: list[object] = [one.get_column("start_ns").min() for one in (self._iterations, self._between)]
+        starts += [*(groups.first_ns for groups in grouped), *self._samples.starts(), *self._kernel.starts()]
         self._zero = min((int(start) for start in starts if isinstance(start, int)), default=0)
         self._number = count(1)
         self.tracks: list[Track] = []
         self._lay_out()
 
     def _whole(self, table: str, *columns: str) -> pl.DataFrame:
-        return pl.concat(self._batches(table, columns))
+        return whole(self._batches, table, columns)
 
     def _groups(self, table: str, keys: tuple[str, ...]) -> Groups:
         return Groups(table, keys, self._batches(table, (*keys, *_TIMES)))
@@ -138,25 +126,17 @@ class _Layout:
             yield piece.with_columns(pl.col(_TIMES) - self._zero)
 
     def counters(self) -> pl.DataFrame:
-        """The system samples, one counter track for each column that has values."""
+        """All samples and counts, each on its track."""
         frames = [pl.DataFrame(schema={"track": pl.UInt64, "time_ns": pl.Int64, "value": pl.Float64})]
-        for name, unit in _COUNTERS.items():
-            values = self._samples.select(time_ns=pl.col("time_ns") - self._zero, value=pl.col(name).cast(pl.Float64))
-            values = values.drop_nulls()
-            if values.height:
-                track = self._track(name.removesuffix("_ns"), kind="counter", unit=unit)
-                frames.append(values.select(pl.lit(track, pl.UInt64).alias("track"), "time_ns", "value"))
-        return pl.concat(frames)
+        for name, unit, values in self._samples.counters():
+            track = pl.lit(self._track(name, kind="counter", unit=unit), pl.UInt64)
+            frames.append(values.select(track.alias("track"), "time_ns", "value"))
+        frames += self._kernel.counters()
+        return pl.concat(frames).with_columns(pl.col("time_ns") - self._zero)
 
     def scheduling(self) -> Iterator[bytes]:
         """The kernel's own switches and wake-ups, for the viewer's lines of CPUs and threads' states."""
-        moved = self._kernel.with_columns(pl.col("time_ns") - self._zero)
-        states = self._whole("thread_states", *STATES).with_columns(pl.col("start_ns") - self._zero)
-        switches = whole_switches(moved.filter(pl.col("kind") == "switch"), states)
-        wakings = moved.filter(pl.col("kind") == "waking").select("cpu", "time_ns", "thread_id", target_cpu="value")
-        pids = self._whole("processes", "process_id", "pid")
-        threads = self._whole("kernel_threads", *THREADS).join(pids, on="process_id", how="left")
-        return scheduling_packets(switches, wakings, threads.select("thread_id", "pid", "name"))
+        return self._kernel.scheduling(self._zero)
 
     def _track(self, name: str, **settings: object) -> int:
         track = Track(next(self._number), name, **settings)  # type: ignore[arg-type]
@@ -170,13 +150,18 @@ class _Layout:
         """
         passes = self._iterations.get_column("pass").unique().sort().to_list()
         self._passes = {name: self._track(f"iterations of the {name} pass") for name in passes}
+        gapped = self._between.get_column("pass").unique().sort().to_list()
+        self._gapped = {name: self._track(f"between iterations of the {name} pass") for name in gapped}
         critical = pl.concat(self._batches("critical_path", ("is_critical",))).get_column("is_critical")
         # A path of everything is not drawn once more.
         self._critical = None if critical.all() else self._track("critical path", lanes=Rule.FLAT)
         devices = pl.concat([b.unique() for b in self._batches("gaps", ("device_id",))]).unique().sort("device_id")
         self._idle = {device: self._track(f"device {device} idle, by cause") for (device,) in devices.iter_rows()}
+        self._held_down = self._samples.held_down()
+        limited = self._held_down.get_column("device_id").unique().sort().to_list()
+        self._limited = {device: self._track(f"device {device} held down, by limit") for device in limited}
         roots: dict[int, int | None] = {}
-        busy = set[int]().union(
+        busy = self._kernel.processes().union(
             *(groups.processes() for groups in (self._calls, self._dispatches, self._copies, self._markers))
         )
         processes = self._whole("processes", "process_id", "pid", "command").sort("process_id")
@@ -201,17 +186,21 @@ class _Layout:
             self._copies.name(self._track(name, parent=roots[process], lanes=Rule.FLAT))
         for thread, kind in self._scheduler:
             self._scheduler.name(self._track(f"{kind} of thread {thread}"))
+        self._kernel.lay_out(self._track, roots)
 
     def _pieces(self) -> Iterator[pl.DataFrame]:
         path = PathRows(self._batches("critical_path", _PATH))
         calls = CallNames()
         yield from self._of_iterations()
+        yield from self._between_iterations()
         yield from self._of_calls(path, calls)
         yield from self._of_dispatches(path)
         yield from self._of_copies(path)
         yield from self._of_gaps(calls)
         yield from self._of_markers()
         yield from self._of_scheduler()
+        yield from self._of_limits()
+        yield from self._kernel.slices()
 
     def _of_iterations(self) -> Iterator[pl.DataFrame]:
         for name, track in self._passes.items():
@@ -226,6 +215,15 @@ class _Layout:
                 grade="grade",
                 cause="cause",
                 excess_ns="excess_ns",
+            )
+
+    def _between_iterations(self) -> Iterator[pl.DataFrame]:
+        for name, track in self._gapped.items():
+            yield self._between.filter(pl.col("pass") == name).select(
+                *_TIMES,
+                track=pl.lit(track, pl.UInt64),
+                name=pl.concat_str(pl.lit("before "), pl.col("before_iteration").cast(pl.String)),
+                category=pl.lit("gap"),
             )
 
     def _critical_of(self, path: pl.DataFrame, activities: pl.DataFrame, key: str) -> Iterator[pl.DataFrame]:
@@ -312,6 +310,12 @@ class _Layout:
                 category=pl.lit("scheduler"),
                 cpu=pl.col("cpu").cast(pl.Int64),
             )
+
+    def _of_limits(self) -> Iterator[pl.DataFrame]:
+        """When a limit held each device's clocks down."""
+        for device, track in self._limited.items():
+            own = self._held_down.filter(pl.col("device_id") == device)
+            yield own.select(*_TIMES, "name", track=pl.lit(track, pl.UInt64), category=pl.lit("limit"))
 
 
 def _with_slack(rows: pl.DataFrame, key: str, path: pl.DataFrame) -> pl.DataFrame:

@@ -4,10 +4,8 @@ from typing import Final
 
 import polars as pl
 
-#: The columns of `kernel_events` and `thread_states` that the scheduling view is made of.
-EVENTS: Final = ("time_ns", "cpu", "thread_id", "kind", "other_thread_id", "state", "value")
-STATES: Final = ("thread_id", "start_ns", "state", "cpu")
-THREADS: Final = ("thread_id", "process_id", "name")
+#: The columns of `kernel_events` that the scheduling view is made of.
+SWITCHING: Final = ("time_ns", "cpu", "thread_id", "kind", "name", "other_thread_id", "state", "value")
 
 
 def whole_switches(switches: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:

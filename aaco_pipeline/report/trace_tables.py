@@ -3,7 +3,7 @@
 What goes on which track is `aaco_pipeline.report.trace`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,12 @@ from aaco_pipeline.lake.perfetto.gathering import Texts
 
 #: Some columns of a published table, some rows at a time: `LakeReader.batches` of a session.
 Batches = Callable[[str, tuple[str, ...]], Iterator[pl.DataFrame]]
+
+
+def whole(batches: Batches, table: str, columns: Sequence[str], chosen: pl.Expr | None = None) -> pl.DataFrame:
+    """Some columns of a table, all rows or the `chosen` ones."""
+    parts = batches(table, tuple(columns))
+    return pl.concat(parts if chosen is None else (batch.filter(chosen) for batch in parts))
 
 
 class Groups:

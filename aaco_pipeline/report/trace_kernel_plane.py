@@ -1,0 +1,211 @@
+"""What the kernel recorded, as lines of a trace: handlers on each CPU, and beside each thread what held it up.
+
+Switches as a viewer takes them are `aaco_pipeline.report.trace_scheduling`; what the states of a thread are, and what
+it waited for, was decided where `thread_states` was made.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.lake.perfetto.lanes import Rule
+from aaco_pipeline.lake.perfetto.scheduling import scheduling_packets
+from aaco_pipeline.report.trace_scheduling import SWITCHING, whole_switches
+from aaco_pipeline.report.trace_tables import Batches, whole
+
+#: The tables that are drawn.
+TABLES: Final = ("kernel_events", "kernel_threads", "kernel_losses", "thread_states")
+#: Faults are counted by so much time: a minor one takes about 1 µs, and a model's first run has 100,000 of them.
+FAULTS_NS: Final = 100_000
+_HANDLERS: Final = ("interrupt", "softirq")
+_OF_THREADS: Final = ("syscall", "block_io", "gpu_job", "fence_wait", "signal")
+_FREQUENCY: Final = "cpu_frequency"
+_DRAWN: Final = ("time_ns", "cpu", "thread_id", "kind", "name", "duration_ns", "value")
+_STATES: Final = ("thread_id", "start_ns", "end_ns", "state", "wait", "cpu")
+_LOSSES: Final = ("cpu", "buffer", "start_ns", "end_ns", "events")
+_KIND: Final = pl.col("kind")
+#: Lays a track and gives its number.
+Lay = Callable[..., int]
+
+
+class KernelPlane:
+    """One session's kernel plane: its frames, and the tracks that they lie on once `lay_out` was called."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._switching = whole(batches, "kernel_events", SWITCHING, _KIND.is_in(["switch", "waking"]))
+        self._faults = whole(batches, "kernel_events", ("time_ns", "thread_id", "kind"), _KIND == "page_fault")
+        kinds = [*_HANDLERS, *_OF_THREADS, _FREQUENCY]
+        self._events = whole(batches, "kernel_events", _DRAWN, _KIND.is_in(kinds))
+        self._states = whole(batches, "thread_states", _STATES)
+        self._losses = whole(batches, "kernel_losses", _LOSSES)
+        pids = whole(batches, "processes", ("process_id", "pid"))
+        threads = whole(batches, "kernel_threads", ("thread_id", "process_id", "name"))
+        self._threads = threads.join(pids, on="process_id", how="left", maintain_order="left")
+        self._major = major_faults(self._faults, self._states)
+        self._slices: list[pl.DataFrame] = []
+        self._counters: list[pl.DataFrame] = []
+
+    def starts(self) -> Sequence[object]:
+        """When each of its frames begins, None for an empty one."""
+        frames = (self._switching, self._faults, self._events)
+        return [frame.get_column("time_ns").min() for frame in frames] + [self._losses.get_column("start_ns").min()]
+
+    def processes(self) -> set[int]:
+        """The measured processes."""
+        return set(self._threads.get_column("process_id").drop_nulls().to_list())
+
+    def lay_out(self, lay: Lay, roots: Mapping[int, int | None]) -> None:
+        """Give everything its track: CPUs first, then each thread's under its process's of `roots`."""
+        handlers = of_cpus(self._events)
+        if handlers.height:
+            group = lay("interrupts of measured threads")
+            for cpu, own in _by(handlers, "cpu"):
+                self._put(lay(f"interrupts on CPU {cpu}", parent=group, lanes=Rule.STACK), own)
+        for cpu, own in _by(self._losses, "cpu"):
+            lost = own.select("start_ns", "end_ns", name=pl.lit("events lost"), category="buffer", events="events")
+            self._put(lay(f"kernel events lost on CPU {cpu}", lanes=Rule.FLAT), lost)
+        for cpu, own in _by(self._events.filter(_KIND == _FREQUENCY), "cpu"):
+            self._count(lay(f"clock of CPU {cpu}", kind="counter", unit="kHz"), own.select("time_ns", "value"))
+        held_up = dict(_by(of_threads(self._events, self._states, self._major), "thread_id"))
+        counted = dict(_by(minor_faults(self._faults, self._major), "thread_id"))
+        measured = self._threads.drop_nulls("process_id").sort("process_id", "thread_id")
+        for thread, process, named, pid in measured.rows():
+            root, name = roots.get(process), named or f"thread {thread}"
+            known = {"kind": "thread", "pid": pid, "tid": thread} if root is not None else {}
+            if thread in held_up:
+                self._put(lay(name, parent=root, lanes=Rule.STACK, **known), held_up[thread])
+            if thread in counted:
+                per = f"minor faults of thread {thread} per {FAULTS_NS // 1000} µs"
+                self._count(lay(per, parent=root, kind="counter", unit="faults"), counted[thread])
+
+    def _put(self, track: int, rows: pl.DataFrame) -> None:
+        self._slices.append(rows.with_columns(track=pl.lit(track, pl.UInt64)))
+
+    def _count(self, track: int, rows: pl.DataFrame) -> None:
+        own = rows.select("time_ns", pl.col("value").cast(pl.Float64))
+        self._counters.append(own.select(pl.lit(track, pl.UInt64).alias("track"), "time_ns", "value"))
+
+    def slices(self) -> Iterator[pl.DataFrame]:
+        """All that has a track of slices, on the session's axis."""
+        yield from self._slices
+
+    def counters(self) -> Iterator[pl.DataFrame]:
+        """All that has a track of counters: track, time_ns, value, on the session's axis."""
+        yield from self._counters
+
+    def scheduling(self, zero: int) -> Iterator[bytes]:
+        """Switches and wake-ups as the viewer's own scheduling events, on the axis moved so that `zero` is 0."""
+        moved = self._switching.drop_nulls("cpu").with_columns(pl.col("time_ns") - zero)
+        states = self._states.with_columns(pl.col("start_ns") - zero)
+        switches = whole_switches(moved.filter(_KIND == "switch"), states)
+        wakings = moved.filter(_KIND == "waking").select(
+            *("cpu", "time_ns", "thread_id"),
+            target_cpu="value",
+            by_handler=pl.col("name").eq("interrupt").fill_null(False),
+        )
+        return scheduling_packets(switches, wakings, self._threads.select("thread_id", "pid", "name"))
+
+
+def of_cpus(events: pl.DataFrame) -> pl.DataFrame:
+    """Interrupts and softirqs by CPU, as slices that nest where one interrupts another: start_ns, end_ns, name,
+    category, thread and cpu. One whose exit was not seen has no extent."""
+    return events.filter(_KIND.is_in(_HANDLERS)).select(
+        "cpu", *_EXTENT, pl.col("name").fill_null("interrupt"), category="kind", thread="thread_id"
+    )
+
+
+def of_threads(events: pl.DataFrame, states: pl.DataFrame, major: pl.DataFrame) -> pl.DataFrame:
+    """What held each thread up, and what it asked storage and devices for, as slices that nest: thread_id, start_ns,
+    end_ns, name, category, and where there is one wait, blocked_ns and size_bytes.
+
+    System calls are those in which the thread was blocked; a call whose exit was not seen lasts as long as that.
+    """
+    blocked = states.filter(pl.col("state") == "blocked").sort("start_ns")
+    calls = events.filter(_KIND == "syscall").select(
+        "thread_id", "name", called_ns="time_ns", over_ns=pl.col("time_ns") + pl.col("duration_ns")
+    )
+    inside = blocked.join_asof(
+        calls.sort("called_ns"), left_on="start_ns", right_on="called_ns", by="thread_id", check_sortedness=False
+    ).filter(pl.col("called_ns").is_not_null() & (pl.col("over_ns").fill_null(pl.col("end_ns")) > pl.col("start_ns")))
+    waited = inside.group_by("thread_id", "called_ns", maintain_order=True).agg(
+        pl.col("name", "over_ns", "wait").first(),
+        blocked_ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+        until_ns=pl.col("end_ns").max(),
+    )
+    held = waited.select(
+        "thread_id",
+        start_ns="called_ns",
+        end_ns=pl.coalesce("over_ns", "until_ns"),
+        name="name",
+        category=pl.lit("syscall"),
+        wait="wait",
+        blocked_ns="blocked_ns",
+    )
+    throttled = states.filter(pl.col("state") == "throttled").select(
+        "thread_id", "start_ns", "end_ns", name=pl.lit("throttled"), category=pl.lit("quota")
+    )
+    others = events.filter(_KIND.is_in(_OF_THREADS) & (_KIND != "syscall")).select(
+        "thread_id", *_EXTENT, name=_OTHERS, category="kind", size_bytes=pl.when(_KIND == "block_io").then("value")
+    )
+    return pl.concat([held, major, throttled, others], how="diagonal").drop_nulls("thread_id")
+
+
+def major_faults(faults: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
+    """The faults that a thread was blocked by, from the fault to when it was woken for the last time: thread_id,
+    start_ns, end_ns, name, category, wait and blocked_ns."""
+    blocked = states.filter(pl.col("wait") == "page_fault").sort("start_ns")
+    at = faults.select("thread_id", fault_ns="time_ns").sort("fault_ns")
+    found = blocked.join_asof(at, left_on="start_ns", right_on="fault_ns", by="thread_id", check_sortedness=False)
+    begin = pl.coalesce("fault_ns", "start_ns").alias("since_ns")
+    each = found.group_by("thread_id", begin, maintain_order=True).agg(
+        pl.col("end_ns").max(), pl.col("wait").first(), blocked_ns=(pl.col("end_ns") - pl.col("start_ns")).sum()
+    )
+    return each.select(
+        "thread_id",
+        "end_ns",
+        "wait",
+        "blocked_ns",
+        start_ns="since_ns",
+        name=pl.lit("major fault"),
+        category=pl.lit("page_fault"),
+    )
+
+
+def minor_faults(faults: pl.DataFrame, major: pl.DataFrame) -> pl.DataFrame:
+    """How many faults without a wait each thread had in every `FAULTS_NS`: thread_id, time_ns, value.
+
+    A time without faults has a value of 0 where it begins. All values sum to the number of faults.
+    """
+    first = faults.get_column("time_ns").min()
+    minor = faults.join(major, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="anti")
+    slot = (pl.col("time_ns") - first) // FAULTS_NS
+    counts = minor.group_by("thread_id", slot.alias("slot")).agg(value=pl.len().cast(pl.Int64))
+    nothing = counts.select("thread_id", pl.col("slot") + 1, value=pl.lit(0, pl.Int64))
+    both = pl.concat([counts, nothing.join(counts, on=["thread_id", "slot"], how="anti")])
+    return both.sort("thread_id", "slot").select("thread_id", "value", time_ns=first + pl.col("slot") * FAULTS_NS)
+
+
+_EXTENT: Final = (
+    pl.col("time_ns").alias("start_ns"),
+    (pl.col("time_ns") + pl.col("duration_ns").fill_null(0)).alias("end_ns"),
+)
+#: What an event is called whose kind does not say it all: a driver's, and which signal it was.
+_OTHERS: Final = (
+    pl.when(_KIND == "gpu_job")
+    .then(pl.col("name").fill_null(_KIND))
+    .when(_KIND == "signal")
+    .then(pl.concat_str(_KIND, pl.lit(" "), pl.col("value").cast(pl.String), ignore_nulls=True))
+    .otherwise(_KIND)
+)
+
+
+def _by(frame: pl.DataFrame, column: str) -> Iterator[tuple[int, pl.DataFrame]]:
+    """The rows of each value of a column of numbers, without it, the lowest first; rows without one are left out."""
+    parts = (
+        frame.drop_nulls(column)
+        .sort(column, maintain_order=True)
+        .partition_by(column, as_dict=True, include_key=False, maintain_order=True)
+    )
+    for (value,), rows in parts.items():
+        yield int(value), rows
