@@ -26,6 +26,7 @@ from aaco_pipeline.analysis.delays.thread_states import (
 )
 
 ON_CPU: Final = "on_cpu"
+TIMER: Final = "timer"
 INTERRUPTS: Final = "interrupts"
 MINOR_FAULTS: Final = "minor_faults"
 MAJOR_FAULT: Final = "major_fault"
@@ -34,6 +35,8 @@ LOCK: Final = "lock"
 SLEEP: Final = "sleep"
 #: What a thread was blocked by, from what it waited for.
 _BLOCKED_BY: Final = {"page_fault": MAJOR_FAULT, "disk": DISK, "lock": LOCK, "sleep": SLEEP}
+#: Handlers that every running thread has: the timer's tick, and what hangs on it.
+_TIMER_HANDLERS: Final = ("local_timer", "softirq TIMER", "softirq SCHED", "softirq RCU", "softirq HRTIMER")
 #: Time that a thread would have worked in, had it been let.
 _LOST: Final = (PREEMPTED, THROTTLED, QUEUED, STOPPED, MAJOR_FAULT, DISK)
 #: Another thread than the main one decides when it lost this much more: less is how long a wake-up takes.
@@ -88,7 +91,7 @@ def iteration_delays(
             *(
                 part.with_columns(on_cpu=pl.lit(True))
                 for part in (
-                    _interrupts(path, events, costs),
+                    *_handlers(path, events, costs),
                     _minor_faults(path, events, costs),
                     *_around_waits(path, states, events),
                 )
@@ -245,55 +248,63 @@ def _taken(path: pl.DataFrame) -> pl.DataFrame:
     return summed.with_columns(by_kind=by_kind, grade=pl.lit("observed"))
 
 
-def _interrupts(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl.DataFrame:
-    """What handlers took while the path was on a CPU, where one interrupts another once; named by the longest kind.
+def _handlers(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> Iterator[pl.DataFrame]:
+    """What the timer's handlers took while the path was on a CPU, and what all others did; each named by its longest.
 
-    With what each interrupt costs beyond its handlers, where that is known: a handler is a third of it to a half.
+    Where an interrupt comes during a softirq the time is the interrupt's, and of none twice. With what each interrupt
+    costs beyond its handlers, where that is known: a handler is a third of it to a half. How often is the interrupts'
+    count, or the softirqs' where they ran without one.
     """
-    handlers = events.filter(pl.col("kind").is_in(["interrupt", "softirq"]) & pl.col("duration_ns").is_not_null())
-    running = path.filter(pl.col("cause") == ON_CPU)
-    found, named = [], []
-    for (thread,), some in running.group_by("thread_id", maintain_order=True):
-        own = handlers.filter(pl.col("thread_id") == thread)
-        begins = own.get_column("time_ns").to_numpy()
-        ends = begins + own.get_column("duration_ns").to_numpy()
-        ordered = some.sort("start_ns")
-        start, end = union(begins, ends)
-        piece, _, since, until = meetings(*_ends(ordered), start, end)
-        found.append(pl.DataFrame({"row": ordered.get_column("row").gather(piece), "ns": until - since}))
-        which = np.searchsorted(ordered.get_column("end_ns").to_numpy(), begins, side="right")
-        inside = which < ordered.height
-        inside[inside] = ordered.get_column("start_ns").to_numpy()[which[inside]] <= begins[inside]
-        own = own.filter(pl.Series(inside)).select("kind", "name", "duration_ns")
-        named.append(own.with_columns(row=ordered.get_column("row").gather(which[inside])))
-    schema = {"row": pl.UInt32, "ns": pl.Int64}
-    each = pl.concat([pl.DataFrame(schema=schema), *found]).group_by("row").agg(duration_ns=pl.col("ns").sum())
-    kinds = pl.concat(
-        [events.select("kind", "name", "duration_ns").clear().with_columns(row=pl.lit(0, pl.UInt32)), *named]
+    named = pl.when(pl.col("kind") == "softirq").then("softirq " + pl.col("name")).otherwise("name")
+    every = events.filter(pl.col("kind").is_in(["interrupt", "softirq"]) & pl.col("duration_ns").is_not_null()).select(
+        "thread_id",
+        start_ns="time_ns",
+        end_ns=pl.col("time_ns") + pl.col("duration_ns"),
+        by_name=named,
+        is_hard=pl.col("kind") == "interrupt",
+        is_timer=named.is_in(_TIMER_HANDLERS).fill_null(False),
     )
-    by_name = pl.when(pl.col("kind") == "softirq").then("softirq " + pl.col("name")).otherwise("name")
-    most = (
-        kinds.group_by("row", by_name.alias("by_name"))
-        .agg(
-            pl.col("duration_ns").sum().alias("ns"),
-            pl.len().alias("n"),
-            (pl.col("kind") == "interrupt").sum().alias("hard"),
+    above = every.filter(~pl.col("is_timer") & pl.col("is_hard"))
+    taken = _met(path, every).rename({"duration_ns": "all_ns"})
+    for column, some in (("with_ns", every.filter(pl.col("is_timer") | pl.col("is_hard"))), ("above_ns", above)):
+        taken = taken.join(_met(path, some).rename({"duration_ns": column}), on="row", how="left").fill_null(0)
+    timer = pl.col("with_ns") - pl.col("above_ns")
+    begun = _begun(path, every)
+    for is_timer, cause, took in ((True, TIMER, timer), (False, INTERRUPTS, pl.col("all_ns") - timer)):
+        most = (
+            begun.filter(pl.col("is_timer") == is_timer)
+            .group_by("row", "by_name")
+            .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"), pl.len(), pl.col("is_hard").sum())
+            .sort("row", "ns", "by_name", descending=[False, True, False])
+            .group_by("row", maintain_order=True)
+            .agg(pl.col("by_name").first(), hard=pl.col("is_hard").sum().cast(pl.Int64), n=pl.col("len").sum())
         )
-        .sort("row", "ns", "by_name", descending=[False, True, False])
-        .group_by("row", maintain_order=True)
-        .agg(pl.col("by_name").first(), pl.col("hard").sum(), occurrences=pl.col("n").sum().cast(pl.Int64))
-    )
-    beyond = (pl.col("hard").fill_null(0) * (costs.interrupt_ns or 0.0)).round().cast(pl.Int64)
-    return (
-        each.join(most, on="row", how="left")
-        .with_columns(
+        beyond = (pl.col("hard").fill_null(0) * (costs.interrupt_ns or 0.0)).round().cast(pl.Int64)
+        each = taken.select("row", duration_ns=took).join(most, on="row", how="left")
+        yield each.filter((pl.col("duration_ns") > 0) | (pl.col("n") > 0)).select(
+            "row",
             pl.col("duration_ns") + beyond,
-            cause=pl.lit(INTERRUPTS),
+            "by_name",
+            occurrences=pl.when(pl.col("hard") > 0).then("hard").otherwise(pl.col("n").cast(pl.Int64)),
+            cause=pl.lit(cause),
             grade=pl.lit("observed" if costs.interrupt_ns is None else "estimated"),
             by_kind=pl.lit("interrupt"),
         )
-        .drop("hard")
-    )
+
+
+def _begun(path: pl.DataFrame, handlers: pl.DataFrame) -> pl.DataFrame:
+    """The handlers that began while the path was on a CPU, with the row of the iteration."""
+    found = [handlers.clear().with_columns(row=pl.lit(0, pl.UInt32))]
+    for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
+        ordered, own = some.sort("start_ns"), handlers.filter(pl.col("thread_id") == thread)
+        start, end = _ends(ordered)
+        begins = own.get_column("start_ns").to_numpy()
+        which = np.searchsorted(end, begins, side="right")
+        inside = which < ordered.height
+        inside[inside] = start[which[inside]] <= begins[inside]
+        row = ordered.get_column("row").gather(which[inside])
+        found.append(own.filter(pl.Series(inside)).with_columns(row=row))
+    return pl.concat(found)
 
 
 def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl.DataFrame:
@@ -370,11 +381,16 @@ def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl
         "row", cause=pl.lit(UNKNOWN), duration_ns=pl.col("latency_ns") - pl.col("covered_ns"), grade=pl.lit("rest")
     ).filter(pl.col("duration_ns") > 0)
     both = pl.concat([parts.drop("latency_ns", "cpu_ns", "covered_ns", "on_cpu"), work, unseen], how="diagonal")
-    # What no state covers and what events were lost of are one part.
+    # What no state covers and what events were lost of are one part; softirqs of an interrupt and of a thread are, too.
+    is_estimated = (pl.col("grade") == "estimated").any()
+    both = both.sort(pl.col("by_name").is_null(), "duration_ns", descending=[False, True], maintain_order=True)
     return both.group_by("row", "cause", maintain_order=True).agg(
         pl.col("duration_ns").sum(),
         pl.col("occurrences").sum(),
-        pl.col("grade", "by_kind", "by_thread_id", "by_name").first(),
+        grade=pl.when(is_estimated).then(pl.lit("estimated")).otherwise(pl.col("grade").first()),
+        by_kind=pl.col("by_kind").first(),
+        by_thread_id=pl.col("by_thread_id").first(),
+        by_name=pl.col("by_name").first(),
     )
 
 

@@ -22,13 +22,12 @@ _LEAST_SHARE: Final = 0.1
 _QUARTILE_WIDTHS: Final = 0.6745
 #: The cause explains a spike when its own excess is at least this share of the spike's.
 _EXPLAINS: Final = 0.5
-#: Causes outside the program. What it waits for by its own doing (locks, its files, faults) is its own.
+#: Causes outside the program. What it waits for by its own doing (locks, its files, faults) is its own, and the timer
+#: ticks for every thread.
 _OUTSIDE: Final = (PREEMPTED, THROTTLED, STOPPED, QUEUED, INTERRUPTS)
 #: What a quiet machine takes too: a wake-up and a tick of the timer. Less disturbs nobody.
 _LEAST_DISTURBANCE_NS: Final = 50_000
 _DISTURBANCE_SHARE: Final = 0.01
-#: Handlers that every running thread has: the timer's tick, and what hangs on it.
-_OWN_HANDLERS: Final = ("local_timer", "softirq TIMER", "softirq SCHED", "softirq RCU", "softirq HRTIMER")
 _LEAST_FOR_TAILS: Final = 100
 _RESAMPLES: Final = 200
 _BLOCK: Final = 20
@@ -49,8 +48,7 @@ def iteration_grades(iterations: pl.DataFrame, delays: pl.DataFrame) -> pl.DataF
     )
     most = excess.unique(["pass", "iteration"], keep="first", maintain_order=True)
     least = max(_LEAST_DISTURBANCE_NS, _DISTURBANCE_SHARE * median)
-    own = (pl.col("cause") == INTERRUPTS) & pl.col("by_name").is_in(_OWN_HANDLERS)
-    outside = delays.filter(pl.col("cause").is_in(_OUTSIDE) & ~own).sort(
+    outside = delays.filter(pl.col("cause").is_in(_OUTSIDE)).sort(
         "pass", "iteration", "duration_ns", "cause", descending=[False, False, True, False]
     )
     disturbed = outside.group_by("pass", "iteration", maintain_order=True).agg(

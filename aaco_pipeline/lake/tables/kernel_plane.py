@@ -129,7 +129,8 @@ TABLES: Final[tuple[Table, ...]] = (
             column("pass", STRING, NAME, "Pass of the iteration, in `iterations`."),
             column("iteration", INT32, ID, "Number of the iteration within its pass."),
             column("cause", STRING, NAME, "`preempted`, `throttled`, `stopped`, `queued`, `major_fault`, `disk`, "
-                "`lock`, `sleep`, `blocked`, `interrupts`, `minor_faults`, `unknown`, or `on_cpu` for the rest."),
+                "`lock`, `sleep`, `blocked`, `timer` for its ticks and their softirqs, `interrupts` for all others, "
+                "`minor_faults`, `unknown`, or `on_cpu` for the rest."),
             column("duration_ns", INT64, NS, "How much of the iteration's latency it took."),
             nullable("thread_id", INT64, ID, "Thread that was decomposed: the one that decided when the iteration "
                 "ended; null without one."),

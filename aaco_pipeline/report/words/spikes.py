@@ -18,6 +18,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "lock": "it waited for a lock",
     "sleep": "it slept",
     "blocked": "it was blocked",
+    "timer": "timer ticks",
     "interrupts": "interrupts",
     "minor_faults": "page faults",
     "on_cpu_longer": "longer on the CPU",
@@ -145,7 +146,7 @@ CAUSE_FIGURES: Final[Mapping[str, Callable[[Row], str | None]]] = {
 
 
 def _clause(name: str) -> str:
-    of = {"interrupts": "of interrupts", "page faults": "of page faults"}
+    of = {name: f"of {name}" for name in ("timer ticks", "interrupts", "page faults")}
     return of.get(name, f"it was {name}" if name == CAUSES["on_cpu_longer"] else name)
 
 
@@ -153,5 +154,5 @@ def _noun(cause: str) -> str:
     return {
         **{"preempted": "preemption", "throttled": "throttling", "stopped": "stops", "queued": "waits for a CPU"},
         **{"major_fault": "pages from storage", "disk": "waits for storage", "lock": "locks", "sleep": "sleep"},
-        **{"minor_faults": "page faults", "blocked": "blocking", "unknown": "lost events"},
+        **{"timer": "timer ticks", "minor_faults": "page faults", "blocked": "blocking", "unknown": "lost events"},
     }.get(cause, cause)

@@ -105,10 +105,31 @@ def test_interrupts_count_once_where_they_nest_and_only_on_a_cpu() -> None:
         {"at": 520, "long": 40, "kind": "interrupt", "name": "local_timer", "thread_id": MAIN},
     )
     found = delays(iterations((0, 1000)), known, *seen)
-    assert parts(found) == {"interrupts": 50, "on_cpu": 850, "sleep": 100}
+    assert parts(found) == {"timer": 50, "on_cpu": 850, "sleep": 100}
     dear = delays(iterations((0, 1000)), known, *seen, costs=Costs(interrupt_ns=20_000))
-    assert parts(dear) == {"interrupts": 70, "on_cpu": 830, "sleep": 100}
-    assert dear.filter(pl.col("cause") == "interrupts").item(0, "grade") == "estimated"
+    assert parts(dear) == {"timer": 70, "on_cpu": 830, "sleep": 100}
+    assert dear.filter(pl.col("cause") == "timer").item(0, "grade") == "estimated"
+
+
+def test_what_the_timer_took_is_told_apart_from_other_handlers_and_an_interrupt_from_the_softirq_it_falls_into() -> (
+    None
+):
+    known = states((MAIN, 0, 1000, "running"))
+    of = {"thread_id": MAIN}
+    seen = (
+        {"at": 100, "long": 30, "kind": "interrupt", "name": "local_timer", **of},
+        {"at": 140, "long": 60, "kind": "softirq", "name": "RCU", **of},
+        {"at": 150, "long": 20, "kind": "interrupt", "name": "irq 36 disk", **of},
+        {"at": 300, "long": 90, "kind": "softirq", "name": "BLOCK", **of},
+        {"at": 310, "long": 25, "kind": "interrupt", "name": "local_timer", **of},
+    )
+    found = delays(iterations((0, 1000)), known, *seen)
+    assert parts(found) == {"timer": 30 + 40 + 25, "interrupts": 20 + 65, "on_cpu": 820}
+    dear = delays(iterations((0, 1000)), known, *seen, costs=Costs(interrupt_ns=10_000))
+    assert parts(dear) == {"timer": 95 + 2 * 10, "interrupts": 85 + 10, "on_cpu": 790}
+    told = {row["cause"]: (row["by_name"], row["occurrences"]) for row in dear.iter_rows(named=True)}
+    assert told["timer"] == ("softirq RCU", 2)
+    assert told["interrupts"] == ("softirq BLOCK", 1), "a softirq after its interrupt is no second one"
 
 
 def test_faults_are_counted_and_cost_what_was_calibrated_but_no_more_than_there_was() -> None:
@@ -158,6 +179,12 @@ def test_softirqs_that_a_kernel_thread_runs_are_interrupts() -> None:
         (MAIN, 0, 40, "running"), (MAIN, 40, 90, "preempted", {"by_name": "ksoftirqd/1", "by_thread_id": 22})
     )
     assert parts(delays(iterations((0, 90)), known)) == {"interrupts": 50, "on_cpu": 40}
+    seen = {"at": 10, "long": 20, "kind": "softirq", "name": "NET_RX", "thread_id": MAIN}
+    both = delays(iterations((0, 90)), known, seen, costs=Costs(interrupt_ns=5_000))
+    assert parts(both) == {"interrupts": 70, "on_cpu": 20}
+    row = both.filter(pl.col("cause") == "interrupts").row(0, named=True)
+    assert (row["by_name"], row["occurrences"]) == ("ksoftirqd/1", 2), "named by the longer of the two"
+    assert row["grade"] == "estimated", "as one of the two is"
 
 
 STATES = st.sampled_from(["running", "preempted", "throttled", "queued", "blocked", "stopped", "unknown"])
@@ -181,16 +208,17 @@ def test_the_parts_are_the_latency_and_none_is_negative(
         spans.append((at, at + length))
         at += length
     kinds = st.sampled_from(["interrupt", "softirq", "page_fault", "syscall"])
-    one = st.tuples(kinds, st.integers(0, 100), st.integers(0, 20), st.sampled_from([MAIN, POOL]))
+    names = st.sampled_from(["local_timer", "irq 36 disk", "RCU", "NET_RX"])
+    one = st.tuples(kinds, st.integers(0, 100), st.integers(0, 20), st.sampled_from([MAIN, POOL]), names)
     seen = [
         {
             "at": when,
             "long": long,
             "kind": kind,
-            "name": "fsync" if kind == "syscall" else "local_timer",
+            "name": "fsync" if kind == "syscall" else name,
             "thread_id": who,
         }
-        for kind, when, long, who in data.draw(st.lists(one, max_size=6))
+        for kind, when, long, who, name in data.draw(st.lists(one, max_size=6))
     ]
     asked = iterations(*spans)
     found = delays(asked, states(*rows), *seen, costs=Costs(3_000.5, 7_000.25))
