@@ -17,6 +17,7 @@ from aaco_pipeline.analysis.delays.intervals import Numbers, meetings, union
 from aaco_pipeline.analysis.delays.thread_states import (
     BLOCKED,
     FLUSHES,
+    INTERRUPT,
     PREEMPTED,
     QUEUED,
     RUNNING,
@@ -237,15 +238,19 @@ def _taken(path: pl.DataFrame) -> pl.DataFrame:
         by_thread_id=pl.col("by_thread_id").first(),
         by_name=pl.col("by_name").first(),
     )
+    # Whose interrupt says that storage has answered, or that a time is over, has caused no wait.
+    is_ended = pl.col("cause").is_in([MAJOR_FAULT, DISK, SLEEP])
+    nobody = {name: pl.when(~is_ended).then(name) for name in ("by_thread_id", "by_name")}
     by_kind = (
-        pl.when(pl.col("by_name") == "interrupt")
+        pl.when(pl.col("by_name") == INTERRUPT)
         .then(pl.lit("interrupt"))
         .when(pl.col("cause") == STOPPED)
         .then(pl.lit("signal"))
         .when(pl.col("by_thread_id").is_not_null())
         .then(pl.lit("thread"))
     )
-    return summed.with_columns(by_kind=by_kind, grade=pl.lit("observed"))
+    grade = pl.when(pl.col("cause") == UNKNOWN).then(pl.lit("rest")).otherwise(pl.lit("observed"))
+    return summed.with_columns(**nobody).with_columns(by_kind=by_kind, grade=grade)
 
 
 def _handlers(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> Iterator[pl.DataFrame]:
@@ -386,7 +391,7 @@ def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl
     both = both.sort(pl.col("by_name").is_null(), "duration_ns", descending=[False, True], maintain_order=True)
     return both.group_by("row", "cause", maintain_order=True).agg(
         pl.col("duration_ns").sum(),
-        pl.col("occurrences").sum(),
+        occurrences=pl.when(pl.col("occurrences").is_not_null().any()).then(pl.col("occurrences").sum()),
         grade=pl.when(is_estimated).then(pl.lit("estimated")).otherwise(pl.col("grade").first()),
         by_kind=pl.col("by_kind").first(),
         by_thread_id=pl.col("by_thread_id").first(),

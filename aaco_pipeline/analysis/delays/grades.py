@@ -41,7 +41,8 @@ def iteration_grades(iterations: pl.DataFrame, delays: pl.DataFrame) -> pl.DataF
     if not measured.height or not delays.height:
         return pl.DataFrame(schema=_SCHEMA)
     latency = measured.get_column("latency_ns").to_numpy()
-    median, quarter = np.percentile(latency, [50, 25])
+    # Of nearest rank, as `latency_p50` is: a spike's latency less its excess is the median that is shown.
+    median, quarter = np.percentile(latency, [50, 25], method="inverted_cdf")
     limit = max(_NOISE_WIDTHS * (median - quarter) / _QUARTILE_WIDTHS, _LEAST_SHARE * median)
     excess = _excess(delays, measured).sort(
         "pass", "iteration", "excess_ns", "cause", descending=[False, False, True, False]
@@ -64,7 +65,7 @@ def iteration_grades(iterations: pl.DataFrame, delays: pl.DataFrame) -> pl.DataF
         .with_columns(
             pl.col("disturbed_ns").fill_null(0),
             pl.col("unknown_ns").fill_null(0),
-            excess_ns=pl.col("latency_ns") - round(float(median)),
+            excess_ns=pl.col("latency_ns") - int(median),
         )
     )
     is_disturbed, is_unknown = pl.col("disturbed_ns") > least, pl.col("unknown_ns") > least

@@ -37,6 +37,24 @@ def test_parts_are_cut_to_the_iteration_and_name_who_was_in_the_way() -> None:
 def test_what_no_state_covers_is_unknown() -> None:
     found = delays(iterations((100, 200)), states((MAIN, 100, 160, "running")))
     assert parts(found) == {"on_cpu": 60, "unknown": 40}
+    lost = delays(iterations((100, 200)), states((MAIN, 100, 160, "running"), (MAIN, 160, 200, "unknown")))
+    assert parts(lost) == parts(found)
+    assert lost.select("cause", "grade", "occurrences").rows() == [("on_cpu", "rest", None), ("unknown", "rest", 1)]
+
+
+def test_whose_interrupt_ends_a_wait_for_storage_has_not_caused_it_but_who_lets_a_lock_go_has() -> None:
+    by_handler, by_peer = {"by_name": "interrupt"}, {"by_thread_id": OTHER, "by_name": "peer"}
+    known = states(
+        (MAIN, 0, 40, "blocked", {"wait": "disk", **by_handler}),
+        (MAIN, 40, 60, "blocked", {"wait": "page_fault", "by_thread_id": OTHER, "by_name": "kworker/0:1"}),
+        (MAIN, 60, 90, "blocked", {"wait": "lock", **by_peer}),
+        (MAIN, 90, 100, "blocked", {"wait": "io", **by_handler}),
+    )
+    found = delays(iterations((0, 100)), known).select("cause", "by_kind", "by_thread_id", "by_name")
+    assert {cause: by for cause, *by in found.filter(pl.col("cause") != "on_cpu").iter_rows()} == {
+        **{"disk": [None] * 3, "major_fault": [None] * 3, "lock": ["thread", OTHER, "peer"]},
+        "blocked": ["interrupt", None, "interrupt"],
+    }
 
 
 def test_a_spinning_main_thread_does_not_hide_that_its_peer_was_kept_from_a_cpu() -> None:

@@ -109,6 +109,15 @@ def test_shares_of_variance_sum_to_one_and_p99_without_a_cause_is_that_of_the_re
     assert figures.get_column("tail_share_ratio").sum() == pytest.approx(1)
 
 
+def test_a_spike_exceeds_the_median_that_is_shown() -> None:
+    """Of an even number of iterations one rule takes the lower of the two in the middle, another their mean."""
+    rows = [{"on_cpu": 1000} for _ in range(10)] + [{"on_cpu": 1020} for _ in range(9)] + [{"on_cpu": 3000}]
+    asked = spans(rows)
+    metrics = latency_metrics(asked, table("iteration_blocks", []), None)
+    shown = metrics.filter((pl.col("metric") == "latency_p50") & (pl.col("pass") == "latency")).item(0, "value")
+    assert grade(rows)["excess_ns"] == 3_000_000 - shown
+
+
 def test_a_cause_that_never_took_more_leaves_p99_as_it_is() -> None:
     rows = [{"on_cpu": 1000 + 37 * number % 1000, "queued": 5} for number in range(150)]
     asked, parts = spans(rows), delays(rows)
