@@ -79,7 +79,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("end_ns", INT64, NS, "When it ended, or the recording did, on the session's axis."),
             column("state", STRING, NAME, "`running`; `preempted`: runnable while another thread had the CPU; "
                 "`throttled`: runnable while the CPU idled and the group's quota was used up; `queued`: woken and not "
-                "yet running; `blocked`; `stopped` by a signal; `unknown`: events were lost."),
+                "yet running; `blocked`; `stopped` by a signal; `unknown`: its events are not whole."),
             nullable("cpu", INT32, ID, "Logical CPU it ran on, was taken from or was queued for; null while blocked."),
             nullable("wait", STRING, NAME, "What a blocked thread waited for, by the event before it: `page_fault`, "
                 "`disk`, `lock`, `sleep`, `io` or `other`; null in other states."),
@@ -152,7 +152,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("pass", STRING, NAME, "Pass of the iteration, in `iterations`."),
             column("iteration", INT32, ID, "Number of the iteration within its pass."),
             column("grade", STRING, NAME, "`clean`, `disturbed` by something outside the program, or `unknown` where "
-                "events were lost; the iteration's own latency has no part in it."),
+                "events are not whole; the iteration's own latency has no part in it."),
             nullable("disturbed_by", STRING, NAME, "Cause with most of the disturbance; null unless disturbed."),
             nullable("disturbed_ns", INT64, NS, "Time that causes outside the program took; null when unknown."),
             column("is_spike", BOOL, TRUTH, "True when its latency exceeds the pass's median by more than five widths "

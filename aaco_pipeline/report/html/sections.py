@@ -155,7 +155,7 @@ def _latency(document: Document) -> dict[str, Any]:
     marked = {spikes.marking_cause(row) for row in document["grades"]}
     by_colour: dict[str, list[str]] = {}
     for cause in sorted(marked, key=lambda one: (cause_colour(one), one or "")):
-        by_colour.setdefault(cause_colour(cause), []).append(spikes.CAUSES.get(cause or "", "not explained"))
+        by_colour.setdefault(cause_colour(cause), []).append(spikes.CAUSES.get(cause or "", spikes.NO_SINGLE_CAUSE))
     return {
         "causes": [(colour, ", ".join(dict.fromkeys(names))) for colour, names in by_colour.items()],
         "passes": [name for name in PASSES if any(row["pass"] == name for row in document["iterations"])],

@@ -34,7 +34,7 @@ def print_session(document: Document, stream: TextIO | None = None) -> None:
     for sentence in history(document):
         print_prose(screen, sentence)
     if (noise := quietness(document)) is not None:
-        print_prose(screen, f"{noise} Why single iterations took longer: aaco show {document['session_id']} --spikes")
+        print_prose(screen, f"{noise} Why single iterations took longer: `aaco show {document['session_id']} --spikes`")
     print_table(screen, tables.SHARES, tables.shares(document), title="Where the time went")
     kinds = document.get("kinds_of_work", [])
     print_table(screen, tables.KINDS, kinds, title="By kind of work", names=("heaviest",), spare=_SPARE_OF_KINDS)

@@ -1,10 +1,10 @@
 """Why iterations took longer, and how quiet the machine was, in words: for a terminal and for the page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
-from aaco_pipeline.report.words.session import Document, Row, value
+from aaco_pipeline.report.words.session import Document, Row, interval, value
 from aaco_pipeline.report.words.units import counted, duration, grouped, share
 
 #: What each cause is called, as one would say it after `because`.
@@ -13,50 +13,76 @@ CAUSES: Final[Mapping[str, str]] = {
     "throttled": "its CPU quota was used up",
     "stopped": "it was stopped by a signal",
     "queued": "it waited for a CPU",
-    "major_fault": "a page came from storage",
+    "major_fault": "pages were read from storage",
     "disk": "it waited for storage",
     "lock": "it waited for a lock",
     "sleep": "it slept",
     "blocked": "it was blocked",
     "timer": "timer ticks",
     "interrupts": "interrupts",
-    "minor_faults": "page faults",
+    "minor_faults": "minor page faults",
     "on_cpu_longer": "longer on the CPU",
     "on_cpu": "on the CPU",
-    "unknown": "events were lost",
+    "unknown": "not known",
+}
+#: Of a spike of which no part grew by half of what it is too long by.
+NO_SINGLE_CAUSE: Final = "no single cause"
+_NOUNS: Final[Mapping[str, str]] = {
+    **{"preempted": "preemption", "throttled": "throttling", "stopped": "stops", "queued": "waits for a CPU"},
+    **{"major_fault": "pages read from storage", "disk": "waits for storage", "lock": "locks", "sleep": "sleep"},
+    **{"timer": "timer ticks", "minor_faults": "minor page faults", "blocked": "blocking"},
+    "on_cpu_longer": "longer work on the CPU",
+}
+#: What to do about each cause before anything else.
+_FIRST: Final[Mapping[str, str]] = {
+    "preempted": "keep other threads off its CPUs",
+    "throttled": "raise the CPU quota of its control group",
+    "stopped": "find out who stops it",
+    "queued": "give its threads CPUs of their own",
+    "major_fault": "have its data in memory before it is measured",
+    "disk": "take what waits for storage (`fsync`, reads) out of the iteration",
+    "lock": "look at who holds the lock",
+    "sleep": "look for the sleep in the program",
+    "blocked": "look at which call it blocks in: `syscall` in `kernel_events`",
+    "timer": "look at what runs in its timer softirqs: `kernel_events` has each",
+    "interrupts": "steer interrupts to other CPUs (`/proc/irq/*/smp_affinity`)",
+    "minor_faults": "allocate memory once, before it is measured, and reuse it",
+    "on_cpu_longer": "look at the program itself; a slower clock or contention for memory would look the same",
 }
 _RULE: Final = (
-    "An iteration is disturbed when causes outside the program took more than 50 µs of it and more than 1 % of the "
-    "median; its own latency has no part in that. Both figures are kept."
+    "A spike exceeds the median by more than a tenth of it and five widths of the noise; its cause is the part that "
+    "grew most, if that is at least half of the excess. An iteration is disturbed when causes outside the program took "
+    "more than 50 µs of it and more than 1 % of the median; its own latency has no part in that. Both figures are kept."
 )
 
 
 def spikes_answer(document: Document) -> str:
-    """How many spikes there are, what caused most of them, and what P99 would be without that."""
+    """How many spikes there are, what caused most, what P99 would be without the worst cause, and what to do first."""
     quiet = document["quietness"][0] if document["quietness"] else None
     if not quiet or not quiet["iterations"]:
         return "Nothing was recorded of what the kernel did with the threads; record it with `--kernel-plane`."
     if not quiet["spikes"]:
         return f"None of {counted(quiet['iterations'], 'iteration')} is a spike."
     spikes = document["spikes"]
-    said = [f"{counted(len(spikes), 'spike')} in {counted(quiet['iterations'], 'iteration')}"]
-    known = [row for row in document["delay_causes"] if row["spikes"]]
-    for row in known[:3]:
-        name = CAUSES.get("on_cpu_longer" if row["cause"] == "on_cpu" else row["cause"], row["cause"])
-        said.append(f"{row['spikes']:,} because {_clause(name)}")
+    known = [{**row, "cause": _as_grown(row["cause"])} for row in document["delay_causes"] if row["spikes"]]
+    said = [
+        f"{row['spikes']:,} because {_clause(row['cause'])}{_most_often(row['cause'], spikes)}" for row in known[:3]
+    ]
     if others := sum(row["spikes"] for row in known[3:]):
         said.append(f"{others:,} for other reasons")
-    unexplained = sum(row["spike_cause"] is None for row in spikes)
-    if unexplained:
-        said.append(f"{unexplained:,} unexplained")
-    sentences = f"{'; '.join(said)}."
-    first = next((row for row in known if row["p99_without_ns"] is not None and row["cause"] != "on_cpu"), None)
-    p99 = value(document, "latency_p99", "latency")
-    if first is not None and p99 is not None:
-        low, high = duration(first["ci_low_ns"]), duration(first["ci_high_ns"])
-        without = f"P99 is {duration(p99)}; without {_noun(first['cause'])} it would be "
-        sentences += f" {without}{duration(first['p99_without_ns'])} (95 %: {low} to {high})."
-    return sentences
+    if unexplained := sum(row["spike_cause"] is None for row in spikes):
+        said.append(f"{unexplained:,} without a single cause")
+    sentences = [f"{counted(len(spikes), 'spike')} in {counted(quiet['iterations'], 'iteration')}: {'; '.join(said)}."]
+    worst = min(known, key=lambda row: row["p99_without_ns"] or 0, default=None)
+    if worst is not None:
+        p99 = value(document, "latency_p99", "latency")
+        if p99 is not None and worst["p99_without_ns"] is not None:
+            within = interval({"ci_low": worst["ci_low_ns"], "ci_high": worst["ci_high_ns"]})
+            without = f"without {noun(worst['cause'])} it would be {duration(worst['p99_without_ns'])}"
+            sentences.append(f"P99 is {duration(p99)}; {without} (95 % interval {within}).")
+        if (do := _FIRST.get(worst["cause"])) is not None:
+            sentences.append(f"First {do}.")
+    return " ".join(sentences)
 
 
 def quietness(document: Document) -> str | None:
@@ -64,17 +90,22 @@ def quietness(document: Document) -> str | None:
     quiet = document["quietness"][0] if document.get("quietness") else None
     if not quiet or not quiet["iterations"]:
         return None
-    disturbed = quiet["disturbed"] / quiet["iterations"]
-    by = f", most by {_noun(quiet['disturbed_by'])}" if quiet["disturbed_by"] else ""
-    said = f"The machine disturbed {share(disturbed)} of the iterations{by}"
+    judged = quiet["clean"] + quiet["disturbed"]
+    if not judged:
+        return "How quiet the machine was is unknown: the kernel's events are not whole in any iteration."
+    by = f", most often by {noun(quiet['disturbed_by'])}" if quiet["disturbed_by"] else ""
+    of = f"{judged:,} of {quiet['iterations']:,} iterations that can be judged" if quiet["unknown"] else "iterations"
+    said = f"The machine disturbed {share(quiet['disturbed'] / judged)} of the {of}{by}"
     if quiet["unknown"]:
-        said += f"; of {share(quiet['unknown'] / quiet['iterations'])} it is unknown, as events were lost"
+        said += "; in the others the kernel's events are not whole"
     unseen = value(document, "unseen_pause_ratio")
     if unseen is not None:
-        how_much = f"{share(unseen)} of the" if share(unseen) != share(0) else "no"
-        said += f"; {how_much} CPU time vanished without the kernel doing anything"
+        some = "less than 0.1 %" if share(unseen) == share(0) else share(unseen)
+        said += (
+            f"; probes between blocks lost {f'{some} of their time' if unseen else 'no time'} without a kernel event"
+        )
     noise = value(document, "disturbed_ratio", "latency") or 0
-    too = "; too noisy to compare with" if noise > MOST_DISTURBED else ""
+    too = "; the session is too noisy to compare with others" if noise > MOST_DISTURBED else ""
     return f"{said}{too}."
 
 
@@ -90,7 +121,7 @@ def both_figures(document: Document) -> list[Row]:
 
 def marking_cause(row: Row) -> str | None:
     """What an iteration is coloured by: a spike by what made it one, None where nothing did; any other by what
-    disturbed it, `unknown` where events were lost.
+    disturbed it, `unknown` where events are not whole.
     """
     cause: str | None = row["spike_cause"] if row["is_spike"] else row["disturbed_by"] or "unknown"
     return cause
@@ -100,11 +131,11 @@ def mark_in_words(row: Row) -> str:
     """What is said of one iteration that is a spike, or disturbed, or of which nothing is known."""
     if row["is_spike"]:
         cause = CAUSES.get(row["spike_cause"])
-        because = f"because {_clause(cause)}" if cause else "for a reason that was not recorded"
+        because = f"because {_clause(row['spike_cause'])}" if cause else NO_SINGLE_CAUSE
         return f"{duration(row['excess_ns'])} too long, {because}"
     if row["disturbed_by"] is None:
-        return "events were lost meanwhile"
-    return f"disturbed for {duration(row['disturbed_ns'])} by {_noun(row['disturbed_by'])}"
+        return "not judged: the kernel's events are not whole"
+    return f"disturbed for {duration(row['disturbed_ns'])} by {noun(row['disturbed_by'])}"
 
 
 def rule() -> str:
@@ -120,6 +151,16 @@ def who(row: Row) -> str | None:
     return f"{row['by_name']}{number}"
 
 
+def evidence(row: Row) -> str | None:
+    """How a spike's cause is known."""
+    return {"rest": "what is left"}.get(row["evidence_grade"], row["evidence_grade"]) if row["spike_cause"] else None
+
+
+def noun(cause: str) -> str:
+    """A cause as one would say it after `without` or `by`."""
+    return _NOUNS.get(cause, cause)
+
+
 FIGURES: Final[Mapping[str, Callable[[Row], str | None]]] = {
     "latency": lambda row: row["figure"],
     "*all iterations": lambda row: duration(row["every"]),
@@ -129,11 +170,11 @@ SPIKES: Final[Mapping[str, Callable[[Row], str | None]]] = {
     "*iteration": lambda row: grouped(row["iteration"]),
     "*latency": lambda row: duration(row["latency_ns"]),
     "*too long by": lambda row: duration(row["excess_ns"]),
-    "because": lambda row: CAUSES.get(row["spike_cause"], "unexplained"),
+    "because": lambda row: CAUSES.get(row["spike_cause"], NO_SINGLE_CAUSE),
     "*of it": lambda row: duration(row["explained_ns"]) if row["spike_cause"] else None,
     "who": who,
     "*times": lambda row: grouped(row["occurrences"] or None),
-    "evidence": lambda row: row["evidence_grade"] if row["spike_cause"] else None,
+    "evidence": evidence,
 }
 CAUSE_FIGURES: Final[Mapping[str, Callable[[Row], str | None]]] = {
     "cause": lambda row: CAUSES.get(row["cause"], row["cause"]),
@@ -145,14 +186,29 @@ CAUSE_FIGURES: Final[Mapping[str, Callable[[Row], str | None]]] = {
 }
 
 
-def _clause(name: str) -> str:
-    of = {name: f"of {name}" for name in ("timer ticks", "interrupts", "page faults")}
-    return of.get(name, f"it was {name}" if name == CAUSES["on_cpu_longer"] else name)
+def _as_grown(cause: str) -> str:
+    return "on_cpu_longer" if cause == "on_cpu" else cause
 
 
-def _noun(cause: str) -> str:
-    return {
-        **{"preempted": "preemption", "throttled": "throttling", "stopped": "stops", "queued": "waits for a CPU"},
-        **{"major_fault": "pages from storage", "disk": "waits for storage", "lock": "locks", "sleep": "sleep"},
-        **{"timer": "timer ticks", "minor_faults": "page faults", "blocked": "blocking", "unknown": "lost events"},
-    }.get(cause, cause)
+def _clause(cause: str) -> str:
+    """A cause as a clause after `because`."""
+    name = CAUSES.get(cause, cause)
+    of = {name: f"of {name}" for name in ("timer ticks", "interrupts", "minor page faults")}
+    return of.get(name, f"it was {name}" if cause == "on_cpu_longer" else name)
+
+
+def _most_often(cause: str, spikes: Sequence[Row]) -> str:
+    """Who was in the way in most of the spikes that a cause explains, nothing where nobody is known to have been."""
+    named: dict[str, list[Row]] = {}
+    for row in spikes:
+        if row["spike_cause"] == cause and row["by_name"] is not None:
+            named.setdefault(row["by_name"], []).append(row)
+    if not named:
+        return ""
+    name, rows = min(named.items(), key=lambda one: (-len(one[1]), -sum(row["explained_ns"] for row in one[1]), one[0]))
+    numbers = {row["by_thread_id"] for row in rows}
+    which = f" {numbers.pop()}" if len(numbers) == 1 and None not in numbers else ""
+    resumed = "resumed by " if cause == "stopped" else ""
+    of = sum(row["spike_cause"] == cause for row in spikes)
+    in_how_many = "" if of == 1 else " in all" if len(rows) == of else f" in {len(rows):,}"
+    return f" ({resumed}{name}{which}{in_how_many})"
