@@ -38,6 +38,7 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.analysis.delays import decomposition, grades
+from aaco_pipeline.analysis.delays.on_cpu import Costs
 from aaco_pipeline.analysis.delays.probes import interrupt_cost
 from aaco_pipeline.analysis.delays.thread_states import UNKNOWN, thread_states
 from aaco_pipeline.capture import open_capture
@@ -171,7 +172,7 @@ def _seen(raw: Path, delivered: Sequence[tuple[int, int]]) -> dict[str, Any]:
     iterations = tables["iterations"].filter(pl.col("pass") == "latency")
     own = tables["kernel_threads"].filter(pl.col("process_id") == 0)
     fault_ns = dict(tables["kernel_costs"].iter_rows()).get("latency")
-    costs = decomposition.Costs(fault_ns, interrupt_cost(probes, states, events, own, "latency"))
+    costs = Costs(fault_ns, interrupt_cost(probes, states, events, own, "latency"))
     graded = grades.iteration_grades(iterations, decomposition.iteration_delays(iterations, states, own, events, costs))
     rows = iterations.join(graded, on=["pass", "iteration"]).filter(pl.col("phase") == "measure").sort("iteration")
     begins, ends = (rows.get_column(name).to_numpy() + zero for name in ("start_ns", "end_ns"))

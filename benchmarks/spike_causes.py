@@ -37,6 +37,7 @@ import polars as pl
 
 import aaco_pipeline
 from aaco_pipeline.analysis.delays import decomposition, grades
+from aaco_pipeline.analysis.delays.on_cpu import Costs
 from aaco_pipeline.analysis.delays.probes import interrupt_cost
 from aaco_pipeline.analysis.delays.thread_states import PREEMPTED, thread_states
 from aaco_pipeline.capture import open_capture
@@ -131,7 +132,7 @@ def judged(raw: Path, told: "_Told") -> dict[str, Any]:
     own = tables["kernel_threads"].filter(pl.col("process_id") == 0)
     events = tables["kernel_events"]
     fault_ns = dict(tables["kernel_costs"].iter_rows()).get("latency")
-    cost = decomposition.Costs(fault_ns, interrupt_cost(tables["kernel_probes"], states, events, own, "latency"))
+    cost = Costs(fault_ns, interrupt_cost(tables["kernel_probes"], states, events, own, "latency"))
     parts = decomposition.iteration_delays(iterations, states, own, events, cost)
     graded = grades.iteration_grades(iterations, parts)
     rows = iterations.join(graded, on=["pass", "iteration"]).filter(pl.col("phase") == "measure").sort("start_ns")

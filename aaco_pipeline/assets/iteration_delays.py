@@ -6,6 +6,7 @@ The rules are `aaco_pipeline.analysis.delays`.
 import polars as pl
 
 from aaco_pipeline.analysis.delays import decomposition, grades
+from aaco_pipeline.analysis.delays.on_cpu import Costs
 from aaco_pipeline.analysis.delays.probes import interrupt_cost
 from aaco_pipeline.analysis.delays.quietness import quietness_metrics
 from aaco_pipeline.analysis.sessions import invariants
@@ -44,7 +45,7 @@ def iteration_delays(session: Session) -> Outcome:
         for (run,), of_run in some.group_by("run", maintain_order=True):
             own = threads.filter(pl.col("process_id") == (PROCESS_OF[name] if run is None else run))
             interrupt_ns = interrupt_cost(captured["kernel_probes"], states, events, own, name)
-            of_machine = decomposition.Costs(costs.get(name), interrupt_ns)
+            of_machine = Costs(costs.get(name), interrupt_ns)
             of_runs.append(
                 decomposition.iteration_delays(of_run, states, own, events, of_machine, main_thread=marking.get(run))
             )

@@ -6,17 +6,22 @@ that it waits for was kept from a CPU. Where the deciding thread waits for anoth
 stand in the place of the wait.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.analysis.delays.intervals import Numbers, meetings, union
+from aaco_pipeline.analysis.delays.intervals import ends, meetings
+from aaco_pipeline.analysis.delays.on_cpu import (
+    DISK,
+    INTERRUPTS,
+    MAJOR_FAULT,
+    ON_CPU,
+    Costs,
+    on_cpu_parts,
+)
 from aaco_pipeline.analysis.delays.thread_states import (
     BLOCKED,
-    FLUSHES,
     INTERRUPT,
     PREEMPTED,
     QUEUED,
@@ -26,18 +31,10 @@ from aaco_pipeline.analysis.delays.thread_states import (
     UNKNOWN,
 )
 
-ON_CPU: Final = "on_cpu"
-TIMER: Final = "timer"
-INTERRUPTS: Final = "interrupts"
-MINOR_FAULTS: Final = "minor_faults"
-MAJOR_FAULT: Final = "major_fault"
-DISK: Final = "disk"
 LOCK: Final = "lock"
 SLEEP: Final = "sleep"
 #: What a thread was blocked by, from what it waited for.
 _BLOCKED_BY: Final = {"page_fault": MAJOR_FAULT, "disk": DISK, "lock": LOCK, "sleep": SLEEP}
-#: Handlers that every running thread has: the timer's tick, and what hangs on it.
-_TIMER_HANDLERS: Final = ("local_timer", "softirq TIMER", "softirq SCHED", "softirq RCU", "softirq HRTIMER")
 #: Time that a thread would have worked in, had it been let.
 _LOST: Final = (PREEMPTED, THROTTLED, QUEUED, STOPPED, MAJOR_FAULT, DISK)
 #: Another thread than the main one decides when it lost this much more: less is how long a wake-up takes.
@@ -48,14 +45,6 @@ _TAKES_PART: Final = 0.5
 #: How many threads wait for one another in a row, at most.
 _DEPTH: Final = 4
 _PIECES: Final = ("row", "thread_id", "start_ns", "end_ns", "cause", "by_thread_id", "by_name")
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What one event costs on this machine beyond what is recorded of it, in ns; None where it was not calibrated."""
-
-    minor_fault_ns: float | None = None
-    interrupt_ns: float | None = None
 
 
 def iteration_delays(
@@ -89,14 +78,7 @@ def iteration_delays(
     parts = pl.concat(
         [
             taken.filter(pl.col("cause") != ON_CPU).with_columns(on_cpu=pl.lit(False)),
-            *(
-                part.with_columns(on_cpu=pl.lit(True))
-                for part in (
-                    *_handlers(path, events, costs),
-                    _minor_faults(path, events, costs),
-                    *_around_waits(path, states, events),
-                )
-            ),
+            *(part.with_columns(on_cpu=pl.lit(True)) for part in on_cpu_parts(path, states, events, costs)),
         ],
         how="diagonal",
     )
@@ -140,7 +122,7 @@ def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
     caused = caused.filter(~belongs).with_columns(end_ns=pl.coalesce("woken_ns", "end_ns"))
     found = []
     for _, some in caused.group_by("thread_id", maintain_order=True):
-        row, piece, start, end = meetings(*_ends(spans), *_ends(some))
+        row, piece, start, end = meetings(*ends(spans), *ends(some))
         cut = some.select("thread_id", "cause", "by_thread_id", "by_name")[piece]
         found.append(
             cut.with_columns(row=pl.Series(row, dtype=pl.UInt32), start_ns=pl.Series(start), end_ns=pl.Series(end))
@@ -156,7 +138,7 @@ def _cost_on_cpu(pieces: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl
         cost = np.zeros(some.height)
         for kind, each in (("page_fault", costs.minor_fault_ns), ("interrupt", costs.interrupt_ns)):
             at = np.sort(own.filter(pl.col("kind") == kind).get_column("time_ns").to_numpy())
-            start, end = _ends(some)
+            start, end = ends(some)
             cost += (each or 0.0) * (np.searchsorted(at, end) - np.searchsorted(at, start))
         found.append(some.select("row", "thread_id").with_columns(cost_ns=pl.Series(cost)))
     nothing = pieces.select("row", "thread_id").clear().with_columns(cost_ns=pl.lit(0.0))
@@ -202,7 +184,7 @@ def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[
     found = []
     for (waker,), some in waits.group_by("by_thread_id", maintain_order=True):
         of_waker = pieces.filter(pl.col("thread_id") == waker).sort("start_ns")
-        wait, piece, start, end = meetings(*_ends(some), *_ends(of_waker))
+        wait, piece, start, end = meetings(*ends(some), *ends(of_waker))
         cut = of_waker.select("thread_id", "cause", "by_thread_id", "by_name")[piece]
         found.append(
             cut.with_columns(
@@ -253,117 +235,6 @@ def _taken(path: pl.DataFrame) -> pl.DataFrame:
     return summed.with_columns(**nobody).with_columns(by_kind=by_kind, grade=grade)
 
 
-def _handlers(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> Iterator[pl.DataFrame]:
-    """What the timer's handlers took while the path was on a CPU, and what all others did; each named by its longest.
-
-    Where an interrupt comes during a softirq the time is the interrupt's, and of none twice. With what each interrupt
-    costs beyond its handlers, where that is known: a handler is a third of it to a half. How often is the interrupts'
-    count, or the softirqs' where they ran without one.
-    """
-    named = pl.when(pl.col("kind") == "softirq").then("softirq " + pl.col("name")).otherwise("name")
-    every = events.filter(pl.col("kind").is_in(["interrupt", "softirq"]) & pl.col("duration_ns").is_not_null()).select(
-        "thread_id",
-        start_ns="time_ns",
-        end_ns=pl.col("time_ns") + pl.col("duration_ns"),
-        by_name=named,
-        is_hard=pl.col("kind") == "interrupt",
-        is_timer=named.is_in(_TIMER_HANDLERS).fill_null(False),
-    )
-    above = every.filter(~pl.col("is_timer") & pl.col("is_hard"))
-    taken = _met(path, every).rename({"duration_ns": "all_ns"})
-    for column, some in (("with_ns", every.filter(pl.col("is_timer") | pl.col("is_hard"))), ("above_ns", above)):
-        taken = taken.join(_met(path, some).rename({"duration_ns": column}), on="row", how="left").fill_null(0)
-    timer = pl.col("with_ns") - pl.col("above_ns")
-    begun = _begun(path, every)
-    for is_timer, cause, took in ((True, TIMER, timer), (False, INTERRUPTS, pl.col("all_ns") - timer)):
-        most = (
-            begun.filter(pl.col("is_timer") == is_timer)
-            .group_by("row", "by_name")
-            .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"), pl.len(), pl.col("is_hard").sum())
-            .sort("row", "ns", "by_name", descending=[False, True, False])
-            .group_by("row", maintain_order=True)
-            .agg(pl.col("by_name").first(), hard=pl.col("is_hard").sum().cast(pl.Int64), n=pl.col("len").sum())
-        )
-        beyond = (pl.col("hard").fill_null(0) * (costs.interrupt_ns or 0.0)).round().cast(pl.Int64)
-        each = taken.select("row", duration_ns=took).join(most, on="row", how="left")
-        yield each.filter((pl.col("duration_ns") > 0) | (pl.col("n") > 0)).select(
-            "row",
-            pl.col("duration_ns") + beyond,
-            "by_name",
-            occurrences=pl.when(pl.col("hard") > 0).then("hard").otherwise(pl.col("n").cast(pl.Int64)),
-            cause=pl.lit(cause),
-            grade=pl.lit("observed" if costs.interrupt_ns is None else "estimated"),
-            by_kind=pl.lit("interrupt"),
-        )
-
-
-def _begun(path: pl.DataFrame, handlers: pl.DataFrame) -> pl.DataFrame:
-    """The handlers that began while the path was on a CPU, with the row of the iteration."""
-    found = [handlers.clear().with_columns(row=pl.lit(0, pl.UInt32))]
-    for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
-        ordered, own = some.sort("start_ns"), handlers.filter(pl.col("thread_id") == thread)
-        start, end = _ends(ordered)
-        begins = own.get_column("start_ns").to_numpy()
-        which = np.searchsorted(end, begins, side="right")
-        inside = which < ordered.height
-        inside[inside] = start[which[inside]] <= begins[inside]
-        row = ordered.get_column("row").gather(which[inside])
-        found.append(own.filter(pl.Series(inside)).with_columns(row=row))
-    return pl.concat(found)
-
-
-def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl.DataFrame:
-    """Faults that needed no device, counted while the path was on a CPU; none where their cost is not known."""
-    schema = {"row": pl.UInt32, "duration_ns": pl.Int64, "occurrences": pl.Int64}
-    if costs.minor_fault_ns is None:
-        return pl.DataFrame(schema=schema)
-    faults = events.filter(pl.col("kind") == "page_fault")
-    running = path.filter(pl.col("cause") == ON_CPU)
-    found = []
-    for (thread,), some in running.group_by("thread_id", maintain_order=True):
-        at = np.sort(faults.filter(pl.col("thread_id") == thread).get_column("time_ns").to_numpy())
-        start, end = _ends(some)
-        counts = np.searchsorted(at, end, side="left") - np.searchsorted(at, start, side="left")
-        found.append(pl.DataFrame({"row": some.get_column("row"), "n": counts}))
-    counted = pl.concat([pl.DataFrame(schema={"row": pl.UInt32, "n": pl.Int64}), *found])
-    major = path.filter(pl.col("cause") == MAJOR_FAULT).group_by("row").agg(major=pl.len().cast(pl.Int64))
-    each = counted.group_by("row").agg(pl.col("n").sum()).join(major, on="row", how="left")
-    occurrences = (pl.col("n") - pl.col("major").fill_null(0)).clip(lower_bound=0)
-    return (
-        each.select("row", occurrences=occurrences, cause=pl.lit(MINOR_FAULTS), grade=pl.lit("estimated"))
-        .filter(pl.col("occurrences") > 0)
-        .with_columns(duration_ns=(pl.col("occurrences") * costs.minor_fault_ns).round().cast(pl.Int64))
-    )
-
-
-def _around_waits(path: pl.DataFrame, states: pl.DataFrame, events: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The work of a wait for storage: in a call that flushes a file, and from a fault to where the thread blocks in it.
-
-    Without it half of what such a wait costs would seem to be the program's.
-    """
-    calls = events.filter((pl.col("kind") == "syscall") & pl.col("name").is_in(FLUSHES)).select(
-        "thread_id", start_ns="time_ns", end_ns=pl.col("time_ns") + pl.col("duration_ns")
-    )
-    faults = events.filter(pl.col("kind") == "page_fault").select("thread_id", fault_ns="time_ns").sort("fault_ns")
-    waits = states.filter(pl.col("wait") == "page_fault").select("thread_id", end_ns="start_ns").sort("end_ns")
-    fault = waits.join_asof(
-        faults, left_on="end_ns", right_on="fault_ns", by="thread_id", check_sortedness=False
-    ).rename({"fault_ns": "start_ns"})
-    for cause, spans in ((DISK, calls), (MAJOR_FAULT, fault)):
-        each = _met(path, spans.drop_nulls(["start_ns", "end_ns"]))
-        yield each.with_columns(cause=pl.lit(cause), grade=pl.lit("observed"), occurrences=pl.lit(0, pl.Int64))
-
-
-def _met(path: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """For how long the path was on a CPU within these times of its threads: row, duration_ns."""
-    found = []
-    for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
-        piece, _, since, until = meetings(*_ends(some), *union(*_ends(spans.filter(pl.col("thread_id") == thread))))
-        found.append(pl.DataFrame({"row": some.get_column("row").gather(piece), "ns": until - since}))
-    nothing = pl.DataFrame(schema={"row": pl.UInt32, "ns": pl.Int64})
-    return pl.concat([nothing, *found]).group_by("row").agg(duration_ns=pl.col("ns").sum())
-
-
 def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
     """The parts, with what is left on the CPU and what no state covers: together the latency, to the nanosecond."""
     on_cpu = taken.filter(pl.col("cause") == ON_CPU).select("row", cpu_ns="duration_ns")
@@ -397,7 +268,3 @@ def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl
         by_thread_id=pl.col("by_thread_id").first(),
         by_name=pl.col("by_name").first(),
     )
-
-
-def _ends(frame: pl.DataFrame) -> tuple[Numbers, Numbers]:
-    return frame.get_column("start_ns").to_numpy(), frame.get_column("end_ns").to_numpy()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.delays.decomposition import INTERRUPTS, ON_CPU
+from aaco_pipeline.analysis.delays.on_cpu import INTERRUPTS, ON_CPU
 from aaco_pipeline.analysis.delays.thread_states import PREEMPTED, QUEUED, STOPPED, THROTTLED, UNKNOWN
 
 CLEAN: Final = "clean"

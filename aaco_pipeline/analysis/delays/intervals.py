@@ -2,6 +2,7 @@
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 Numbers = npt.NDArray[np.int64]
 
@@ -32,3 +33,8 @@ def union(start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
     opens = np.append(True, start[1:] > reached[:-1])
     closes = np.append(opens[1:], True)
     return start[opens], reached[closes]
+
+
+def ends(frame: pl.DataFrame) -> tuple[Numbers, Numbers]:
+    """`start_ns` and `end_ns` of its rows."""
+    return frame.get_column("start_ns").to_numpy(), frame.get_column("end_ns").to_numpy()

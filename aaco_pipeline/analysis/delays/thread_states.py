@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.delays.intervals import Numbers, meetings
+from aaco_pipeline.analysis.delays.intervals import Numbers, ends, meetings
 
 RUNNING: Final = "running"
 PREEMPTED: Final = "preempted"
@@ -144,7 +144,7 @@ def _runnable(away: pl.DataFrame, slices: pl.DataFrame, throttling: pl.DataFrame
 def _idled(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[npt.NDArray[np.bool_], pl.Series]:
     """Whether each span's CPU idled for most of it, and which other thread had most of it."""
     idle, others = _had_the_cpu(spans, slices)
-    start, end = _ends(spans)
+    start, end = ends(spans)
     return idle >= _IDLE_SHARE * (end - start), others
 
 
@@ -247,7 +247,7 @@ def _had_the_cpu(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[Numbers, pl
     found: list[pl.DataFrame] = []
     for (cpu,), some in slices.group_by("cpu", maintain_order=True):
         asked = numbered.filter(pl.col("cpu") == cpu)
-        which, place, since, until = meetings(*_ends(asked), *_ends(some))
+        which, place, since, until = meetings(*ends(asked), *ends(some))
         found.append(
             asked.select("row", "own")[which].with_columns(
                 some.get_column("thread_id")[place], shared_ns=pl.Series(until - since)
@@ -268,10 +268,6 @@ def _had_the_cpu(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[Numbers, pl
     )
     others = numbered.select("row").join(most.select("row", "thread_id"), on="row", how="left", maintain_order="left")
     return idle, others.get_column("thread_id")
-
-
-def _ends(frame: pl.DataFrame) -> tuple[Numbers, Numbers]:
-    return frame.get_column("start_ns").to_numpy(), frame.get_column("end_ns").to_numpy()
 
 
 def _throttled_meanwhile(spans: pl.DataFrame, throttling: pl.DataFrame) -> npt.NDArray[np.bool_]:

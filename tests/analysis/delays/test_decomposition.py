@@ -6,7 +6,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.delays.decomposition import Costs, iteration_delays
+from aaco_pipeline.analysis.delays.decomposition import iteration_delays
+from aaco_pipeline.analysis.delays.on_cpu import Costs
 from tests.analysis.delays.recorded import MAIN, OTHER, POOL, events, iterations, states, threads
 
 
