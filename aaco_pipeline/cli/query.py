@@ -28,8 +28,9 @@ from aaco_pipeline.lake.limited_sql import (
     Limits,
     default_limits,
 )
-from aaco_pipeline.lake.sql import HELPER_VIEWS, Result, stream_batches, stream_rows
+from aaco_pipeline.lake.sql import Result, stream_batches, stream_rows
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.views import HELPER_VIEWS
 from aaco_pipeline.report.terminal.result import print_result
 from aaco_pipeline.report.terminal.screen import print_prose
 from aaco_pipeline.report.words.printable import printable

@@ -1,6 +1,7 @@
-"""The data dictionary: every table and column of the TraceLake as one Markdown page, made from the contracts.
+"""The data dictionary: every table, view and column of the TraceLake as one Markdown page, made from the contracts.
 
-No table, column or meaning is written here; those are declared in `aaco_pipeline.lake.tables`. Run as
+No table, column or meaning is written here; those are declared in `aaco_pipeline.lake.tables` and
+`aaco_pipeline.lake.views`. Run as
 `python -m aaco_pipeline.lake.dictionary [--check] PATH` to write the page, or to check that it is up to date.
 """
 
@@ -13,6 +14,7 @@ from typing import Final
 
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Table
+from aaco_pipeline.lake.views import HELPER_VIEWS, HelperView
 
 #: The page's place in the repository.
 DEFAULT_PATH: Final = "docs/data_dictionary.md"
@@ -51,6 +53,8 @@ def render() -> str:
     for section, members in groupby(tables, key=lambda table: table.section):
         parts.append(f"## {section}\n")
         parts.extend(_table(table) for table in members)
+    parts.append("## Views\n\nIn SQL alone (`aaco sql`): questions that people ask often, over the tables.\n")
+    parts.extend(map(_view, HELPER_VIEWS))
     return "\n".join(parts)
 
 
@@ -83,7 +87,8 @@ def _contents(tables: Iterable[Table]) -> str:
         f"- {section}: " + ", ".join(f"[`{table.name}`](#{table.name})" for table in members)
         for section, members in groupby(tables, key=lambda table: table.section)
     ]
-    return "## Tables\n\n" + "\n".join(lines) + "\n"
+    views = "- Views: " + ", ".join(f"[`{view.name}`](#{view.name})" for view in HELPER_VIEWS)
+    return "## Tables\n\n" + "\n".join([*lines, views]) + "\n"
 
 
 def _table(table: Table) -> str:
@@ -96,6 +101,12 @@ def _table(table: Table) -> str:
         f"Scope: {table.scope} · version: {table.version} · sort key: {sort_key}\n\n"
         + _grid(["Column", "Type", "Unit", "Nullable", "Meaning"], rows)
     )
+
+
+def _view(view: HelperView) -> str:
+    tables = ", ".join(f"`{name}`" for name in view.tables)
+    rows = ([f"`{name}`", meaning] for name, meaning in view.columns.items())
+    return f"### {view.name}\n\n{view.meaning}\n\nFrom: {tables}\n\n" + _grid(["Column", "Meaning"], rows)
 
 
 def _grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -23,6 +23,7 @@ from aaco_pipeline.lake.narrowing import Meant, meant_by, one_of
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.segments.format import PART_COLUMN, Segment, list_names
 from aaco_pipeline.lake.verified import missing
+from aaco_pipeline.lake.views import HELPER_VIEWS
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,84 +37,6 @@ _PART_ROWS: Final = 10_000
 _BATCH_ROWS: Final = 100_000
 #: A file that vanished after its view was made is a folder to DuckDB, which it may not look through.
 _VANISHED: Final = re.compile(r'Cannot access file "([^"]+\.parquet)/\*\*')
-
-
-@dataclass(frozen=True)
-class HelperView:
-    """A question people ask often, as a view over the contracts' views."""
-
-    name: str
-    meaning: str
-    tables: tuple[str, ...]
-    select: str
-
-
-#: In dependency order: a helper may use the ones before it.
-HELPER_VIEWS: Final = (
-    HelperView(
-        "latest_sessions",
-        "One row per session, newest first, with the median and 90th-percentile latency of its unprofiled pass.",
-        ("sessions", "session_metrics"),
-        """
-        SELECT s.session_id, s.started_at, s.model_name, s.backend, s.provider, s.batch_size, s.precision, s.host,
-               max(m.value) FILTER (m.metric = 'latency_p50') AS latency_p50_ns,
-               max(m.value) FILTER (m.metric = 'latency_p90') AS latency_p90_ns
-        FROM sessions AS s
-        LEFT JOIN session_metrics AS m
-          ON m.session_id = s.session_id AND m."pass" = 'latency' AND m.phase = 'measure'
-        GROUP BY ALL
-        ORDER BY s.session_id DESC
-        """,
-    ),
-    HelperView(
-        "kernel_history",
-        "One row per kernel and session: how often it ran and how long it took, comparable by name and fingerprint.",
-        ("sessions", "kernels", "kernel_stats"),
-        """
-        SELECT k.name, k.fingerprint, s.session_id, s.started_at, s.model_name, s.backend, s.batch_size,
-               t.dispatch_count, t.total_ns, t.mean_ns, t.p50_ns, t.share_ratio
-        FROM kernel_stats AS t
-        JOIN kernels AS k USING (session_id, kernel_id)
-        JOIN sessions AS s USING (session_id)
-        ORDER BY k.name, s.session_id, k.kernel_id
-        """,
-    ),
-    HelperView(
-        "planes",
-        "One row per stretch of time of any plane on the session's axis: iterations and the gaps between them, host "
-        "calls, kernels and copies, threads' states, interrupts, calls and faults, samples of GPUs. What went on "
-        "meanwhile is a join by time.",
-        (
-            *("iterations", "iteration_gaps", "api_calls", "dispatches", "kernels", "memory_copies", "thread_states"),
-            *("kernel_events", "gpu_samples", "clock_domains"),
-        ),
-        """
-        WITH uncertain AS (SELECT session_id, max(uncertainty_ns) AS uncertainty_ns FROM clock_domains GROUP BY ALL)
-        SELECT p.*, CASE WHEN p.plane IN ('host call', 'kernel', 'copy') THEN u.uncertainty_ns ELSE 0 END
-               AS uncertainty_ns
-        FROM (
-          SELECT session_id, 'iteration' AS plane, "pass" AS lane, concat(phase, ' ', iteration) AS name, start_ns,
-                 end_ns FROM iterations
-          UNION ALL SELECT session_id, 'gap', "pass", concat('before ', before_iteration), start_ns, end_ns
-            FROM iteration_gaps
-          UNION ALL SELECT session_id, 'host call', concat('thread ', thread_id), name, start_ns, end_ns FROM api_calls
-          UNION ALL SELECT d.session_id, 'kernel', concat('device ', d.device_id), k.name, d.start_ns, d.end_ns
-            FROM dispatches AS d LEFT JOIN kernels AS k USING (session_id, kernel_id)
-          UNION ALL SELECT session_id, 'copy', concat('device ', device_id), direction, start_ns, end_ns
-            FROM memory_copies
-          UNION ALL SELECT session_id, 'thread state', concat('thread ', thread_id),
-                 concat_ws(' by ', concat_ws(' on ', state, wait), by_name), start_ns, end_ns FROM thread_states
-          UNION ALL SELECT session_id, kind, concat_ws(', ', concat('cpu ', cpu), concat('thread ', thread_id)), name,
-                 time_ns, time_ns + coalesce(duration_ns, 0) FROM kernel_events
-            WHERE kind IN ('interrupt', 'softirq', 'syscall', 'page_fault', 'block_io', 'gpu_job', 'fence_wait')
-          UNION ALL SELECT session_id, 'gpu sample', concat('device ', device_id),
-                 concat_ws(', ', power_w || ' W', gfx_clock_mhz || ' MHz', array_to_string(throttle_reasons, ' ')),
-                 time_ns, time_ns FROM gpu_samples
-        ) AS p LEFT JOIN uncertain AS u USING (session_id)
-        ORDER BY p.session_id, p.start_ns, p.plane, p.lane, p.name
-        """,
-    ),
-)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import pytest
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.cli.query import Size
 from aaco_pipeline.lake.contracts import all_tables, contract
-from aaco_pipeline.lake.sql import HELPER_VIEWS
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.views import HELPER_VIEWS
 from aaco_pipeline.resources.project import LAKE_VARIABLE, Project
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.narrowing import Meant, meant_by
-from aaco_pipeline.lake.sql import HELPER_VIEWS, select_rows
+from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.views import HELPER_VIEWS
 
 Filled = Callable[[str, Mapping[str, Sequence[Any]]], pl.DataFrame]
 SESSIONS: Final = tuple(f"2025010{day}T000000Z-0000000{day}" for day in range(1, 6))

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from aaco_pipeline.errors import AacoError, LakeError, UsageError
 from aaco_pipeline.lake.contracts import all_tables, contract, polars_schema
 from aaco_pipeline.lake.declaration import DUCKDB_TYPES, SIGNALS
-from aaco_pipeline.lake.sql import HELPER_VIEWS, select_rows
+from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.views import HELPER_VIEWS
 
 SESSION: Final = "20250101T000000Z-0000000a"
 LATER: Final = "20250102T000000Z-0000000b"
@@ -174,6 +175,57 @@ def test_only_what_another_clock_timed_is_uncertain_on_the_axis_of_planes(lake: 
     lake.publish(SESSION, "everything", tables)
     found = lake.sql("SELECT plane, uncertainty_ns FROM planes ORDER BY ALL").rows()
     assert found == sorted([("kernel", 700), *((kind, 0) for kind in kinds)])
+
+
+def test_views_have_the_columns_that_they_declare(populated: TraceLake) -> None:
+    for helper in HELPER_VIEWS:
+        columns = populated.sql(f"DESCRIBE {helper.name}").get_column("column_name").to_list()
+        assert columns == list(helper.columns), helper.name
+        assert set(helper.tables) <= set(all_tables())
+
+
+def test_what_the_machine_did_is_clipped_to_each_iteration(lake: TraceLake, filled: Filled) -> None:
+    """From 100 to 200 and from 300 to 400: what ends as one begins, or begins as one ends, is not in it."""
+    kinds = ["page_fault", "page_fault", "page_fault", "interrupt", "signal"]
+    tables = {
+        "iterations": filled("iterations", {"iteration": [0, 1], "start_ns": [100, 300], "end_ns": [200, 400]}),
+        "thread_states": filled(
+            "thread_states",
+            {
+                "start_ns": [0, 150, 350, 50, 400],
+                "end_ns": [150, 350, 450, 100, 500],
+                "state": ["running", "blocked", "running", "queued", "queued"],
+                "wait": [None, "lock", None, None, None],
+                "by_name": [None, "pool", None, None, None],
+            },
+        ),
+        "kernel_events": filled(
+            "kernel_events",
+            {
+                "kind": kinds,
+                "time_ns": [100, 199, 200, 390, 320],
+                "duration_ns": [None, None, None, 30, None],
+                "name": ["user", "user", "user", "local_timer", None],
+                "value": [None, None, None, None, 19],
+            },
+        ),
+        "kernel_losses": filled("kernel_losses", {"start_ns": [190], "end_ns": [310], "buffer": ["threads"]}),
+        "system_samples": filled("system_samples", {"time_ns": [150], "cpu_ratio": [0.5]}),
+    }
+    lake.publish(SESSION, "everything", tables)
+    found = lake.sql("SELECT iteration, plane, name, occurrences, during_ns FROM iteration_planes ORDER BY ALL").rows()
+    assert found == [
+        (0, "events lost", "threads", 1, 10),
+        (0, "host sample", "CPUs busy 0.5", 1, 0),
+        (0, "page_fault", "user", 2, 0),
+        (0, "thread state", "blocked on lock by pool", 1, 50),
+        (0, "thread state", "running", 1, 50),
+        (1, "events lost", "threads", 1, 10),
+        (1, "interrupt", "local_timer", 1, 10),
+        (1, "signal", "signal 19", 1, 0),
+        (1, "thread state", "blocked on lock by pool", 1, 50),
+        (1, "thread state", "running", 1, 50),
+    ]
 
 
 def test_latest_sessions_has_one_row_per_session_newest_first(populated: TraceLake) -> None:
