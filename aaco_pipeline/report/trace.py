@@ -160,15 +160,19 @@ class _Layout:
         self._held_down = self._samples.held_down()
         limited = self._held_down.get_column("device_id").unique().sort().to_list()
         self._limited = {device: self._track(f"device {device} held down, by limit") for device in limited}
-        roots: dict[int, int | None] = {}
+        roots, pids = dict[int, int | None](), set[int]()
         busy = self._kernel.processes().union(
             *(groups.processes() for groups in (self._calls, self._dispatches, self._copies, self._markers))
         )
         processes = self._whole("processes", "process_id", "pid", "command").sort("process_id")
         for process, pid, command in processes.rows():
             name = command or f"process {process if pid is None else pid}"
-            known = process in busy and pid is not None
-            roots[process] = self._track(name, kind="process", pid=pid) if known else None
+            if process not in busy or pid is None:
+                roots[process] = None
+                continue
+            # Of another host or container one may have the same number; the viewer would give its lines to the first.
+            roots[process] = self._track(name, **({} if pid in pids else {"kind": "process", "pid": pid}))
+            pids.add(pid)
         for process, thread in self._calls:
             name = f"calls, thread {thread}"
             self._calls.name(self._track(name, parent=roots[process], lanes=Rule.STACK))

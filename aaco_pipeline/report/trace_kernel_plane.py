@@ -34,7 +34,8 @@ class KernelPlane:
 
     def __init__(self, batches: Batches) -> None:
         self._switching = whole(batches, "kernel_events", SWITCHING, _KIND.is_in(["switch", "waking"]))
-        self._faults = whole(batches, "kernel_events", ("time_ns", "thread_id", "kind"), _KIND == "page_fault")
+        faults = whole(batches, "kernel_events", ("time_ns", "thread_id", "kind"), _KIND == "page_fault")
+        self._faults = faults.drop("kind")
         kinds = [*_HANDLERS, *_OF_THREADS, _FREQUENCY]
         self._events = whole(batches, "kernel_events", _DRAWN, _KIND.is_in(kinds))
         self._states = whole(batches, "thread_states", _STATES)

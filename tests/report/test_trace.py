@@ -7,6 +7,7 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
+from aaco_pipeline.lake.perfetto import Track
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.report import trace
@@ -47,6 +48,13 @@ def drawn(
     folder: Path, monkeypatch: pytest.MonkeyPatch, **changed: list[dict[str, Any]]
 ) -> dict[str, list[dict[str, Any]]]:
     """The slices of a lake with these tables by the name of their track."""
+    return laid_out(folder, monkeypatch, **changed)[1]
+
+
+def laid_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **changed: list[dict[str, Any]]
+) -> tuple[list[Track], dict[str, list[dict[str, Any]]]]:
+    """The tracks, and the slices by the name of their track."""
     lake = TraceLake(folder)
     rows = {**TABLES, **changed}
     frames = {
@@ -60,18 +68,19 @@ def drawn(
     taken: dict[str, Any] = {}
 
     def take(path: Path, tracks: Any, slices: Iterator[pl.DataFrame], *_: Any, **__: Any) -> None:
-        taken.update(tracks={track.uuid: track.name for track in tracks}, slices=list(slices))
+        taken.update(tracks=tracks, slices=list(slices))
 
     def batches(name: str, columns: tuple[str, ...]) -> Iterator[pl.DataFrame]:
         return lake.batches(name, SESSION, columns)
 
     monkeypatch.setattr(trace, "write_trace", take)
     trace.write_session_trace(SESSION, batches, folder / "trace")
+    names = {track.uuid: track.name for track in taken["tracks"]}
     found: dict[str, list[dict[str, Any]]] = {}
     for piece in taken["slices"]:
         for row in piece.iter_rows(named=True):
-            found.setdefault(taken["tracks"][row["track"]], []).append(row)
-    return found
+            found.setdefault(names[row["track"]], []).append(row)
+    return taken["tracks"], found
 
 
 def test_kernels_lie_by_queue_and_stream_as_far_as_they_are_known(
@@ -143,3 +152,15 @@ def test_what_lies_between_iterations_and_what_held_a_device_down_have_tracks(
     # The first gap begins 50 ns before the axis's zero, and the trace with it.
     assert told["between iterations of the latency pass"] == [(0, 50, "before 0"), (100, 150, "before 1")]
     assert told["device 0 held down, by limit"] == [(50, 150, "power")]
+
+
+def test_of_two_processes_of_one_number_one_is_a_process_to_the_viewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks on two hosts, or in two containers."""
+    processes = [{"process_id": i, "pid": 7, "command": f"rank {i}"} for i in range(2)]
+    calls = [{**TABLES["api_calls"][0], "call_id": i, "process_id": i} for i in range(2)]
+    tracks, found = laid_out(tmp_path, monkeypatch, processes=processes, api_calls=calls)
+    roots = {track.name: (track.kind, track.pid) for track in tracks if track.name.startswith("rank")}
+    assert roots == {"rank 0": ("process", 7), "rank 1": ("slices", None)}
+    assert len(found["calls, thread 9"]) == 2

@@ -351,6 +351,7 @@ def _laned(tracks: Sequence[Track], lanes: Sequence[Sequence[int]]) -> list[Trac
             uuid=track.uuid + moved[track.uuid] + number,
             name=track.name if lane == 0 else f"{track.name}, lane {lane + 1}",
             parent=None if track.parent is None else track.parent + moved[track.parent],
+            kind="slices" if lane and track.kind == "thread" else track.kind,  # else a second thread of its number
         )
         for track, own in zip(tracks, lanes, strict=True)
         for number, lane in enumerate(own)

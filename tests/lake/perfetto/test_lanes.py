@@ -56,6 +56,13 @@ def test_pieces_and_short_stretches_of_time_make_the_same_trace(
         assert b"".join(encode(tracks, [frame[:cut], frame[cut:]])) == whole
 
 
+def test_a_threads_further_lanes_are_no_further_threads() -> None:
+    tracks = [Track(1, "p", kind="process", pid=5), Track(2, "t", 1, "thread", pid=5, tid=6, lanes=Rule.STACK)]
+    decoded = decode(b"".join(encode(tracks, slices((2, 0, 10, "a"), (2, 5, 20, "b"), (2, 30, 31, "c")))))
+    threads = {track.name: track.HasField("thread") for track in decoded.tracks.values() if track.parent_uuid}
+    assert threads == {"t": True, "t, lane 2": False, "t, lane 3": False}
+
+
 def left_by_rounds(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The slices that stay in the stack, one at a time: all that end with other open slices than they began with go."""
     while True:
