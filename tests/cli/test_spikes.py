@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,46 @@ def test_spikes_of_a_recorded_program_are_those_of_the_thread_that_marks_its_ite
     assert lake.sql(of_runs).rows() == [(0, 2), (1, 2)]  # the shell, and what it started before anybody could look
     slept = "SELECT iteration FROM iteration_delays WHERE cause = 'sleep' AND duration_ns > 90_000_000 ORDER BY ALL"
     assert lake.sql(slept).get_column("iteration").to_list() == [*range(9, 80, 10)]
+
+
+def test_a_real_trace_processor_finds_what_the_kernel_recorded(lake: TraceLake, trace_processor_address: str) -> None:
+    """Each measured thread's states are its life, nothing is refused, and every event is drawn once."""
+    from perfetto.trace_processor import TraceProcessor
+
+    try:
+        find_tracefs()
+    except NotPossible as refusal:
+        pytest.skip(f"the kernel's events cannot be recorded here: {refusal}")
+    assert main([*RUN]) == 0
+    (session,) = lake.sessions()
+    processor = TraceProcessor(trace=str(lake.trace(session)), addr=trace_processor_address)
+
+    def rows(query: str) -> list[tuple[Any, ...]]:
+        return [tuple(row.__dict__.values()) for row in processor.query(query)]
+
+    try:
+        assert rows("SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0") == []
+        lives = rows(
+            "SELECT tid, sum(dur) FROM thread_state JOIN thread USING (utid) JOIN process USING (upid) "
+            "WHERE dur >= 0 AND pid > 0 GROUP BY tid"
+        )
+        drawn = dict(rows("SELECT category, count(*) FROM slice GROUP BY category"))
+        lasted = dict(rows("SELECT category, sum(dur) FROM slice GROUP BY category"))
+        minor = rows("SELECT sum(value) FROM counter JOIN counter_track t ON t.id = track_id WHERE name LIKE 'minor %'")
+    finally:
+        processor.close()
+    lifetimes = "SELECT thread_id, end_ns - start_ns FROM kernel_threads WHERE process_id IS NOT NULL"
+    assert dict(lives) == dict(lake.sql(lifetimes).rows())
+    kinds = "SELECT kind, count(*) FROM kernel_events GROUP BY kind"
+    recorded = dict(lake.sql(kinds).rows())
+    handlers = dict(lake.sql(kinds.replace("count(*)", "CAST(sum(duration_ns) AS BIGINT)")).rows())
+    for kind in ("interrupt", "softirq", "block_io", "signal"):
+        assert drawn.get(kind, 0) == recorded.get(kind, 0), kind
+    assert (lasted["interrupt"], lasted["softirq"]) == (handlers["interrupt"], handlers["softirq"])
+    assert minor == [(recorded["page_fault"] - drawn.get("page_fault", 0),)]
+    assert drawn["gap"] == lake.sql("SELECT count(*) FROM iteration_gaps").item()
+    blocked = "SELECT CAST(sum(end_ns - start_ns) AS BIGINT) FROM thread_states WHERE state = 'blocked'"
+    assert lasted["syscall"] >= lake.sql(f"{blocked} AND wait = 'lock'").item()
 
 
 def test_where_the_kernel_may_not_be_asked_the_run_is_whole_and_says_so(
