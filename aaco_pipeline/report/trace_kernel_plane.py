@@ -103,7 +103,7 @@ class KernelPlane:
         wakings = moved.filter(_KIND == "waking").select(
             *("cpu", "time_ns", "thread_id"),
             target_cpu="value",
-            by_handler=pl.col("name").eq("interrupt").fill_null(False),
+            by_handler=pl.col("other_thread_id").is_null(),
         )
         return scheduling_packets(switches, wakings, self._threads.select("thread_id", "pid", "name"))
 

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from aaco_pipeline.lake.perfetto import Track, encode
 from aaco_pipeline.lake.perfetto.lanes import Rule
@@ -158,3 +159,25 @@ def test_threads_lie_under_their_processes_and_losses_are_drawn() -> None:
     moved = [piece.with_columns(pl.col("start_ns", "end_ns") + 5) for piece in plane.slices()]
     assert [name for piece in moved for name in piece.get_column("name")] == ["local_timer", "events lost", "futex"]
     assert b"futex" in b"".join(encode(laid, moved, pl.concat(plane.counters())))
+
+
+def test_a_thread_is_woken_by_whom_the_kernel_named_alone() -> None:
+    """The viewer takes whoever had the CPU for the waker, unless the event says that a handler did it."""
+    woken = {"kind": "waking", "thread_id": MAIN, "value": 0}
+    tables = {
+        "kernel_events": events(
+            {"at": 5, "kind": "switch", "thread_id": 0, "other_thread_id": POOL, "state": "idle"},
+            {"at": 10, "other_thread_id": POOL, **woken},
+            {"at": 20, "name": "interrupt", **woken},
+            {"at": 30, **woken},
+        ),
+        **{name: table(name, []) for name in ("thread_states", "kernel_losses", "kernel_threads", "processes")},
+    }
+
+    def batches(name: str, columns: tuple[str, ...]) -> Iterator[pl.DataFrame]:
+        yield tables[name].select(columns)
+
+    trace = Trace.FromString(b"".join(KernelPlane(batches).scheduling(5_000)))
+    (told,) = [packet.ftrace_events.compact_sched for packet in trace.packet if packet.HasField("ftrace_events")]
+    assert list(told.waking_timestamp) == [5_000, 10_000, 10_000]  # each since the one before
+    assert [flags > 0 for flags in told.waking_common_flags] == [False, True, True]

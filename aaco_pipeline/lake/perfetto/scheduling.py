@@ -22,8 +22,8 @@ def scheduling_packets(switches: pl.DataFrame, wakings: pl.DataFrame, threads: p
     """Packets of a trace, each by itself a piece of it; none without switches.
 
     `switches`: cpu, time_ns, thread_id (who left), other_thread_id (who came), state; on every CPU who leaves is who
-    came before. `wakings`: cpu, time_ns, thread_id, target_cpu, by_handler. `threads`: thread_id, pid, name. Times are
-    the trace's.
+    came before. `wakings`: cpu, time_ns, thread_id, target_cpu, by_handler: true as well where nobody is known to have
+    woken the thread, or the viewer names who had that CPU. `threads`: thread_id, pid, name. Times are the trace's.
     """
     if not switches.height:
         return
