@@ -23,7 +23,7 @@ def quiet(seconds: float, as_json: bool) -> None:
     from aaco_pipeline.analysis.delays.thread_states import thread_states
     from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.formats.native.kernel_plane.reading import read
-    from aaco_pipeline.report.words.quiet import TAKES, machine_sentences
+    from aaco_pipeline.report.words.quiet import NO_RUNNABLE, TAKES, machine_sentences
     from aaco_pipeline.resources.kernel_plane.quiet import probe_machine
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -42,7 +42,11 @@ def quiet(seconds: float, as_json: bool) -> None:
     rows = takes.sort("taken_ns", "cpu", "name", descending=[True, False, False]).to_dicts()
     reason = None if probed.document["state"] == "present" else str(probed.document["reason"])
     if as_json:
-        print_json({"seconds": seconds, "reason": reason, "runnable": list(probed.runnable), "taken": rows})
+        wanted = {
+            "runnable": None if probed.runnable is None else list(probed.runnable),
+            "runnable_reason": NO_RUNNABLE if probed.runnable is None else None,
+        }
+        print_json({"seconds": seconds, "reason": reason, **wanted, "taken": rows})
         return
     screen = console()
     for sentence in machine_sentences(rows, probed.runnable, seconds, reason):

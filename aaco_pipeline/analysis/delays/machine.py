@@ -1,28 +1,31 @@
 """What a machine does to a thread that only wants to run: from probes of its CPUs and what the kernel recorded."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.analysis.delays.intervals import meetings, union
+from aaco_pipeline.analysis.delays.intervals import Numbers, meetings, union
 from aaco_pipeline.analysis.delays.thread_states import PREEMPTED, RUNNING
 
 _SCHEMA = {
     **{"cpu": pl.Int32, "kind": pl.String, "name": pl.String, "occurrences": pl.Int64, "taken_ns": pl.Int64},
-    "of_ns": pl.Int64,
+    **{"typical_gap_ns": pl.Int64, "of_ns": pl.Int64},
 }
 
 
 def machine_takes(
     probes: dict[int, dict[str, Any]], states: pl.DataFrame, events: pl.DataFrame, threads: pl.DataFrame
 ) -> pl.DataFrame:
-    """What took time from each CPU's probe: cpu, kind (`thread`, `interrupt`, `unseen`), name, occurrences, taken_ns
-    and of_ns, the probe's whole time.
+    """What took time from each CPU's probe: cpu, kind, name, occurrences, taken_ns and of_ns, the probe's whole time.
 
     `probes`: by CPU start_ns, end_ns and gaps, as pairs, on the axis of the others. The probe of the nth CPU is the
-    nth process of `threads`. An interrupt takes the whole gap that it lies in, less what others of the gap have; gaps
-    in which nothing was recorded are unseen. Without states only unknown gaps remain: kind `gap`.
+    nth process of `threads`. Kinds: `thread` that had the CPU; `state` in which the probe was off it otherwise;
+    `interrupt` and `softirq`, by their handlers' time, an interrupt in a softirq apart from it; `beside`, what else the
+    gaps with any of these hold: entering and leaving a handler, and what nothing tells apart from that; `unseen`, gaps
+    in which nothing was recorded. Without states only unknown gaps remain: kind `gap`. typical_gap_ns, of an interrupt,
+    is the median of the gaps that have it and no other one, null without such a gap.
     """
     rows: list[dict[str, Any]] = []
     for number, (cpu, probe) in enumerate(sorted(probes.items())):
@@ -41,31 +44,57 @@ def machine_takes(
             pl.col("start_ns").clip(lower_bound=probe["start_ns"]), pl.col("end_ns").clip(upper_bound=probe["end_ns"])
         )
         length = pl.col("end_ns") - pl.col("start_ns")
-        by = pl.when(pl.col("state") == PREEMPTED).then(pl.col("by_name").fill_null("?")).otherwise("state")
-        taken = off.group_by(name=by).agg(pl.len().cast(pl.Int64).alias("occurrences"), length.sum().alias("taken_ns"))
-        rows += [{**of, "kind": "thread", **row} for row in taken.sort("name").iter_rows(named=True)]
-        rows += _of_gaps(of, (start, end), off, events.filter(pl.col("thread_id").is_in(own.implode())))
+        was_taken = pl.col("state") == PREEMPTED
+        kind = pl.when(was_taken).then(pl.lit("thread")).otherwise(pl.lit("state"))
+        by = pl.when(was_taken).then(pl.col("by_name").fill_null("?")).otherwise("state")
+        taken = off.group_by(kind.alias("kind"), by.alias("name")).agg(
+            pl.len().cast(pl.Int64).alias("occurrences"), length.sum().alias("taken_ns")
+        )
+        rows += [{**of, **row} for row in taken.sort("kind", "name", descending=[True, False]).iter_rows(named=True)]
+        handlers = events.filter(
+            pl.col("thread_id").is_in(own.implode())
+            & pl.col("kind").is_in(["interrupt", "softirq"])
+            & pl.col("time_ns").is_between(probe["start_ns"], probe["end_ns"])
+        )
+        rows += [{**of, **row} for row in _of_gaps((start, end), off, handlers)]
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
-def _of_gaps(
-    of: dict[str, Any], gaps: tuple[Any, Any], off: pl.DataFrame, events: pl.DataFrame
-) -> list[dict[str, Any]]:
-    """What interrupts took of the gaps: each the whole gap around it, less the time off the CPU; the rest is unseen."""
+def _of_gaps(gaps: tuple[Numbers, Numbers], off: pl.DataFrame, handlers: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """What is known of the gaps besides the time off the CPU: each handler's own time, the rest beside, and unseen."""
     start, end = gaps
-    away = union(off.get_column("start_ns").to_numpy(), off.get_column("end_ns").to_numpy())
-    gap, _, since, until = meetings(start, end, *away)
-    left = (end - start) - np.bincount(gap, until - since, len(start)).astype(np.int64)
-    handlers = events.filter(pl.col("kind").is_in(["interrupt", "softirq"])).sort("time_ns")
-    place = np.searchsorted(start, handlers.get_column("time_ns").to_numpy(), side="right") - 1
-    inside = (place >= 0) & (handlers.get_column("time_ns").to_numpy() <= end[np.maximum(place, 0)])
-    named = handlers.filter(pl.Series(inside)).with_columns(gap=pl.Series(place[inside]))
-    first = named.filter(pl.col("kind") == "interrupt").unique("gap", keep="first", maintain_order=True)
-    ours = first.with_columns(taken_ns=pl.Series(np.maximum(left, 0))[first.get_column("gap")])
-    by_name = ours.group_by("name").agg(pl.len().cast(pl.Int64).alias("occurrences"), pl.col("taken_ns").sum())
-    rows = [{**of, "kind": "interrupt", **row} for row in by_name.sort("name").iter_rows(named=True)]
-    explained = np.zeros(len(start), np.bool_)
-    explained[first.get_column("gap").to_numpy()] = True
-    explained |= np.bincount(gap, minlength=len(start)) > 0
-    unseen = int(left[~explained].sum())
-    return [*rows, {**of, "kind": "unseen", "name": None, "occurrences": int((~explained).sum()), "taken_ns": unseen}]
+    begins, took = (handlers.get_column(name).fill_null(0).to_numpy() for name in ("time_ns", "duration_ns"))
+    is_hard = (handlers.get_column("kind") == "interrupt").to_numpy()
+    hard = union(begins[is_hard], (begins + took)[is_hard])
+    within = np.where(is_hard, 0, _covered((begins, begins + took), hard))
+    gap = np.searchsorted(start, begins, side="right") - 1
+    inside = (gap >= 0) & (begins <= end[np.maximum(gap, 0)]) if len(start) else np.zeros(len(begins), np.bool_)
+    away = _covered(gaps, union(*(off.get_column(side).to_numpy() for side in ("start_ns", "end_ns"))))
+    interrupts = np.bincount(gap[inside & is_hard], minlength=len(start))
+    alone = (interrupts == 1) & (away == 0)
+    lone = np.zeros(len(begins), np.bool_)
+    lone[inside & is_hard] = alone[gap[inside & is_hard]]
+    lengths = np.where(lone, (end - start)[np.where(inside, gap, 0)] if len(start) else 0, -1)
+    each = handlers.select("kind", "name").with_columns(
+        taken_ns=pl.Series(took - within, dtype=pl.Int64), gap_ns=pl.Series(lengths, dtype=pl.Int64)
+    )
+    yield from (
+        each.group_by("kind", "name")
+        .agg(
+            pl.len().cast(pl.Int64).alias("occurrences"),
+            pl.col("taken_ns").sum(),
+            typical_gap_ns=pl.col("gap_ns").filter(pl.col("gap_ns") >= 0).median().round().cast(pl.Int64),
+        )
+        .sort("kind", "name")
+        .iter_rows(named=True)
+    )
+    known = np.bincount(gap[inside], minlength=len(start)) + away > 0
+    left = (end - start) - away - _covered(gaps, union(begins, begins + took))
+    for kind, some in (("beside", known), ("unseen", ~known)):
+        yield {"kind": kind, "name": None, "occurrences": int(some.sum()), "taken_ns": int(left[some].clip(0).sum())}
+
+
+def _covered(spans: tuple[Numbers, Numbers], pieces: tuple[Numbers, Numbers]) -> Numbers:
+    """For how long each span meets pieces that do not overlap."""
+    span, _, since, until = meetings(*spans, *pieces)
+    return np.bincount(span, until - since, len(spans[0])).astype(np.int64)

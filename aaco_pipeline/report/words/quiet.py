@@ -3,16 +3,22 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from aaco_pipeline.report.words.session import Row
+from aaco_pipeline.report.words.session import Row, interval
 from aaco_pipeline.report.words.units import counted, duration, grouped, share
 
 _TIMER: Final = "local_timer"
+#: Why the number of threads that wanted a CPU is not known.
+NO_RUNNABLE: Final = "/proc/stat does not say procs_running"
+_NAMELESS: Final = {"unseen": "nothing that was seen", "beside": "around handlers and switches"}
 
 
-def machine_sentences(rows: Sequence[Row], runnable: Sequence[int], seconds: float, reason: str | None) -> list[str]:
+def machine_sentences(
+    rows: Sequence[Row], runnable: Sequence[int] | None, seconds: float, reason: str | None
+) -> list[str]:
     """What was seen: time that vanished, the timer, other threads and interrupts, how many threads wanted a CPU.
 
-    `rows` are `machine_takes`; `reason` is why the kernel was not recorded, None where it was.
+    `rows` are `machine_takes`; `reason` is why the kernel was not recorded, None where it was; `runnable` is None
+    where the host does not say it.
     """
     whole = {row["cpu"]: row["of_ns"] for row in rows}
     total = sum(whole.values()) or 1
@@ -23,25 +29,32 @@ def machine_sentences(rows: Sequence[Row], runnable: Sequence[int], seconds: flo
         return [elsewhere, *_wanted(runnable, len(whole))]
     unseen = share(_sum(rows, "unseen") / total)
     said = [f"On {on}, {unseen} of the CPU time vanished unseen: no event of the kernel explains it."]
+    threads = [row for row in rows if row["kind"] == "thread"]
     ticks = [row for row in rows if row["kind"] == "interrupt" and row["name"] == _TIMER]
     if ticks:
         count, taken = sum(row["occurrences"] for row in ticks), sum(row["taken_ns"] for row in ticks)
-        rate, cost = count / (total / 1e9), duration(taken / max(count, 1))
-        said.append(f"The timer ticks at {rate:.0f} Hz and costs {cost} a tick ({share(taken / total)}).")
-    others = [row for row in rows if row["kind"] == "thread"]
-    if taken := sum(row["taken_ns"] for row in others):
-        said.append(f"Other threads took {share(taken / total)}, most of it {_most(others)}.")
+        # While another thread has the CPU, the timer interrupts that one.
+        rate = count / max((total - _sum(rows, "thread") - _sum(rows, "state")) / 1e9, 1e-9)
+        tick = f"The timer interrupts {rate:.0f} times a second; its handler takes {duration(taken / max(count, 1))}"
+        said.append(f"{tick}{_typically([row['typical_gap_ns'] for row in ticks])}.")
+    if taken := _sum(rows, "beside"):
+        outside = f"Another {share(taken / total)} went in the gaps around handlers and switches"
+        said.append(f"{outside}: entering and leaving them, or a pause that nothing tells apart.")
+    if taken := sum(row["taken_ns"] for row in threads):
+        said.append(f"Other threads took {share(taken / total)}, most of it {_most(threads)}.")
     else:
         said.append("No other thread took a CPU.")
-    further = [row for row in rows if row["kind"] == "interrupt" and row["name"] != _TIMER]
+    if states := [row for row in rows if row["kind"] == "state"]:
+        said.append(f"For {share(_sum(rows, 'state') / total)} the probes were off a CPU otherwise: {_most(states)}.")
+    further = [row for row in rows if row["kind"] in ("interrupt", "softirq") and row not in ticks]
     if taken := sum(row["taken_ns"] for row in further):
-        said.append(f"Other interrupts took {share(taken / total)}, most of it {_most(further)}.")
+        said.append(f"Other handlers took {share(taken / total)}, most of it {_most(further)}.")
     return [*said, *_wanted(runnable, len(whole))]
 
 
 TAKES: Final[Mapping[str, Callable[[Row], str | None]]] = {
     "*CPU": lambda row: grouped(row["cpu"]),
-    "taken by": lambda row: row["name"] or ("nothing that was seen" if row["kind"] == "unseen" else "unknown"),
+    "taken by": lambda row: row["name"] or _NAMELESS.get(row["kind"], "unknown"),
     "as": lambda row: row["kind"],
     "*times": lambda row: grouped(row["occurrences"]),
     "*time": lambda row: duration(row["taken_ns"]),
@@ -56,12 +69,23 @@ def _sum(rows: Sequence[Row], kind: str) -> int:
 def _most(rows: Sequence[Row]) -> str:
     taken: dict[str, int] = {}
     for row in rows:
-        taken[row["name"]] = taken.get(row["name"], 0) + row["taken_ns"]
+        name = f"softirq {row['name']}" if row["kind"] == "softirq" else row["name"]
+        taken[name] = taken.get(name, 0) + row["taken_ns"]
     return max(sorted(taken), key=lambda name: taken[name])
 
 
-def _wanted(runnable: Sequence[int], cpus: int) -> list[str]:
+def _typically(gaps: Sequence[int | None]) -> str:
+    """How long a gap is that holds the timer alone, by the medians of the CPUs that had one."""
+    known = [gap for gap in gaps if gap is not None]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    long = duration(low) if duration(low) == duration(high) else interval({"ci_low": low, "ci_high": high})
+    return f", and a gap that holds it alone is typically {long} long"
+
+
+def _wanted(runnable: Sequence[int] | None, cpus: int) -> list[str]:
     if not runnable:
-        return []
+        return [f"How many threads wanted a CPU is unknown: {NO_RUNNABLE}."] if runnable is None else []
     mean = sum(runnable) / len(runnable)
     return [f"On average {mean:.1f} threads wanted a CPU, {cpus} of them the probes."]

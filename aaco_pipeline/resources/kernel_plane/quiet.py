@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,16 +32,19 @@ while last - start < length:
 print(json.dumps({"start_ns": start, "end_ns": last, "gaps": gaps}))
 """
 _STEP_NS: Final = 5_000
+_STATISTICS: Final = Path("/proc/stat")
 _PATIENCE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What each CPU's probe saw, by CPU, the recording's document, and how many threads were runnable meanwhile."""
+    """What each CPU's probe saw, by CPU, the recording's document, and how many threads were runnable meanwhile: None
+    where the host does not say.
+    """
 
     probes: dict[int, dict[str, Any]]
     document: dict[str, Any]
-    runnable: tuple[int, ...]
+    runnable: tuple[int, ...] | None
 
 
 def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -> Probed:
@@ -49,20 +52,25 @@ def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -
 
     `tick` is told how many seconds have passed. Raises UnavailableError when a probe does not answer.
     """
-    cpus, probes, runnable = sorted(os.sched_getaffinity(0)), dict[int, dict[str, Any]](), list[int]()
+    cpus, probes = sorted(os.sched_getaffinity(0)), dict[int, dict[str, Any]]()
+    runnable: list[int | None] = []
     # Without interrupts every tick would seem to have vanished.
     with KernelPlane(folder, tools=()) as plane, ExitStack() as started:
         running = {}
         for cpu in cpus:
             command = [sys.executable, "-I", "-S", "-c", _PROBE, str(cpu), str(seconds), str(_STEP_NS)]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            started.enter_context(process)
             started.callback(process.kill)
             running[cpu] = process
             plane.follow(process.pid, f"cpu{cpu}")
         for process in running.values():
             assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # it has died, and is asked for its answer below
+                process.stdin.write("\n")
+                process.stdin.flush()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
             process.stdin = None
         passed = 0.0
         while passed < seconds:
@@ -80,12 +88,14 @@ def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -
                 probes[cpu] = json.loads(output)
             except (subprocess.TimeoutExpired, ValueError) as error:
                 raise UnavailableError(f"the probe on CPU {cpu} gave no answer; try again") from error
-    return Probed(probes, plane.document(), tuple(runnable))
+    known = tuple(count for count in runnable if count is not None)
+    return Probed(probes, plane.document(), known if len(known) == len(runnable) else None)
 
 
-def _runnable() -> int:
+def _runnable() -> int | None:
     """How many threads have a CPU or wait for one now: `procs_running`, which a load average only resembles."""
-    for line in Path("/proc/stat").read_text().splitlines():
-        if line.startswith("procs_running"):
-            return int(line.split()[1])
-    return 0
+    with suppress(OSError, ValueError, IndexError):
+        for line in _STATISTICS.read_text().splitlines():
+            if line.startswith("procs_running"):
+                return int(line.split()[1])
+    return None

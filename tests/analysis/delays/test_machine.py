@@ -21,17 +21,28 @@ def test_each_gap_is_told_by_what_was_recorded_in_it() -> None:
         (MAIN, 500, 900, "preempted", {"by_name": "hog"}),
         (MAIN, 900, 10_000, "running"),
     )
-    tick = {"at": 105, "long": 5, "kind": "interrupt", "name": "local_timer", "thread_id": MAIN}
-    both = {"at": 480, "long": 5, "kind": "interrupt", "name": "reschedule", "thread_id": MAIN}
-    found = machine_takes(
-        probe((100, 130), (470, 910), (2_000, 2_300)), known, events(tick, both), threads(MAIN)
-    ).to_dicts()
+    of = {"kind": "interrupt", "thread_id": MAIN}
+    seen = (
+        {"at": 105, "long": 5, "name": "local_timer", **of},
+        {"at": 111, "long": 8, "name": "TIMER", **of, "kind": "softirq"},
+        {"at": 113, "long": 2, "name": "irq 36 disk", **of},
+        {"at": 480, "long": 5, "name": "reschedule", **of},
+        {"at": 3_010, "long": 5, "name": "local_timer", **of},
+    )
+    gaps = probe((100, 130), (470, 910), (2_000, 2_300), (3_000, 3_040))
+    found = machine_takes(gaps, known, events(*seen), threads(MAIN)).to_dicts()
     assert taken(found) == [
         ("thread", "hog", 1, 400),
-        ("interrupt", "local_timer", 1, 30),
-        ("interrupt", "reschedule", 1, 40),
+        ("interrupt", "irq 36 disk", 1, 2),
+        ("interrupt", "local_timer", 2, 10),
+        ("interrupt", "reschedule", 1, 5),
+        ("softirq", "TIMER", 1, 6),
+        ("beside", None, 3, 30 - 13 + 440 - 400 - 5 + 40 - 5),
         ("unseen", None, 1, 300),
     ]
+    assert sum(row["taken_ns"] for row in found) == (30 + 440 + 300 + 40) * 1000, "all of the gaps, and once"
+    typical = {row["name"]: row["typical_gap_ns"] for row in found if row["kind"] == "interrupt"}
+    assert typical == {"local_timer": 40_000, "irq 36 disk": None, "reschedule": None}, "of gaps with it alone"
     assert {(row["cpu"], row["of_ns"]) for row in found} == {(1, 10_000_000)}
 
 
@@ -42,7 +53,13 @@ def test_only_what_was_taken_while_the_probe_ran_counts() -> None:
         (MAIN, 9_900, 60_000, "preempted", {"by_name": "hog"}),
     )
     found = machine_takes(probe(), known, events(), threads(MAIN)).to_dicts()
-    assert taken(found) == [("thread", "hog", 2, 300), ("unseen", None, 0, 0)]
+    assert taken(found) == [("thread", "hog", 2, 300), ("beside", None, 0, 0), ("unseen", None, 0, 0)]
+
+
+def test_who_was_off_the_cpu_for_want_of_no_thread_names_none() -> None:
+    known = states((MAIN, 0, 100, "running"), (MAIN, 100, 300, "throttled"), (MAIN, 300, 10_000, "running"))
+    found = machine_takes(probe((95, 310)), known, events(), threads(MAIN)).to_dicts()
+    assert taken(found) == [("state", "throttled", 1, 200), ("beside", None, 1, 15), ("unseen", None, 0, 0)]
 
 
 def test_without_a_recording_only_gaps_are_known() -> None:
@@ -52,4 +69,4 @@ def test_without_a_recording_only_gaps_are_known() -> None:
 
 def test_a_machine_that_takes_nothing_says_so() -> None:
     found = machine_takes(probe(), states((MAIN, 0, 10_000, "running")), events(), threads(MAIN)).to_dicts()
-    assert taken(found) == [("unseen", None, 0, 0)]
+    assert taken(found) == [("beside", None, 0, 0), ("unseen", None, 0, 0)]
