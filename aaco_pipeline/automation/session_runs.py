@@ -5,7 +5,6 @@ backfills) runs the same stages as assets, in `stage_assets`. `finish_session` m
 left half; stages of many sessions after a change of code are run again by `reanalysis`.
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,7 +102,7 @@ def _run_stages(
 
 def _derives(one: Stage) -> bool:
     """Whether the stage asks for what is computed once for several stages of a run."""
-    return "session.derive" in inspect.getsource(one.function)
+    return Session.derive.__name__ in one.function.__code__.co_names
 
 
 @contextmanager

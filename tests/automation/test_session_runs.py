@@ -16,6 +16,7 @@ from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
 from dagster_graphql.test.utils import execute_dagster_graphql
 
 from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
+from aaco_pipeline.automation import session_runs
 from aaco_pipeline.automation.attempts import SESSION_TAG
 from aaco_pipeline.automation.session_runs import run_session
 from aaco_pipeline.automation.stage_assets import check_specs
@@ -242,6 +243,17 @@ def test_what_is_derived_is_forgotten_once_no_later_stage_asks_for_it(
     before = told[: told.index("forgotten")]
     assert {"completeness", "timeline", "critical_path"} < set(before)
     assert before[-1] == "classification"
+
+
+def test_stages_that_derive_are_known_where_their_source_is_not_there() -> None:
+    """As in a bytecode-only installation; words about it do not count."""
+    made: dict[str, Callable[[Session], Outcome]] = {}
+    exec("def asks(session):\n    return session.derive(len, ())\ndef tells(session):\n    'session.derive'", made)
+    one = stages()["telemetry"]
+    assert session_runs._derives(replace(one, function=made["asks"]))
+    assert not session_runs._derives(replace(one, function=made["tells"]))
+    deriving = {name for name, one in stages().items() if session_runs._derives(one)}
+    assert deriving == {"classification", "completeness", "critical_path", "timeline"}
 
 
 def test_a_stage_that_changed_makes_what_reads_from_it_stale_until_that_is_run_again(
