@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.lake.files import copy_file, file_digest, lake_errors
-from aaco_pipeline.lake.storage import storage_of
+from aaco_pipeline.lake.storage import STORAGE
 
 ARTEFACTS: Final = "artefacts"
 #: Where builds are made, and where an interpreter that was made stays, because most cannot be moved.
@@ -25,7 +25,7 @@ def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
     """
     with lake_errors(file):
         names = {one.relative_to(file.parent).as_posix(): one for one in (file, *beside)}
-        folder, storage = lake / ARTEFACTS / _digest(names), storage_of(lake)
+        folder, storage = lake / ARTEFACTS / _digest(names), STORAGE
         if storage.state(folder) is None:
             with storage.new_folder(folder) as temporary:
                 for name, one in names.items():
@@ -46,7 +46,7 @@ def copy_artefact(lake: Path, file: Path, beside: Sequence[Path], name: str) -> 
     there. Where the copy lies.
     """
     with lake_errors(file):
-        folder, storage = lake / ARTEFACTS / name, storage_of(lake)
+        folder, storage = lake / ARTEFACTS / name, STORAGE
         storage.remove_folder(folder)
         with storage.new_folder(folder) as temporary:
             for one in (file, *beside):
@@ -72,15 +72,15 @@ def artefact_digest(file: Path, beside: Sequence[Path] = ()) -> str:
 def unnamed_artefacts(lake: Path, named: Collection[str]) -> list[Path]:
     """The folders of artefacts in which lies none of the files `named`, which are relative to the lake; sorted."""
     needed = {(lake / one).parent for one in named}
-    listed = storage_of(lake).listed(lake / ARTEFACTS)
+    listed = STORAGE.listed(lake / ARTEFACTS)
     folders = (lake / ARTEFACTS / one.name for one in listed if one.is_folder and not one.name.startswith("."))
     return [one for one in folders if one not in needed]
 
 
-def drop_artefact(lake: Path, folder: Path) -> None:
+def drop_artefact(folder: Path) -> None:
     """Remove an artefact's folder at once: half of one would be taken for all of it."""
     with lake_errors(folder):
-        storage_of(lake).remove_folder(folder)
+        STORAGE.remove_folder(folder)
 
 
 def _digest(names: dict[str, Path]) -> str:

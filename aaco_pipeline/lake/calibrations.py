@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import CALIBRATIONS
-from aaco_pipeline.lake.storage import storage_of
+from aaco_pipeline.lake.storage import STORAGE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -147,7 +147,7 @@ def write_calibration(lake: Path, calibration: Calibration) -> Path:
     """Keep the calibration in the lake in place of an earlier one of the same machine and threads, or GPU; its file."""
     path = lake / CALIBRATIONS / calibration.file_name
     with lake_errors(path):
-        storage_of(lake).write(path, calibration.to_bytes())
+        STORAGE.write(path, calibration.to_bytes())
     return path
 
 
@@ -246,7 +246,7 @@ def _differences(one: Mapping[str, str | None], other: Mapping[str, str | None])
 def _calibrations_of_host(lake: Path, machine: Mapping[str, str | None]) -> list[Calibration]:
     """The readable calibrations of the CPUs of the host of that name; one that cannot be read explains nothing."""
     found = []
-    for name in storage_of(lake).names(lake / CALIBRATIONS):
+    for name in STORAGE.names(lake / CALIBRATIONS):
         with suppress(LakeError):
             calibration = _read(lake, name) if _FILE.fullmatch(name) else None
             if calibration is None or calibration.threads is None:
@@ -257,7 +257,7 @@ def _calibrations_of_host(lake: Path, machine: Mapping[str, str | None]) -> list
 
 
 def _read(lake: Path, name: str) -> Calibration | None:
-    path, storage = lake / CALIBRATIONS / name, storage_of(lake)
+    path, storage = lake / CALIBRATIONS / name, STORAGE
     with lake_errors(path):
         state = storage.state(path)
         is_small = state is None or state.bytes <= MOST_BYTES

@@ -146,7 +146,7 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
             return True
         if fault.kind == "unnamed artefact":
             if fault in list(_unnamed_artefacts(lake)):
-                drop_artefact(lake.path, fault.path)
+                drop_artefact(fault.path)
         elif fault.kind == "stale lock":
             lake.storage.drop_free_lock(fault.path)
         elif fault.kind == "unfinished write":

@@ -11,7 +11,7 @@ from typing import Final
 from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID, require_campaign_id, require_session_id
-from aaco_pipeline.lake.storage import Storage, lake_path, storage_of
+from aaco_pipeline.lake.storage import STORAGE, Storage, lake_path
 
 #: How much of a table's digest its file's name holds.
 DIGITS_IN_NAME: Final = 12
@@ -44,7 +44,7 @@ class LakeFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path: Final = lake_path(path)
-        self.storage: Final[Storage] = storage_of(self.path)
+        self.storage: Final[Storage] = STORAGE
 
     def raw(self, session: str) -> Path:
         """The folder of the session's capture as it came. It exists only when the capture is complete."""

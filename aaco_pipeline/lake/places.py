@@ -22,7 +22,7 @@ from aaco_pipeline.lake.segments.format import (
     require_part_intact,
     where_held,
 )
-from aaco_pipeline.lake.storage import storage_of
+from aaco_pipeline.lake.storage import STORAGE
 from aaco_pipeline.lake.verified import missing, require_intact
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def read_places(
             order.append(file)
     read = {file: iter(read_rows(lake, segment, runs[file], asked)) for file, segment in segments.items()}
     return [
-        _in_columns(table, next(read[one]), asked) if isinstance(one, str) else _read_file(lake, table, one, columns)
+        _in_columns(table, next(read[one]), asked) if isinstance(one, str) else _read_file(table, one, columns)
         for one in order
     ]
 
@@ -127,7 +127,7 @@ def read_places(
 def read_batch(lake: Path, table: Table, place: Place, columns: Sequence[str], rows: tuple[int, int]) -> "pl.DataFrame":
     """Some of the rows at a place, the first of them and how many, in these columns."""
     if isinstance(place, Path):
-        return _read_file(lake, table, place, columns, rows)
+        return _read_file(table, place, columns, rows)
     first, count = rows
     part = place._replace(first_row=place.first_row + first, rows=count)
     (frame,) = read_places(lake, table, [part], columns)
@@ -135,7 +135,7 @@ def read_batch(lake: Path, table: Table, place: Place, columns: Sequence[str], r
 
 
 def _read_file(
-    lake: Path, table: Table, path: Path, columns: Sequence[str] | None, rows: tuple[int, int] | None = None
+    table: Table, path: Path, columns: Sequence[str] | None, rows: tuple[int, int] | None = None
 ) -> "pl.DataFrame":
     """A table's own file, or some of its rows; the key comes from the path, as only older files hold it, too."""
     import polars as pl
@@ -150,7 +150,7 @@ def _read_file(
             scan = pl.scan_parquet(path, hive_partitioning=False, glob=False).slice(*rows)
             frame = (scan.select(held) if held else scan).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
-        if storage_of(lake).state(path) is None:
+        if STORAGE.state(path) is None:
             raise missing(path) from error
         raise LakeError(f"{path}: cannot be read ({str(error).splitlines()[0]}); `aaco doctor` tells why") from error
     return _in_columns(table, frame.with_columns(pl.lit(owner_of(path)[1]).alias(table.key)), asked)

@@ -2,8 +2,7 @@
 
 Everything else in this package says what is written, in which order and under which name; only here, and in the
 mechanics of files that this rests on (`aaco_pipeline.lake.files`, `aaco_pipeline.lake.writers`), is anything renamed,
-synced, locked, listed or removed. Another kind of storage is another class with these methods, which `storage_of`
-chooses by the lake's address.
+synced, locked, listed or removed. Another kind of storage is another class with these methods.
 """
 
 import os
@@ -262,12 +261,8 @@ def lake_path(address: str | Path) -> Path:
     return Path(text).expanduser().absolute()
 
 
-def storage_of(lake: Path) -> Storage:
-    """What keeps the files of the lake at this path."""
-    return _LOCAL
-
-
-_LOCAL: Final[Storage] = LocalStorage()
+#: What keeps the files of every lake.
+STORAGE: Final[Storage] = LocalStorage()
 
 
 def _listed(name: str, status: os.stat_result) -> Listed:

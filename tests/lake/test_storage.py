@@ -15,8 +15,7 @@ import pytest
 
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.lake.layout import LakeFolder
-from aaco_pipeline.lake.storage import LocalStorage, lake_path, storage_of
+from aaco_pipeline.lake.storage import LocalStorage, lake_path
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import LAKE_VARIABLE, find_project
 from tests.places import ROOT
@@ -76,11 +75,6 @@ def test_nothing_else_in_the_lake_renames_syncs_locks_or_removes() -> None:
 @pytest.fixture
 def storage() -> LocalStorage:
     return LocalStorage()
-
-
-def test_a_lake_has_the_storage_of_its_address(tmp_path: Path) -> None:
-    assert isinstance(storage_of(tmp_path), LocalStorage)
-    assert isinstance(LakeFolder(tmp_path).storage, LocalStorage)
 
 
 def test_a_listing_tells_files_from_folders_and_a_version_that_changes_with_the_content(

@@ -19,7 +19,7 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import SEGMENTS
 from aaco_pipeline.lake.sealed import is_sealed, seal
-from aaco_pipeline.lake.storage import storage_of
+from aaco_pipeline.lake.storage import STORAGE
 from aaco_pipeline.lake.verified import require_stretch, stretch_digest
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def list_names(lake: Path, table: str) -> list[str]:
     """The names of the lists of a table's segments, as they are published now."""
     folder = lake / SEGMENTS / table
     with lake_errors(folder):
-        names = storage_of(lake).names(folder)
+        names = STORAGE.names(folder)
     return [name for name in names if name.endswith(".json") and not name.startswith(".")]
 
 
@@ -203,7 +203,7 @@ def read_list(lake: Path, table: str, name: str) -> SegmentList | None:
     path = lake / SEGMENTS / table / name
     with lake_errors(path):
         try:
-            content = storage_of(lake).read(path)
+            content = STORAGE.read(path)
         except FileNotFoundError:
             return None
     return SegmentList.from_bytes(content, str(path))
@@ -251,7 +251,7 @@ def torn_stretches(lake: Path, segment: Segment) -> list[int]:
     """The row groups, and as the last number the footer, that are not what was written; read now from the disk."""
     path = lake / segment.file
     with lake_errors(path):
-        state = storage_of(lake).state(path)
+        state = STORAGE.state(path)
         if state is None or state.bytes != segment.bytes:
             return list(range(len(segment.stretches)))
         return [

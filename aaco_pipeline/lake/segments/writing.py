@@ -32,7 +32,7 @@ from aaco_pipeline.lake.segments.format import (
     read_rows,
     require_part_intact,
 )
-from aaco_pipeline.lake.storage import storage_of
+from aaco_pipeline.lake.storage import STORAGE
 from aaco_pipeline.lake.verified import missing, stretch_digest, torn
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _write_one(
     """Take rows until a segment is full, sync it, read it back, and put its list beside it: from then on it is read."""
     import pyarrow.parquet as pq
 
-    storage = storage_of(lake)
+    storage = STORAGE
     folder = lake / SEGMENTS / table.name
     parts: list[Part] = []
     stated = {
@@ -195,7 +195,7 @@ def _read_either(lake: Path, table: Table, source: Source) -> tuple[Sequence[Sou
     try:
         return _read_all(lake, table, [source])
     except LakeError:
-        if source.held is None or storage_of(lake).state(lake / source.file) is None:
+        if source.held is None or STORAGE.state(lake / source.file) is None:
             raise
     return _read_all(lake, table, [source._replace(held=None)])
 
@@ -239,7 +239,7 @@ def _read_files(lake: Path, table: Table, sources: Sequence[Source]) -> pl.DataF
         path = lake / source.file
         with lake_errors(path):
             try:
-                content = storage_of(lake).read(path)
+                content = STORAGE.read(path)
             except FileNotFoundError as error:
                 raise missing(path) from error
         if hashlib.sha256(content).hexdigest() != source.part.sha256:
