@@ -39,6 +39,7 @@ from aaco_pipeline.report.words.session import (
     title,
     value,
 )
+from aaco_pipeline.report.words.spikes import quietness
 from aaco_pipeline.report.words.units import bounded, capital, counted, duration, exact, number, share
 
 #: A trace up to this size travels inside the page, so that the file alone can hand it to Perfetto.
@@ -75,6 +76,7 @@ def render_html(document: Document, trace: bytes | None) -> str:
             answer=UNIT.sub("\N{NO-BREAK SPACE}", answer(document)),
             sharpen=sharpening(document),
             facts=UNIT.sub("\N{NO-BREAK SPACE}", facts(document)) if document["answers"] else "",
+            noise=UNIT.sub("\N{NO-BREAK SPACE}", quietness(document) or ""),
             tiles=[tile for tile in _tiles(document) if tile[1] is not None],
             holes=len(bottleneck_text.without_repetition(document["missing"])) + len(document["unpublished_stages"]),
             has_trace=trace is not None,

@@ -162,3 +162,23 @@ def test_trace_travels_in_the_page_up_to_a_size_and_lies_beside_it_beyond(docume
     assert Page(beside).texts["script"][1] == ""
     assert plotted(beside)["trace"]["url"] == f"../../traces/session_id={SESSION}/trace.pftrace.gz"
     assert plotted(render_html(document, None))["trace"] is None
+
+
+def test_how_quiet_the_machine_was_stands_at_the_top_and_leads_to_the_spikes(document: Document, page: str) -> None:
+    quiet = {"iterations": 300, "clean": 280, "disturbed": 20, "unknown": 0, "disturbed_by": "preempted", "spikes": 1}
+    spike = {
+        **{"iteration": 57, "latency_ns": 9_000_000, "excess_ns": 4_000_000, "spike_cause": None},
+        **{"explained_ns": None, "occurrences": None, "evidence_grade": None, "by_name": None, "by_thread_id": None},
+        **{"grade": "disturbed", "disturbed_by": "preempted", "by_kind": None, "start_ns": 0},
+    }
+    figure = {"cause": "preempted", "spikes": 0, "total_ns": 1, "variance_share_ratio": 0.9, "tail_share_ratio": 0.8}
+    figure |= {"p99_without_ns": 5, "ci_low_ns": 4, "ci_high_ns": 6}
+    seen = {"quietness": [quiet], "spikes": [spike], "delay_causes": [figure]}
+    told = render_html({**document, **seen}, None)
+    head = told[: told.index("</header>")]
+    assert "The machine disturbed 6.7\N{NO-BREAK SPACE}% of the iterations" in head
+    assert '<a href="#spikes">' in head
+    section = told[told.index('<section id="spikes"') :]
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", section[: section.index("</section>")], re.DOTALL)
+    assert [re.sub(r"<[^>]*>", "", cell) for cell in cells[3:8]] == ["no single cause", "–", "–", "–", "–"]
+    assert "The machine disturbed" not in page
