@@ -139,7 +139,7 @@ def test_a_session_flows_from_its_capture_to_its_timeline() -> None:
             *(traced - {"completeness"}),
         },
         "regression": {
-            *("capture", "session_environment", "telemetry", "model_graph", "classification"),
+            *("capture", "session_environment", "telemetry", "model_graph", "classification", "iteration_delays"),
             *(traced - {"completeness"}),
         },
         "optimization_loop": {"classification", "critical_path", "kernel_trace", "roofline", "timeline"},

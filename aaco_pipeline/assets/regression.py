@@ -9,26 +9,35 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.analysis.sessions.token_latency import units_of_work
+from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.assets.stage import ALL_KINDS, Outcome, Session, stage
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.report.words.regression import against_earlier
+from aaco_pipeline.report.words.units import counted
 from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
 from aaco_pipeline.statistics.causes.arms import FACTS, Arm, arm
 from aaco_pipeline.statistics.session_history import MOST_EARLIER, alike, changes, newest, place
-from aaco_pipeline.statistics.session_quantiles import session_quantiles
+from aaco_pipeline.statistics.session_quantiles import (
+    UNUSABLE,
+    disturbed_ratios,
+    leave_out_disturbed,
+    session_quantiles,
+)
 
 #: Sessions of the workload's name that are looked at for ones that are like this one, the newest.
 _MOST_LOOKED_AT: Final = 60
 #: With more dispatches, kernels are left to `aaco diff`: a stage of every session must not read two large traces.
 _MOST_DISPATCHES: Final = 500_000
 _READ: Final = tuple(dict.fromkeys((*FACTS, *ACCOUNTED_FROM)))
+#: What a session's level is made of.
+_LEVEL: Final = ("iterations", "session_metrics")
 
 
 @stage(
-    reads=_READ,
+    reads=(*_READ, "session_metrics"),
     publishes=("history_places", "session_changes"),
     group="judgement",
     kinds=("polars", "parquet"),
@@ -42,8 +51,8 @@ def regression(session: Session) -> Outcome:
     like = alike(_of_others(session.lake, "sessions", names, unread), own)
     value, why = _level(session)
     wanted = like.get_column("session_id").to_list()[: 2 * MOST_EARLIER]
-    levels = like.join(_levels(session.lake, wanted, unread), on="session_id", how="left", maintain_order="left")
-    row = place(value, why, levels)
+    found = _levels(session.lake, wanted, unread)
+    row = place(value, why, like.join(found, on="session_id", how="left", maintain_order="left"))
     previous = _previous(session, [name for name in wanted if name not in unread])
     row["previous_session"] = previous
     differing, skipped = (empty_table("session_changes"), None) if previous is None else _changes(session, previous)
@@ -53,7 +62,7 @@ def regression(session: Session) -> Outcome:
     }
     return Outcome(
         tables,
-        _evidence(row, unread, skipped),
+        _evidence(row, unread, found.filter(~pl.col("is_usable")).height, skipped),
         {
             "against_earlier": against_earlier(row, differing.to_dicts()),
             "earlier_sessions": row["earlier_sessions"],
@@ -70,10 +79,11 @@ def regression(session: Session) -> Outcome:
 
 def _level(session: Session) -> tuple[int | None, str | None]:
     """The session's own steady median, or why there is none."""
-    measured = _measured(session.id, session.tables("iterations")["iterations"])
+    iterations, figures = session.tables(*_LEVEL).values()
+    measured = _measured(session.id, iterations)
     if measured.is_empty():
         return None, "no unprofiled iterations: times of a profiled run are not held against others"
-    found = session_quantiles(measured).row(0, named=True)
+    (found,) = _usable(measured, figures.with_columns(session_id=pl.lit(session.id))).to_dicts()
     why = None if found["p50_ns"] is not None else "; ".join(found["reasons"]) or found["state"]
     return found["p50_ns"], why
 
@@ -82,7 +92,15 @@ def _levels(lake: TraceLake, names: list[str], unread: dict[str, str]) -> pl.Dat
     """session_id and level_ns, the steady median, of sessions with unprofiled iterations."""
     parts = [_measured(name, _of_others(lake, "iterations", [name], unread)) for name in names]
     measured = pl.concat(parts) if parts else _measured("", empty_table("iterations"))
-    return session_quantiles(measured).select("session_id", level_ns="p50_ns")
+    figures = _of_others(lake, "session_metrics", names, unread)
+    is_usable = pl.col("state") != UNUSABLE
+    return _usable(measured, figures).select("session_id", level_ns="p50_ns", is_usable=is_usable)
+
+
+def _usable(measured: pl.DataFrame, figures: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `session_quantiles`, without the level of those that the machine disturbed too often to be compared."""
+    rows = leave_out_disturbed(session_quantiles(measured), disturbed_ratios(figures), MOST_DISTURBED)
+    return rows.with_columns(p50_ns=pl.when(pl.col("state") != UNUSABLE).then("p50_ns"))
 
 
 def _measured(name: str, iterations: pl.DataFrame) -> pl.DataFrame:
@@ -131,7 +149,7 @@ def _side(name: str, tables: dict[str, Any]) -> Arm:
     return arm({name: {**{each: empty_table(each) for each in ACCOUNTED_FROM}, **tables}})
 
 
-def _evidence(row: dict[str, Any], unread: dict[str, str], skipped: str | None) -> list[Evidence]:
+def _evidence(row: dict[str, Any], unread: dict[str, str], left_out: int, skipped: str | None) -> list[Evidence]:
     placed = row.get("median_ratio") is not None
     items = [
         Evidence(
@@ -144,8 +162,11 @@ def _evidence(row: dict[str, Any], unread: dict[str, str], skipped: str | None) 
     ]
     if unread:
         name, why = next(iter(unread.items()))
-        told = f"{len(unread)} earlier sessions cannot be read, {name} first: {why}"
+        told = f"{counted(len(unread), 'earlier session')} cannot be read, {name} first: {why}"
         items.append(Evidence("earlier sessions", "partial", told, "sessions"))
+    if left_out:
+        told = f"{counted(left_out, 'earlier session')} left out: too noisy a machine, or times that cannot be right"
+        items.append(Evidence("levels of earlier sessions", "partial", told, "history_places"))
     if skipped is not None:
         items.append(Evidence("changes since the session before", "partial", skipped, "session_changes"))
     return items

@@ -67,6 +67,12 @@ def session_quantiles(iterations: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames).sort("session_id") if frames else pl.DataFrame(schema=_SCHEMA)
 
 
+def disturbed_ratios(figures: pl.DataFrame) -> pl.DataFrame:
+    """session_id and disturbed_ratio from rows of `session_metrics`, of sessions that can be judged."""
+    is_share = (pl.col("metric") == "disturbed_ratio") & (pl.col("pass") == "latency")
+    return figures.filter(is_share).select("session_id", disturbed_ratio="value")
+
+
 def leave_out_disturbed(sessions: pl.DataFrame, disturbed: pl.DataFrame, most: float) -> pl.DataFrame:
     """Rows of `session_quantiles` in which sessions are `unusable` that the machine disturbed too often, with why:
     in more than the share `most` of their iterations.

@@ -5,7 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import to_contract
 from tests.conftest import CapturedLake
 from tests.sessions import made_by, said
 
@@ -90,8 +92,31 @@ def test_an_earlier_session_whose_files_are_torn_is_named_and_stops_nothing(copi
     status, reason = said(outcome)["earlier sessions"]
     assert status == "partial"
     assert reason is not None
-    assert reason.startswith(f"1 earlier sessions cannot be read, {torn} first: ")
+    assert reason.startswith(f"1 earlier session cannot be read, {torn} first: ")
     assert whole
+
+
+def disturbed(lake: TraceLake, session: str, ratio: float) -> None:
+    """The session, as if the machine had disturbed this share of its iterations."""
+    row = {"metric": "disturbed_ratio", "pass": "latency", "phase": "measure", "value": ratio, "unit": "ratio", "n": 9}
+    lake.publish(session, "iteration_delays", {"session_metrics": to_contract("session_metrics", pl.DataFrame([row]))})
+
+
+def test_sessions_that_the_machine_disturbed_too_often_have_no_level_and_are_counted(
+    copied: TraceLake, own: str
+) -> None:
+    quiet, noisy = earlier(copied, own, 1), earlier(copied, own, 2, 3.0)
+    disturbed(copied, quiet, MOST_DISTURBED)
+    disturbed(copied, noisy, MOST_DISTURBED + 0.01)
+    outcome = made_by(copied, own, "regression")
+    row = outcome.tables["history_places"].row(0, named=True)
+    assert (row["earlier_sessions"], row["median_ratio"]) == (1, pytest.approx(1, rel=0.01))
+    told = said(outcome)["levels of earlier sessions"]
+    assert told == ("partial", "1 earlier session left out: too noisy a machine, or times that cannot be right")
+    disturbed(copied, own, 0.9)
+    row = made_by(copied, own, "regression").tables["history_places"].row(0, named=True)
+    assert (row["value_ns"], row["median_ratio"]) == (None, None)
+    assert row["reason"] == "the machine disturbed 90.0 % of its iterations, more than 30 %"
 
 
 def test_sessions_after_it_are_not_looked_at(copied: TraceLake, own: str) -> None:

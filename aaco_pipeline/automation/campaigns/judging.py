@@ -28,7 +28,7 @@ from aaco_pipeline.statistics.causes.matching import replaced_kernels
 from aaco_pipeline.statistics.causes.rows import attribution_rows, selection_rows
 from aaco_pipeline.statistics.causes.selection import selections
 from aaco_pipeline.statistics.service_level import service_levels
-from aaco_pipeline.statistics.session_quantiles import leave_out_disturbed, session_quantiles
+from aaco_pipeline.statistics.session_quantiles import disturbed_ratios, leave_out_disturbed, session_quantiles
 from aaco_pipeline.statistics.verdicts import comparison
 from aaco_pipeline.statistics.verdicts.comparison import compare
 from aaco_pipeline.statistics.verdicts.decision import withheld
@@ -140,9 +140,7 @@ def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFra
     """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
     named = measured.get_column("session_id").unique(maintain_order=True).to_list()
     what = lake.read("sessions", named).select("session_id", "host")
-    figures = lake.read("session_metrics", named)
-    is_share = (pl.col("metric") == "disturbed_ratio") & (pl.col("pass") == "latency")
-    disturbed = figures.filter(is_share).select("session_id", disturbed_ratio="value")
+    disturbed = disturbed_ratios(lake.read("session_metrics", named))
     return (
         leave_out_disturbed(session_quantiles(measured), disturbed, MOST_DISTURBED)
         .join(what, on="session_id")
