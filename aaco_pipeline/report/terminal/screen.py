@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MISSING: Final = "–"
 #: Where neither a terminal nor COLUMNS says how wide it is, as in a file.
 _WIDTH_OF_A_FILE: Final = 160
-#: Words; one with a command in backticks in it has the command's spaces, too.
-_WORDS_OF_PROSE: Final = re.compile(r"(?:`[^`]*`|[^\s`]|`)+")
+#: Words; one with a command in backticks in it has the command's spaces, too, and a number stays with its unit.
+_WORDS_OF_PROSE: Final = re.compile(r"(?:`[^`]*`|[^\s`]|`|(?<=[0-9]) (?=(?:[mµn]?s|%)(?![^\W_])))+")
 
 
 def open_screen(stream: TextIO | None = None) -> "Console":

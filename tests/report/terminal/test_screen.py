@@ -106,6 +106,11 @@ def test_a_command_in_a_sentence_is_never_broken() -> None:
     assert prose(text, 200) == [text]
 
 
+def test_a_number_and_its_unit_stand_in_one_line() -> None:
+    assert prose("P99 is 19.77 ms; without", 14) == ["P99 is", "19.77 ms;", "without"]
+    assert prose("it took 1.3 % of 2 samples", 11) == ["it took", "1.3 % of 2", "samples"]
+
+
 def test_where_there_is_colour_a_command_has_one_of_its_own_and_no_backticks() -> None:
     (line,) = prose("run `aaco ls`; then", 80, force_terminal=True, color_system="standard")
     assert "`" not in line
