@@ -75,6 +75,24 @@ def test_every_text_is_readable_on_its_background(browser: Browser, address: str
     assert {kind: ratio for kind, ratio in worst.items() if ratio < 4.5} == {}
 
 
+def test_marks_of_an_axis_have_labels_of_their_own_where_a_value_hardly_moves(
+    browser: Browser, document: Document, tmp_path: Path
+) -> None:
+    samples = [
+        {**row, "rss_bytes": 80_361_000 + 4_096 * (place % 2)} for place, row in enumerate(document["system_samples"])
+    ]
+    page = tmp_path / "report.html"
+    page.write_text(render_html({**document, "system_samples": samples}, None))
+    browser.open(page.as_uri())
+    drawings = browser.run(
+        "[...document.querySelectorAll('.plot svg')].map(drawing => [...drawing.querySelectorAll('text')]"
+        ".map(one => one.textContent).filter(text => / MiB$/.test(text)))"
+    )
+    marked = [labels for labels in drawings if labels]
+    assert marked
+    assert all(len(set(labels)) == len(labels) for labels in marked)
+
+
 SHOWN: Final = (
     "[...document.querySelectorAll('main > *')].filter(one => one.checkVisibility()).map(one => one.id || one.tagName)"
 )

@@ -99,6 +99,8 @@ function drawStripOf(drawing, strip, pass, across, top, width) {
   let [low, high] = strip.tall ? data.range : [Math.min(...known), Math.max(...known)];
   const logarithmic = Boolean(strip.tall && data.logarithmic);
   if (!strip.tall && strip.unit !== 'MHz' && strip.unit !== 'bytes') low = Math.min(low, 0);
+  // Less than a hundredth is drawn as the level that it is; four digits would not tell its ends apart.
+  if (!strip.tall && high - low < high / 100) [low, high] = [low - high / 100, high * 1.01];
   if (low === high) [low, high] = low ? [low * 0.95, high * 1.05] : [0, 1];
   const room = strip.tall && !logarithmic ? (high - low) * 0.05 : 0;
   [low, high] = [low - room, high + room];
