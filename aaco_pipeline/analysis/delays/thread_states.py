@@ -281,22 +281,31 @@ def _throttled_meanwhile(spans: pl.DataFrame, throttling: pl.DataFrame) -> npt.N
 
 
 def _with_losses(states: pl.DataFrame, losses: pl.DataFrame) -> pl.DataFrame:
-    """The states, cut at every loss of events on the CPU that they are of, or of any where they are of none."""
-    if not losses.height:
-        return states
-    for cpu, start, end in losses.select("cpu", "start_ns", "end_ns").iter_rows():
-        touched = (pl.col("start_ns") < end) & (pl.col("end_ns") > start) & pl.col("cpu").fill_null(cpu).eq(cpu)
+    """The states, unknown where events were lost that could have told another.
+
+    A thread that runs loses what its CPU lost. One that does not may have run on any CPU whose switches were lost, or
+    have been woken from any; and what it did after it came back meanwhile, until it is seen again, is not known either.
+    """
+    is_off = pl.col("state") != RUNNING
+    lost = dict.fromkeys(("cpu", "wait", "by_thread_id", "by_name"))
+    for cpu, buffer, start, end in losses.select("cpu", "buffer", "start_ns", "end_ns").iter_rows():
+        anywhere = pl.col("cpu").is_null() | (is_off & pl.lit(buffer == "switches"))
+        touched = (
+            (pl.col("start_ns") < end)
+            & (pl.col("end_ns") > start)
+            & (anywhere | (pl.col("cpu") == cpu).fill_null(False))
+        )
         hit = states.filter(touched)
-        lost = dict.fromkeys(("cpu", "wait", "by_thread_id", "by_name"))
+        over = pl.when(is_off).then("end_ns").otherwise(pl.min_horizontal("end_ns", pl.lit(end, pl.Int64)))
         pieces = [
             hit.with_columns(end_ns=pl.col("end_ns").clip(upper_bound=start)),
             hit.with_columns(
                 start_ns=pl.col("start_ns").clip(lower_bound=start),
-                end_ns=pl.col("end_ns").clip(upper_bound=end),
+                end_ns=over,
                 state=pl.lit(UNKNOWN),
                 **{name: pl.lit(value, states.schema[name]) for name, value in lost.items()},
             ),
-            hit.with_columns(start_ns=pl.col("start_ns").clip(lower_bound=end)),
+            hit.with_columns(start_ns=over),
         ]
         states = pl.concat([states.filter(~touched), *pieces]).filter(pl.col("end_ns") > pl.col("start_ns"))
     return states

@@ -251,14 +251,19 @@ def _bad_line(line: str) -> CaptureError:
     return CaptureError(f"scheduler events: a line is not in the expected form: {line.strip()[:100]!r}")
 
 
+#: How many events a CPU lost before this line, which stands before the first that it did not lose.
+PERF_LOST: Final = (
+    r"^\s*-?\d+/-?\d+\s+\[(?P<cpu>\d{1,6})\]\s+(?P<seconds>\d{1,9})\.(?P<ns>\d{9}): "
+    r"PERF_RECORD_LOST lost (?P<events>\d{1,18})\s*$"
+)
 _PERF_LINE: Final = re.compile(r"\s*(-?\d+)/-?\d+\s+\[(\d+)\]\s+(\d+)\.(\d{9}):\s+sched:sched_(switch|waking):\s(.*)")
 _PERF_SWITCH: Final = re.compile(r".*prev_pid=(\d+) .*prev_state=(\S+) ==> .*next_pid=(\d+) ")
 _PERF_WAKING: Final = re.compile(r".*\bpid=(\d+) .*target_cpu=(\d+)")
 
 
 def _perf_record(line: str) -> _Switch | _Waking | None:
-    """A line of `perf script -F pid,tid,cpu,time,event,trace --ns`; None for its comments and empty lines."""
-    if not line.strip() or line.startswith("#"):
+    """A line of `perf script -F pid,tid,cpu,time,event,trace --ns`; None for comments, empty lines and lost events."""
+    if not line.strip() or line.startswith("#") or re.match(PERF_LOST, line):
         return None
     found = _PERF_LINE.match(line)
     inner = found and (_PERF_SWITCH if found[5] == "switch" else _PERF_WAKING).match(found[6])

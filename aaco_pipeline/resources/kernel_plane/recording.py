@@ -170,15 +170,20 @@ class KernelPlane:
     def _take_from(self, tool: SchedulerTrace) -> None:
         """What the tool recorded, or why it could not either, with why tracefs could not before it."""
         told = tool.document()
-        reasons = [f"tracefs: {self._document['reason']}", *([told["reason"]] if told["reason"] else [])]
+        reason, fix, others = (
+            self._document["reason"],
+            self._document["fix"],
+            [told["reason"]] if told["reason"] else [],
+        )
         if told["state"] == "present":
             # What it says of its own file is what its reader needs, and no more.
             trace = {name: told[name] for name in ("file", "lost", "version", "clock")}
-            remarks = [*self._document["remarks"], *told["remarks"], *reasons, _OF_A_TOOL.format(tool=told["tool"])]
+            why = [f"{reason} ({fix})", *others, _OF_A_TOOL.format(tool=told["tool"])]
+            remarks = [*self._document["remarks"], *told["remarks"], *why]
             self._document |= {"state": "present", "reason": None, "fix": None, "source": told["tool"]}
             self._document |= {"trace": trace, "remarks": remarks, "clock": told["clock"]}
         else:
-            self._refused("; ".join(reasons), self._document["fix"])
+            self._refused("; ".join([reason, *others]), fix)
 
     def _refused(self, reason: str, fix: str) -> None:
         self._document |= {"state": "absent", "reason": reason, "fix": fix, "buffers": []}

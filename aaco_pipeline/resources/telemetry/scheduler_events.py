@@ -203,9 +203,13 @@ class _Recorder:
         lines = [line.strip() for line in self._errors.read_text(errors="replace").splitlines() if line.strip()]
         lines = [line for line in lines if "RLIMIT_MEMLOCK" not in line] or ["it ended without a reason"]
         what = next((line for line in lines if "tracepoint not found" in line), None)
+        # perf's error is in the middle of advice on how it is used.
+        places = [place for place, line in enumerate(lines) if line.startswith("Error:")]
+        said = next((line for line in lines[places[0] :] if line != "Error:"), "") if places else lines[-1]
+        said = (said.removeprefix("Error:").strip() or lines[-1])[:300]
         if what is not None or any("tracefs" in line or "debugfs" in line for line in lines):
-            return _NotPossible(what or lines[-1], "mount -t tracefs nodev /sys/kernel/tracing, and run as root")
-        return _NotPossible(lines[-1][:300], "run as root, or with the capabilities CAP_BPF and CAP_PERFMON")
+            return _NotPossible(what or said, "mount -t tracefs nodev /sys/kernel/tracing, and run as root")
+        return _NotPossible(said, "run as root, or with the capabilities CAP_BPF and CAP_PERFMON")
 
     def _interrupt(self) -> list[str]:
         """Have the tool finish; remarks on how that went."""
@@ -360,10 +364,10 @@ class _Perf(_Recorder):
         lost = 0
         with self._output.open("rb") as plain, _packed(self._target) as packed:
             for line in plain:
+                # Kept: it says on which CPU, and that its events are whole again from then on.
                 if dropped := re.search(rb"PERF_RECORD_LOST lost (\d+)", line):
                     lost += int(dropped[1])
-                    continue
-                if first is None and (found := re.search(rb"\]\s+(\d+)\.(\d{9}):", line)):
+                elif first is None and (found := re.search(rb"\]\s+(\d+)\.(\d{9}):", line)):
                     first = int(found[1]) * 1_000_000_000 + int(found[2])
                 packed.write(line)
         if first is None:

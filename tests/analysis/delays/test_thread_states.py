@@ -133,6 +133,38 @@ def test_lost_events_are_unknown_on_their_cpu_alone() -> None:
     assert told(found, POOL)[0] == (0, 100, "running")
 
 
+def loss(cpu: int, start: int, end: int, buffer: str = "switches") -> pl.DataFrame:
+    row = {"cpu": cpu, "buffer": buffer, "start_ns": start * 1000, "end_ns": end * 1000}
+    return table("kernel_losses", [row])
+
+
+def test_a_thread_off_its_cpu_may_have_run_on_any_whose_switches_were_lost() -> None:
+    seen = (
+        *(switch(0, 0, MAIN), switch(20, MAIN, OTHER), switch(100, OTHER, MAIN), switch(150, MAIN, OTHER, "sleeping")),
+        *(waking(180, MAIN, OTHER), switch(200, OTHER, MAIN), switch(300, MAIN, 0)),
+    )
+    known = [
+        *((0, 20, "running"), (20, 100, "preempted"), (100, 150, "running")),
+        *((150, 180, "blocked"), (180, 200, "queued"), (200, 300, "running")),
+    ]
+    assert told(states(*seen)) == known
+    # It may have gone to sleep on the other CPU: until it is seen again it was preempted by nobody for certain.
+    away = told(states(*seen, losses=loss(1, 40, 60)))
+    assert away == [known[0], (20, 40, "preempted"), (40, 100, "unknown"), *known[2:]]
+    assert told(states(*seen, losses=loss(1, 110, 140))) == known, "it ran on a CPU of which everything is known"
+    asleep = told(states(*seen, losses=loss(1, 160, 170)))
+    assert asleep == [*known[:3], (150, 160, "blocked"), (160, 180, "unknown"), *known[4:]]
+
+
+def test_a_lost_wake_up_says_nothing_of_whoever_was_not_asleep() -> None:
+    seen = (switch(0, 0, MAIN), switch(20, MAIN, OTHER), switch(100, OTHER, MAIN), switch(150, MAIN, 0, "sleeping"))
+    ended = switch(300, 0, MAIN), switch(400, MAIN, 0)
+    without = told(states(*seen, *ended, losses=loss(1, 30, 60, "threads")))
+    assert without[1] == (20, 100, "preempted")
+    asleep = told(states(*seen, *ended, losses=loss(1, 200, 210, "threads")))
+    assert asleep[3:5] == [(150, 200, "blocked"), (200, 300, "unknown")]
+
+
 LEFT = st.sampled_from(["runnable", "sleeping", "disk_sleep", "stopped", "lost"])
 STEPS = st.lists(st.tuples(st.integers(1, 50), LEFT, st.booleans()), min_size=1, max_size=10)
 

@@ -110,11 +110,33 @@ def test_a_tool_that_refuses_is_absent_in_its_own_words(
     assert [path for path in tmp_path.iterdir() if path != bin] == []
 
 
-def test_perf_that_refuses_is_absent_in_its_own_words(bin: Path, tmp_path: Path) -> None:
-    fake_tool(bin, "perf", "echo 'Access to performance monitoring is limited' >&2; exit 255")
+NO_ACCESS = """event syntax error: sched:sched_switch,sched:sched_waking
+                     can not access trace events
+
+Error:\tNo permissions to read /sys/kernel/tracing/events/sched/sched_switch
+Hint:\tTry sudo mount -o remount,mode=755 /sys/kernel/tracing/
+
+    -e, --event <event>   event selector. use perf list to list available events
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("Access to performance monitoring is limited", "Access to performance monitoring is limited"),
+        (
+            "Error:\nNo permission to enable sched:sched_switch event.\n\n",
+            "No permission to enable sched:sched_switch event.",
+        ),
+        (NO_ACCESS, "No permissions to read /sys/kernel/tracing/events/sched/sched_switch"),
+        ("usage\nError:", "Error:"),
+    ],
+)
+def test_perf_that_refuses_is_absent_in_its_own_words(words: str, reason: str, bin: Path, tmp_path: Path) -> None:
+    fake_tool(bin, "perf", f"cat >&2 <<'END'\n{words}\nEND\nexit 255")
     with SchedulerTrace(tmp_path, ["perf"]) as trace:
         assert not trace.recording
-    assert trace.document()["reason"] == "perf: Access to performance monitoring is limited"
+    assert trace.document()["reason"] == f"perf: {reason}"
 
 
 def test_the_second_tool_is_tried_when_the_first_refuses(bin: Path, tmp_path: Path) -> None:
@@ -220,7 +242,7 @@ while True:
 """
 
 
-def test_events_that_perf_lost_are_counted_and_are_no_events(bin: Path, tmp_path: Path) -> None:
+def test_events_that_perf_lost_are_counted_and_where_it_lost_them_is_kept(bin: Path, tmp_path: Path) -> None:
     (bin / "perf").write_text(f"#!{sys.executable}\n{FAKE_PERF}")
     (bin / "perf").chmod(0o755)
     with SchedulerTrace(tmp_path, ["perf"]) as trace:
@@ -228,7 +250,11 @@ def test_events_that_perf_lost_are_counted_and_are_no_events(bin: Path, tmp_path
     document = trace.document()
     assert (document["state"], document["lost"]) == ("present", 42)
     lines = list(scheduler.event_lines(tmp_path, document["file"]))
-    assert [line.split(": ")[1] for line in lines] == ["sched:sched_switch"]
+    assert [line.split(": ")[1].strip() for line in lines] == [
+        "sched:sched_switch",
+        "PERF_RECORD_LOST lost 40",
+        "PERF_RECORD_LOST lost 2",
+    ]
 
 
 def test_a_tool_that_ends_before_the_run_is_remarked(fake_bpftrace: Path, tmp_path: Path) -> None:

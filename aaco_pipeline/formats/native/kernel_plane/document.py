@@ -26,6 +26,15 @@ class _Throttling(TypedDict):
     throttled_ns: Whole
 
 
+class _Reading(TypedDict):
+    monotonic_ns: Whole
+
+
+class _Clocks(TypedDict):
+    before: _Reading
+    after: _Reading
+
+
 class _Clock(TypedDict):
     to_monotonic_ns: Whole
 
@@ -46,5 +55,7 @@ class Document(TypedDict):
     buffers: list[_Buffer]
     throttling: list[_Throttling]
     remarks: list[str]
+    #: When the recording began and ended.
+    clock: NotRequired[_Clocks]
     #: What another source than tracefs wrote.
     trace: NotRequired[_Trace | None]

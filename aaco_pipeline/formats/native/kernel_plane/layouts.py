@@ -17,6 +17,10 @@ _FIELD: Final = re.compile(
 _LONGEST_TEXT: Final = 64
 
 
+class MissingField(CaptureError):
+    """An event of this kernel does not say what is asked of it."""
+
+
 @dataclass(frozen=True)
 class _Field:
     offset: int
@@ -33,7 +37,7 @@ class Layout:
     fields: Mapping[str, _Field]
 
     def values(self, content: bytes, records: Records, name: str) -> Numbers:
-        """A field that is a number. CaptureError when the event has none of that name, or its records are too short."""
+        """A field that is a number. MissingField when the event has none, CaptureError where a record is too short."""
         field = self._field(records, name)
         if field.size not in (1, 2, 4, 8):
             raise CaptureError(f"kernel_plane.json: {name} of {self.event} is no number of {field.size} bytes")
@@ -49,7 +53,7 @@ class Layout:
     def _field(self, records: Records, name: str) -> _Field:
         field = self.fields.get(name)
         if field is None:
-            raise CaptureError(f"kernel_plane.json: {self.event} has no field {name}; another kernel's, or damaged")
+            raise MissingField(f"kernel_plane.json: {self.event} has no field {name}; another kernel's, or damaged")
         if len(records.size) and int(records.size.min()) < field.offset + field.size:
             raise CaptureError(
                 f"kernel_plane: a record of {self.event} is shorter than its fields; the file is damaged"

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from aaco_pipeline.errors import CaptureError
 
 Numbers = npt.NDArray[np.int64]
+Loss = tuple[int | None, int, int | None]
 #: A page begins with the time of its first record and how many bytes of records follow.
 HEADER_BYTES: Final = 16
 _SIZE_BITS: Final = 0xFFFFFFF
@@ -35,14 +36,15 @@ class Records:
     """The records of one buffer in their order: `time_ns`, the event's number `event`, and where in the buffer's bytes
     their data begin (`offset`) and how many there are (`size`).
 
-    `losses`: the time of the last record before each loss, of the first after it, and how many were lost (-1: unknown).
+    `losses`: the time of the last record before each loss (None: there is none), of the first after it, and how many
+    were lost (None: unknown).
     """
 
     time_ns: Numbers
     event: Numbers
     offset: Numbers
     size: Numbers
-    losses: tuple[tuple[int, int, int], ...]
+    losses: tuple[Loss, ...]
 
 
 def records_of(content: bytes, page_bytes: int, where: str) -> Records:
@@ -113,14 +115,14 @@ def texts(content: bytes, offset: Numbers, at: int, size: int) -> npt.NDArray[An
     return np.ascontiguousarray(np.where(over, 0, raw)).astype(np.uint8).view(f"S{size}")[:, 0]
 
 
-def _losses(content: bytes, heads: _Heads, page: Numbers, time_ns: Numbers) -> tuple[tuple[int, int, int], ...]:
-    losses = []
+def _losses(content: bytes, heads: _Heads, page: Numbers, time_ns: Numbers) -> tuple[Loss, ...]:
+    losses = list[Loss]()
     missed = np.flatnonzero(heads.commit & _MISSED)
     # Pages are in order: where the records of each begin, and where those of the next do.
     since, until = np.searchsorted(page, missed, side="left"), np.searchsorted(page, missed, side="right")
     for one, first, last in zip(missed.tolist(), since.tolist(), until.tolist(), strict=True):
         after = int(time_ns[first]) if first < last else int(heads.began_ns[one])
         behind = int(heads.begins[one] + heads.sizes[one])
-        count = int.from_bytes(content[behind : behind + 8], "little") if heads.commit[one] & _COUNT_STORED else -1
-        losses.append((int(time_ns[first - 1]) if first else after, after, count))
+        count = int.from_bytes(content[behind : behind + 8], "little") if heads.commit[one] & _COUNT_STORED else None
+        losses.append((int(time_ns[first - 1]) if first else None, after, count))
     return tuple(losses)

@@ -6,7 +6,7 @@ Taking it is `aaco_pipeline.resources.kernel_plane`; what the events say of a th
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from aaco_pipeline.formats.native.checks import as_table, check_document, check_
 from aaco_pipeline.formats.native.kernel_plane import tool_lines
 from aaco_pipeline.formats.native.kernel_plane.document import Document
 from aaco_pipeline.formats.native.kernel_plane.fields import ENTRY, EVENTS, EXIT, READERS, Some, only
-from aaco_pipeline.formats.native.kernel_plane.layouts import layout_of
+from aaco_pipeline.formats.native.kernel_plane.layouts import MissingField, layout_of
 from aaco_pipeline.formats.native.kernel_plane.pages import records_of
 from aaco_pipeline.formats.native.kernel_plane.system_calls import names_of
 from aaco_pipeline.formats.parsing.compression import DAMAGED, read_decompressed
@@ -31,12 +31,30 @@ FORMAT: Final = "aaco-kernel-plane"
 FORMAT_VERSION: Final = 1
 DOCUMENT_FILE: Final = "kernel_plane.json"
 FOLDER: Final = "kernel_plane"
+_SWITCH: Final = "sched/sched_switch"
 TABLES: Final = ("kernel_events", "kernel_threads", "kernel_losses")
 _KEYS: Final = ("state", "source", "machine", "processes", "events", "buffers", "throttling", "remarks", "reason")
 TRACEFS: Final = "tracefs"
-#: Events, the measured threads with their process, names of threads, and losses.
-_Known = tuple[pl.DataFrame, dict[int, int], dict[int, str], list[dict[str, Any]]]
+#: What the kernel counts of a buffer besides what its pages tell: lost at any time.
+_UNPLACED: Final = ("commit overrun", "dropped events")
+#: The kernel's thread of a CPU that runs when the CPU goes offline or comes online.
+_HOTPLUG: Final = re.compile(r"cpuhp/(\d{1,6})")
 _FILE: Final = re.compile(r"[a-z]+\.cpu\d{1,6}\.pages\.gz")
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Events, the measured threads with their process, names of threads, losses, and why events were left out."""
+
+    events: pl.DataFrame
+    own: dict[int, int]
+    names: dict[int, str]
+    losses: list[dict[str, Any]]
+    left_out: dict[str, str]
+
+    def hotplugged(self) -> list[int]:
+        """CPUs that went offline or came online."""
+        return sorted(int(found[1]) for found in map(_HOTPLUG.fullmatch, self.names.values()) if found is not None)
 
 
 def read(
@@ -63,9 +81,9 @@ def read(
     known = (
         _from_pages(document, folder, limits) if document["source"] == TRACEFS else _from_tool(document, folder, limits)
     )
-    events, own, names, losses = known
-    events = _cut(events, own)
-    events, threads = _without_foreign(events, own), _threads(events, own, names)
+    own = known.own
+    events = _cut(known.events, own)
+    events, threads = _without_foreign(events, own), _threads(events, own, known.names)
     zero = axis_zero_monotonic_ns
     tables = {
         "kernel_events": as_table("kernel_events", lambda: _moved(events, ("time_ns",), zero), DOCUMENT_FILE),
@@ -74,11 +92,11 @@ def read(
         ),
         "kernel_losses": as_table(
             "kernel_losses",
-            lambda: _moved(pl.DataFrame(losses, schema=_LOSSES), ("start_ns", "end_ns"), zero),
+            lambda: _moved(pl.DataFrame(known.losses, schema=_LOSSES), ("start_ns", "end_ns"), zero),
             DOCUMENT_FILE,
         ),
     }
-    _say(findings, document, tables)
+    _say(findings, document, tables, known)
     return CaptureTables(tables, tuple(findings.evidence), {"throttling": _throttling(document["throttling"], zero)})
 
 
@@ -95,42 +113,73 @@ def _from_pages(document: Mapping[str, Any], folder: Path, limits: Limits) -> _K
     }
     some: list[Some] = []
     losses: list[dict[str, Any]] = []
+    began, ended = _span(document)
     for one, content, where in buffers:
         records = records_of(content, page_bytes, where)
+        lost = {"cpu": one["cpu"], "buffer": one["instance"]}
         for before, after, count in records.losses:
-            lost = {"cpu": one["cpu"], "buffer": one["instance"], "start_ns": before, "end_ns": after}
-            losses.append({**lost, "events": None if count < 0 else count})
+            start = began if before is None else before
+            losses.append({**lost, "start_ns": start, "end_ns": after, "events": count})
+        if unplaced := sum(one["stats"].get(name, 0) for name in _UNPLACED):
+            losses.append({**lost, "start_ns": began, "end_ns": ended, "events": unplaced})
         for number in np.unique(records.event).tolist():
             if number in layouts:
                 some.append(Some(layouts[number], one["cpu"], content, only(records, records.event == number)))
-    frames = [frame for one in some if (made := READERS.get(one.layout.event)) is not None for frame in [made(one)]]
-    events = pl.concat([pl.DataFrame(schema=EVENTS), *frames]).sort("time_ns", "cpu", "thread_id", "kind", "name")
+    frames, left_out = [pl.DataFrame(schema=EVENTS)], dict[str, str]()
+    for each in some:
+        if (made := READERS.get(each.layout.event)) is not None:
+            try:
+                frames.append(made(each))
+            except MissingField as missing:
+                if each.layout.event == _SWITCH:
+                    raise
+                left_out[each.layout.event] = f"left out: {missing}"
+    events = pl.concat(frames).sort("time_ns", "cpu", "thread_id", "kind", "name")
     events = _named_calls(_paired(events), names_of(document["machine"]))
     own = _own_threads(events, document["processes"])
-    return events, own, _names(some), losses
+    return _Known(events, own, _names(some), losses, left_out)
+
+
+def _span(document: Mapping[str, Any]) -> tuple[int, int]:
+    """When the recording began and ended, on CLOCK_MONOTONIC: what was lost before the first event was lost since."""
+    if "clock" not in document:
+        raise CaptureError(f"{DOCUMENT_FILE}: does not say when the recording began; the capture is incomplete")
+    clock = document["clock"]
+    return clock["before"]["monotonic_ns"], clock["after"]["monotonic_ns"]
 
 
 def _from_tool(document: Mapping[str, Any], folder: Path, limits: Limits) -> _Known:
-    """What perf or bpftrace printed: switches and wake-ups alone. When it lost events, it lost them at any time."""
+    """What perf or bpftrace printed: switches and wake-ups alone. What was lost it may say where, else it was anywhere.
+
+    perf's events of a CPU end when that goes offline, also when it comes back.
+    """
     trace, tool = document.get("trace"), document["source"]
     if trace is None:
         raise CaptureError(f"{DOCUMENT_FILE}: says that {tool} recorded, and not where; the capture is incomplete")
     lines = scheduler.event_lines(folder / FOLDER, trace["file"], limits)
-    events = tool_lines.events_of(tool, islice(lines, limits.events + 1), f"{FOLDER}/{trace['file']}")
-    if events.height > limits.events:
+    told, lost = tool_lines.events_of(tool, islice(lines, limits.events + 1), f"{FOLDER}/{trace['file']}")
+    if told.height + lost.height > limits.events:
         raise CaptureError(f"{DOCUMENT_FILE}: more than {limits.events} events; raise the limit on events")
-    events = events.with_columns(pl.col("time_ns") + trace["clock"]["to_monotonic_ns"])
+    began, ended = _span(document)
+    to_ours = trace["clock"]["to_monotonic_ns"]
+    events = told.with_columns(pl.col("time_ns") + to_ours)
     own, names = tool_lines.own_threads(events, document["processes"]), tool_lines.names_in(events)
-    losses = []
-    if trace["lost"] and events.height:
-        span = {"start_ns": events.item(0, "time_ns"), "end_ns": events.item(-1, "time_ns"), "events": None}
-        cpus = events.get_column("cpu").unique().sort().to_list()
-        losses = [{"cpu": cpu, "buffer": "switches", **span} for cpu in cpus]
+    placed = lost.with_columns((pl.col("start_ns") + to_ours).fill_null(began), pl.col("end_ns") + to_ours)
+    losses = [{"buffer": "switches", **row} for row in placed.iter_rows(named=True)]
+    last = dict(events.group_by("cpu").agg(pl.col("time_ns").max()).sort("cpu").iter_rows())
+    if trace["lost"] > placed.get_column("events").sum():
+        whole = {"buffer": "switches", "start_ns": began, "end_ns": ended, "events": None}
+        losses = [{"cpu": cpu, **whole} for cpu in last]
     empty = pl.DataFrame(schema=EVENTS)
     rows = events.with_columns(name=pl.lit(None, pl.String)).select(
         pl.col(name) if name in events.columns else pl.lit(None, dtype).alias(name) for name, dtype in EVENTS.items()
     )
-    return pl.concat([empty, rows]), own, names | {0: "idle"}, losses
+    known = _Known(pl.concat([empty, rows]), own, names | {0: "idle"}, losses, {})
+    since = {cpu: last.get(cpu, began) for cpu in known.hotplugged()} if tool == "perf" else {}
+    silent = [
+        {"cpu": cpu, "buffer": "switches", "start_ns": at, "end_ns": ended, "events": None} for cpu, at in since.items()
+    ]
+    return replace(known, losses=[*losses, *silent])
 
 
 _LOSSES: Final = {
@@ -138,19 +187,22 @@ _LOSSES: Final = {
 }
 
 
-def _say(findings: Findings, document: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> None:
+def _say(findings: Findings, document: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], known: _Known) -> None:
     height, lost = tables["kernel_events"].height, tables["kernel_losses"].height
     reasons = list(document["remarks"])
     if lost:
-        reasons.append(f"the kernel lost events {lost} times; what threads did then is unknown")
+        reasons.append(f"events were lost {lost} times; what threads did then is unknown")
+    if any(one["buffer"] == "threads" for one in known.losses):
+        reasons.append("threads that began meanwhile are missing where their beginning was lost")
+    reasons += [f"CPU {cpu} went offline or came online during the recording" for cpu in known.hotplugged()]
     status: Any = "absent" if not height else "partial" if lost or document["source"] != TRACEFS else "present"
     if not height:
         reasons.append("the recording holds no event of the measured processes")
     findings.say("kernel plane", status, "; ".join(reasons) or None, height)
     missing: dict[str, list[str]] = {}
-    for name, one in document["events"].items():
-        if one["reason"] is not None:
-            missing.setdefault(one["reason"], []).append(name)
+    refused = {name: one["reason"] for name, one in document["events"].items() if one["reason"] is not None}
+    for name, reason in (refused | known.left_out).items():
+        missing.setdefault(reason, []).append(name)
     for reason, names in sorted(missing.items()):
         findings.say("events of the kernel plane", "partial", f"{', '.join(sorted(names))}: {reason}")
     told = "CLOCK_MONOTONIC, which the axis is of; each CPU's own order is exact"

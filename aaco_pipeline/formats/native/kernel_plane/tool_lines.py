@@ -10,6 +10,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.native.scheduler import PERF_LOST
 
 #: What a thread that leaves a CPU waits for, by the first letter that perf prints of its state.
 _PERF_STATES: Final = {
@@ -37,17 +38,32 @@ _COLUMNS: Final = {
 }
 
 
-def events_of(tool: str, lines: Iterable[str], file: str) -> pl.DataFrame:
+def events_of(tool: str, lines: Iterable[str], file: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """`switch` and `waking` rows as `kernel_events` has them, in the tool's clock; of a switch also the process of the
-    thread that leaves, and both names, where the tool tells. CaptureError for a line that is none of the tool's.
+    thread that leaves, and both names, where the tool tells. And what was lost where it tells: cpu, start_ns (the
+    CPU's last event before; null without one), end_ns, events. CaptureError for a line that is none of the tool's.
     """
     text = pl.Series("line", [line.rstrip("\n") for line in lines], dtype=pl.String)
     text = text.filter((text.str.strip_chars() != "") & ~text.str.starts_with("#"))
+    is_loss = text.str.contains(PERF_LOST) if tool == "perf" else pl.repeat(False, len(text), eager=True)
+    lost, text = text.filter(is_loss), text.filter(~is_loss)
     made = _of_perf(text) if tool == "perf" else _of_bpftrace(text)
     bad = made.filter(pl.any_horizontal(pl.col("time_ns", "thread_id", "kind").is_null()))
     if bad.height:
         raise CaptureError(f"{file}: a line is not one of {tool}'s: {bad.item(0, 'line')[:100]!r}")
-    return made.select(pl.col(name).cast(dtype) for name, dtype in _COLUMNS.items()).sort("time_ns", "cpu", "thread_id")
+    events = made.select(pl.col(name).cast(dtype) for name, dtype in _COLUMNS.items())
+    return (events := events.sort("time_ns", "cpu", "thread_id")), _losses(lost, events)
+
+
+def _losses(text: pl.Series, events: pl.DataFrame) -> pl.DataFrame:
+    """What perf says that a CPU lost lies between its event before and the one that the line stands before."""
+    end = pl.col("seconds").cast(pl.Int64) * 1_000_000_000 + pl.col("ns").cast(pl.Int64)
+    told = text.to_frame("line").with_columns(_groups("line", PERF_LOST)).with_columns(end_ns=end)
+    told = told.select(pl.col("cpu").cast(pl.Int32), "end_ns", pl.col("events").cast(pl.Int64)).sort("end_ns")
+    whole = events.select("cpu", start_ns="time_ns").sort("start_ns")
+    return told.join_asof(
+        whole, left_on="end_ns", right_on="start_ns", by="cpu", allow_exact_matches=False, check_sortedness=False
+    ).select("cpu", "start_ns", "end_ns", "events")
 
 
 def _of_perf(text: pl.Series) -> pl.DataFrame:

@@ -43,6 +43,9 @@ EVENTS: Final[Mapping[str, tuple[int, tuple[tuple[str, str, int], ...]]]] = {
     "irq/irq_handler_exit": (20, (("int", "irq", 4), ("int", "ret", 4))),
     "irq/softirq_entry": (21, (("int", "vec", 4),)),
 }
+#: When a recording begins and ends, in ns on the monotonic clock.
+BEGAN: Final = 10
+ENDED: Final = 10_000
 HEADER_PAGE: Final = (
     "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n"
     f"\tfield: char data;\toffset:16;\tsize:{PAGE - 16};\tsigned:0;\n"
@@ -108,5 +111,6 @@ def recorded(folder: Path, written: Buffers, **more: Any) -> dict[str, Any]:
         **{"source": "tracefs", "machine": "x86_64", "processes": {"latency": 100}, "buffers": files, "remarks": []},
         "events": {event: {"format": format_text(event), "reason": None} for event in EVENTS},
         **{"header_page": HEADER_PAGE, "throttling": []},
+        "clock": {"before": {"monotonic_ns": BEGAN}, "after": {"monotonic_ns": ENDED}},
         **more,
     }

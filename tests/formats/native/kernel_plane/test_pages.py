@@ -69,7 +69,7 @@ def test_losses_are_told_with_the_records_around_them_and_their_number() -> None
         page(500, [Record(2, b"abcd")], flags=MISSED | STORED, missed=17),
         page(900, [Record(3, b"abcd")], flags=MISSED),
     ]
-    assert records_of(b"".join(pages), PAGE, "x").losses == ((101, 502, 17), (502, 903, -1))
+    assert records_of(b"".join(pages), PAGE, "x").losses == ((101, 502, 17), (502, 903, None))
 
 
 def test_numbers_and_texts_are_taken_from_the_data() -> None:

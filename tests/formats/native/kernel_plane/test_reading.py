@@ -9,7 +9,8 @@ import pytest
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.native.kernel_plane.reading import TABLES, read
-from tests.formats.native.kernel_plane.recording import data_of, format_text, recorded
+from tests.formats.native.kernel_plane.recording import BEGAN, ENDED, data_of, format_text, recorded
+from tests.formats.native.kernel_plane.ring_buffer import MISSED, Record, page
 
 SWITCH, WAKING, FORK = "sched/sched_switch", "sched/sched_waking", "sched/sched_process_fork"
 ZERO = 1_000
@@ -212,6 +213,94 @@ def test_what_a_tool_printed_is_read_and_what_it_lost_is_unknown_at_any_time(tmp
         (1_160, "switch", 0, 101, "idle"),
     ]
     losses = rows(tables["kernel_losses"], "cpu", "start_ns", "end_ns", "events")
-    assert losses == ([(1, 1_100, 1_160, None)] if lost else [])
+    assert losses == ([(1, BEGAN, ENDED, None)] if lost else [])
     with pytest.raises(CaptureError, match="not where; the capture is incomplete"):
         read({**document, "trace": None}, tmp_path, 0)
+
+
+PERF = (
+    "100/100 [0] 0.000000100: sched:sched_switch: prev_comm=a prev_pid=100 prev_prio=0 prev_state=R ==> "
+    "next_comm={} next_pid=7 next_prio=0\n"
+    "0/0 [1] 0.000000150: sched:sched_waking: comm=a pid=100 prio=0 target_cpu=000\n"
+    "{}"
+    "7/7 [0] 0.000000900: sched:sched_switch: prev_comm={} prev_pid=7 prev_prio=0 prev_state=R ==> "
+    "next_comm=a next_pid=100 next_prio=0\n"
+)
+LOST = "7/7 [0] 0.000000900: PERF_RECORD_LOST lost 5\n"
+
+
+@pytest.mark.parametrize(
+    ("other", "line", "lost", "expected"),
+    [
+        pytest.param("x", LOST, 5, [(0, 1_100, 1_900, 5)], id="said where"),
+        pytest.param("x", LOST, 6, [(0, BEGAN, ENDED, None), (1, BEGAN, ENDED, None)], id="not all of them"),
+        pytest.param("cpuhp/1", "", 0, [(1, 1_150, ENDED, None)], id="a CPU went offline"),
+        pytest.param("cpuhp/4", "", 0, [(4, BEGAN, ENDED, None)], id="a CPU came online"),
+        pytest.param("cpuhp/x", "", 0, [], id="nothing"),
+    ],
+)
+def test_of_perf_it_is_known_where_it_lost(
+    tmp_path: Path, other: str, line: str, lost: int, expected: list[tuple[int, int, int, int | None]]
+) -> None:
+    trace = {"file": "events.txt.gz", "clock": {"to_monotonic_ns": 1_000}, "lost": lost}
+    document = recorded(tmp_path, {}, source="perf", trace=trace)
+    (tmp_path / "kernel_plane" / "events.txt.gz").write_bytes(gzip.compress(PERF.format(other, line, other).encode()))
+    found = read(document, tmp_path, 0)
+    assert rows(found.tables["kernel_losses"], "cpu", "start_ns", "end_ns", "events") == expected
+    reason = next(str(one.reason) for one in found.evidence if one.item == "kernel plane")
+    assert ("went offline or came online" in reason) == (other in ("cpuhp/1", "cpuhp/4"))
+    assert ("events were lost" in reason) is bool(expected)
+
+
+def test_what_was_lost_before_a_buffers_first_event_was_lost_since_the_recording_began(tmp_path: Path) -> None:
+    document = recorded(tmp_path, {("switches", 0): [], ("threads", 1): []})
+    for name, cpu in (("switches", 0), ("threads", 1)):
+        content = page(500, [Record(0, switch(0, 100))], flags=MISSED) + page(900, [Record(0, switch(100, 0))])
+        (tmp_path / f"kernel_plane/{name}.cpu{cpu}.pages.gz").write_bytes(gzip.compress(content))
+    found = read(document, tmp_path, 0)
+    losses = rows(found.tables["kernel_losses"], "cpu", "buffer", "start_ns", "end_ns", "events")
+    assert losses == [(0, "switches", BEGAN, 500, None), (1, "threads", BEGAN, 500, None)]
+    (said,) = (one for one in found.evidence if one.item == "kernel plane")
+    assert said.status == "partial"
+    assert "events were lost 2 times" in str(said.reason)
+    assert "threads that began meanwhile are missing" in str(said.reason)
+    with pytest.raises(CaptureError, match="does not say when the recording began"):
+        read({name: value for name, value in document.items() if name != "clock"}, tmp_path, 0)
+
+
+@pytest.mark.parametrize("count", ["commit overrun", "dropped events"])
+def test_what_the_kernel_counts_as_lost_and_no_page_tells_was_lost_at_any_time(tmp_path: Path, count: str) -> None:
+    document = recorded(tmp_path, {("switches", 0): [(600, switch(0, 100))], ("switches", 1): []})
+    document["buffers"][1]["stats"] = {count: 2, "overrun": 0}
+    losses = read(document, tmp_path, 0).tables["kernel_losses"]
+    assert rows(losses, "cpu", "start_ns", "end_ns", "events") == [(1, BEGAN, ENDED, 2)]
+
+
+def test_an_event_without_a_field_is_left_out_alone_and_named(tmp_path: Path) -> None:
+    written = {
+        ("switches", 0): [(500, switch(0, 100)), (900, switch(100, 0, 1))],
+        ("threads", 0): [
+            (600, data_of("raw_syscalls/sys_enter", 100, id=74)),
+            (700, data_of(WAKING, 0, pid=100, target_cpu=0)),
+        ],
+    }
+    document = recorded(tmp_path, written)
+    document["events"][WAKING]["format"] = format_text(WAKING).replace("target_cpu", "other_name")
+    found = read(document, tmp_path, 0)
+    assert found.tables["kernel_events"].get_column("kind").to_list() == ["switch", "syscall", "switch"]
+    (said,) = (str(one.reason) for one in found.evidence if one.item == "events of the kernel plane")
+    assert said.startswith("sched/sched_waking: left out")
+    assert "has no field target_cpu" in said
+    document["events"][SWITCH]["format"] = format_text(SWITCH).replace("next_pid", "other_name")
+    with pytest.raises(CaptureError, match=r"sched/sched_switch has no field next_pid"):
+        read(document, tmp_path, 0)
+
+
+def test_a_step_of_the_wall_clock_moves_nothing(tmp_path: Path) -> None:
+    written = {("switches", 0): [(500, switch(0, 100)), (900, switch(100, 0, 1))]}
+    tables = []
+    for step in (0, -3_600_000_000_000):
+        clock = {"before": {"monotonic_ns": BEGAN, "realtime_ns": 10**18}}
+        clock["after"] = {"monotonic_ns": ENDED, "realtime_ns": 10**18 + ENDED - BEGAN + step}
+        tables.append(read(recorded(tmp_path, written, clock=clock), tmp_path, 0).tables)
+    assert all(tables[0][name].equals(tables[1][name]) for name in TABLES)
