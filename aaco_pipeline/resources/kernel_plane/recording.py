@@ -170,11 +170,8 @@ class KernelPlane:
     def _take_from(self, tool: SchedulerTrace) -> None:
         """What the tool recorded, or why it could not either, with why tracefs could not before it."""
         told = tool.document()
-        reason, fix, others = (
-            self._document["reason"],
-            self._document["fix"],
-            [told["reason"]] if told["reason"] else [],
-        )
+        reason, fix = self._document["reason"], self._document["fix"]
+        others = [told["reason"]] if told["reason"] else []
         if told["state"] == "present":
             # What it says of its own file is what its reader needs, and no more.
             trace = {name: told[name] for name in ("file", "lost", "version", "clock")}

@@ -64,6 +64,9 @@ _PROBES_READY: Final = frozenset({b"ready fork", b"ready waking", b"ready switch
 _MAP_ENTRIES: Final = 1 << 18
 #: perf's buffer for each CPU: some tenths of a second of the busiest host, while perf itself waits for a CPU.
 _BUFFER: Final = "4M"
+#: How large its file becomes at most, where it can be told so: a disk that it fills is missed by whatever is measured.
+_MOST: Final = "1G"
+_BOUNDED: Final = (5, 5)
 #: Becomes the tool after asking the kernel to interrupt it when its parent dies: no tool may outlive the run.
 _LAUNCHER: Final = """
 import ctypes, os, signal, sys
@@ -201,6 +204,8 @@ class _Recorder:
     def _refused(self) -> _NotPossible:
         """What the tool said when it ended instead of recording."""
         lines = [line.strip() for line in self._errors.read_text(errors="replace").splitlines() if line.strip()]
+        if not lines and not os.statvfs(self._folder).f_bavail:
+            return _NotPossible("the disk is full", "free disk space, and record again")
         lines = [line for line in lines if "RLIMIT_MEMLOCK" not in line] or ["it ended without a reason"]
         what = next((line for line in lines if "tracepoint not found" in line), None)
         # perf's error is in the middle of advice on how it is used.
@@ -299,8 +304,11 @@ class _Bpftrace(_Recorder):
 
 
 def _program_for(version: str) -> str:
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    return _PROGRAM.replace("args->", "args.") if numbers >= _DOTTED_FIELDS else _PROGRAM
+    return _PROGRAM.replace("args->", "args.") if _numbers(version) >= _DOTTED_FIELDS else _PROGRAM
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 class _Perf(_Recorder):
@@ -323,6 +331,7 @@ class _Perf(_Recorder):
                 (
                     *("record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-o", str(self._data)),
                     *("-D", "-1", "--control", f"fd:{orders_out},{answers_in}"),
+                    *(("--max-size", _MOST) if _numbers(self._version) >= _BOUNDED else ()),
                     *(("-m", _BUFFER) if os.geteuid() == 0 else ()),  # others may not lock that much memory
                     *("-e", "sched:sched_switch,sched:sched_waking"),
                 ),
@@ -356,20 +365,23 @@ class _Perf(_Recorder):
             *(self._path, "script", "-i", str(self._data)),
             *("-F", "pid,tid,cpu,time,event,trace", "--ns", "--show-lost-events"),
         )
-        with self._output.open("wb") as output, self._errors.open("ab") as errors:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, check=False)
-        if done.returncode != 0:
-            raise self._refused()
         first: int | None = None
         lost = 0
-        with self._output.open("rb") as plain, _packed(self._target) as packed:
-            for line in plain:
+        with (
+            self._errors.open("ab") as errors,
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as printing,
+            _packed(self._target) as packed,
+        ):
+            assert printing.stdout is not None
+            for line in printing.stdout:
                 # Kept: it says on which CPU, and that its events are whole again from then on.
                 if dropped := re.search(rb"PERF_RECORD_LOST lost (\d+)", line):
                     lost += int(dropped[1])
                 elif first is None and (found := re.search(rb"\]\s+(\d+)\.(\d{9}):", line)):
                     first = int(found[1]) * 1_000_000_000 + int(found[2])
                 packed.write(line)
+        if printing.returncode != 0:
+            raise self._refused()
         if first is None:
             raise _NotPossible("recorded no event at all", "run as root")
         return self._document(self._clock_of(first, after), after, lost, remarks)

@@ -63,7 +63,8 @@ def test_threads_of_the_followed_process_and_who_had_the_cpus_are_recorded(tmp_p
     assert own.height == 3  # the process and its two threads
     sleeps = tables["kernel_events"].filter((pl.col("kind") == "syscall") & pl.col("name").str.contains("nanosleep"))
     assert sleeps.height == 2
-    assert (sleeps.get_column("duration_ns") >= 20_000_000).all()
+    # Python sleeps until a moment: who was kept from a CPU before the call has less of it left.
+    assert (sleeps.get_column("duration_ns").fill_null(0) > 0).all()
     assert (tables["kernel_events"].get_column("time_ns") >= 0).all()
 
 

@@ -257,6 +257,31 @@ def test_events_that_perf_lost_are_counted_and_where_it_lost_them_is_kept(bin: P
     ]
 
 
+@pytest.mark.parametrize(("version", "bounded"), [("9.9.9", True), ("5.4.0", False)])
+def test_perfs_file_is_bounded_where_perf_can_do_that(version: str, bounded: bool, bin: Path, tmp_path: Path) -> None:
+    (bin / "perf").write_text(f"#!{sys.executable}\n{FAKE_PERF.replace('9.9.9', version)}")
+    (bin / "perf").chmod(0o755)
+    with SchedulerTrace(tmp_path, ["perf"]) as trace:
+        assert trace._recorder is not None
+        assert trace._recorder._process is not None
+        assert ("--max-size" in trace._recorder._process.args) is bounded  # type: ignore[operator]
+    assert trace.document()["state"] == "present"
+
+
+def test_a_tool_that_cannot_even_say_that_the_disk_is_full_is_told_so(
+    bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_tool(bin, "perf", "exit 255")
+    none_left = type("Disk", (), {"f_bavail": 0})
+    monkeypatch.setattr(os, "statvfs", lambda _: none_left)
+    with SchedulerTrace(tmp_path, ["perf"]) as trace:
+        assert not trace.recording
+    assert (trace.document()["reason"], trace.document()["fix"]) == (
+        "perf: the disk is full",
+        "free disk space, and record again",
+    )
+
+
 def test_a_tool_that_ends_before_the_run_is_remarked(fake_bpftrace: Path, tmp_path: Path) -> None:
     with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
         assert trace._recorder is not None
