@@ -35,8 +35,8 @@ LOCK: Final = "lock"
 SLEEP: Final = "sleep"
 #: What a thread was blocked by, from what it waited for.
 _BLOCKED_BY: Final = {"page_fault": MAJOR_FAULT, "disk": DISK, "lock": LOCK, "sleep": SLEEP}
-#: Time that a thread would have worked in, had it been let.
-_LOST: Final = (PREEMPTED, THROTTLED, QUEUED, STOPPED, MAJOR_FAULT, DISK)
+#: Time that a thread would have worked in, had it been let; or may have: where it is not known, neither is who decided.
+_LOST: Final = (PREEMPTED, THROTTLED, QUEUED, STOPPED, MAJOR_FAULT, DISK, UNKNOWN)
 #: Another thread than the main one decides when it lost this much more: less is how long a wake-up takes.
 _LEAST_MORE_NS: Final = 20_000
 #: A thread takes part in the work when it ran in this share of the iterations: kept from a CPU for all of one, it is
@@ -67,9 +67,13 @@ def iteration_delays(
         return pl.DataFrame(schema=_SCHEMA)
     own = set(ordered)
     main = ordered[0] if main_thread is None or main_thread not in own else main_thread
-    pieces = _pieces(spans, states.filter(pl.col("thread_id").is_in(list(own))))
+    of_own = states.filter(pl.col("thread_id").is_in(list(own)))
+    if not of_own.height:
+        return pl.DataFrame(schema=_SCHEMA)
+    pieces = _pieces(spans, of_own)
     deciding = _deciding(spans, pieces, main, _cost_on_cpu(pieces, events, costs))
     path = pieces.join(deciding, on=["row", "thread_id"], how="semi")
+    path = pl.concat([path, _outlived(path, pieces, main)])
     for _ in range(_DEPTH):
         path, moved = _followed(path, pieces, own)
         if not moved:
@@ -169,6 +173,16 @@ def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int, cost: pl.Dat
     chosen = spans.select("row").join(of_main, on="row", how="left").join(others, on="row", how="left")
     more = pl.col("other_ns") > pl.col("main_ns").fill_null(0) + _LEAST_MORE_NS
     return chosen.select("row", thread_id=pl.when(more).then("other").otherwise(pl.lit(main, pl.Int64)))
+
+
+def _outlived(path: pl.DataFrame, pieces: pl.DataFrame, main: int) -> pl.DataFrame:
+    """What the main thread did in an iteration before the one that decides it had begun, and after that had ended."""
+    lives = path.filter(pl.col("thread_id") != main).group_by("row")
+    life = lives.agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
+    of_main = pieces.filter(pl.col("thread_id") == main).join(life, on="row")
+    before = of_main.with_columns(end_ns=pl.min_horizontal("end_ns", "first_ns"))
+    after = of_main.with_columns(start_ns=pl.max_horizontal("start_ns", "last_ns"))
+    return pl.concat([before, after]).filter(pl.col("end_ns") > pl.col("start_ns")).select(_PIECES)
 
 
 def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[pl.DataFrame, bool]:

@@ -204,7 +204,8 @@ def _wait_of(spans: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
     """What each thread waited for, by the last event of its own before it left the CPU, null where there is none.
 
     A fault before it that no call has followed is what it waits for; else the call that it is in. In a call that says
-    nothing, a thread that waits for a device says so by its state.
+    nothing, a thread that waits for a device says so by its state; and so it is where no calls were recorded, as one
+    may have followed any fault.
     """
     own = events.filter(pl.col("kind").is_in(["syscall", "page_fault"])).select(
         "thread_id",
@@ -229,7 +230,7 @@ def _wait_of(spans: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
     on_disk = pl.col("state") == "disk_sleep"
     said = pl.col("name").replace_strict(dict(_WAITS), default=None, return_dtype=pl.String)
     why = (
-        pl.when(fault_since.fill_null(False) & (on_disk | ~inside))
+        pl.when(fault_since.fill_null(False) & (on_disk | ~inside) & pl.lit(calls.height > 0))
         .then(pl.lit("page_fault"))
         .when(inside & said.is_not_null())
         .then(said)

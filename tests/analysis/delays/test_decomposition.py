@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.delays.decomposition import iteration_delays
+from aaco_pipeline.analysis.delays.grades import iteration_grades
 from aaco_pipeline.analysis.delays.on_cpu import Costs
 from tests.analysis.delays.recorded import MAIN, OTHER, POOL, events, iterations, states, threads
 
@@ -68,6 +69,41 @@ def test_a_spinning_main_thread_does_not_hide_that_its_peer_was_kept_from_a_cpu(
     found = delays(iterations((0, 1000)), known)
     assert parts(found) == {"preempted": 800, "on_cpu": 200}
     assert found.get_column("thread_id").unique().to_list() == [POOL]
+
+
+def test_what_a_peer_did_while_events_were_lost_may_have_decided() -> None:
+    known = states(
+        *((MAIN, 0, 1_000, "running"), (POOL, 0, 300, "running"), (POOL, 300, 700, "unknown")),
+        (POOL, 700, 1_000, "running"),
+    )
+    spans = iterations((0, 1_000), (800, 900))
+    found = delays(spans, known)
+    assert parts(found) == {"on_cpu": 600, "unknown": 400}
+    assert parts(found, 1) == {"on_cpu": 100}
+    assert iteration_grades(spans, found).get_column("grade").to_list() == ["unknown", "clean"]
+
+
+def test_a_thread_that_ends_within_an_iteration_decides_as_long_as_there_was_one() -> None:
+    """Who waits for its end waits for what it did, where that is known to the end of the wait."""
+    by_pool = {"wait": "lock", "by_thread_id": POOL}
+    known = states(
+        *((MAIN, 0, 10, "running"), (MAIN, 10, 400, "blocked", by_pool), (MAIN, 400, 500, "running")),
+        *(
+            (POOL, 5, 100, "running"),
+            (POOL, 100, 380, "preempted", {"by_thread_id": OTHER}),
+            (POOL, 380, 400, "running"),
+        ),
+    )
+    found = delays(iterations((0, 500), (500, 600)), known)
+    assert parts(found) == {"on_cpu": 220, "preempted": 280}
+    assert parts(found, 1) == {"unknown": 100}
+    gone = known.filter((pl.col("thread_id") == MAIN) | (pl.col("end_ns") <= 100_000))
+    assert parts(delays(iterations((0, 500)), gone)) == {"on_cpu": 110, "lock": 390}
+
+
+def test_threads_without_a_state_have_no_parts() -> None:
+    nothing = states((MAIN, 0, 10, "running")).clear()
+    assert iteration_delays(iterations((0, 10)), nothing, threads(MAIN), events(), Costs()).height == 0
 
 
 def test_a_peer_that_was_kept_from_a_cpu_throughout_is_missed_while_the_main_thread_does_its_work_too() -> None:

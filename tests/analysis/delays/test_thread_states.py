@@ -74,7 +74,8 @@ def test_a_wait_ends_when_it_is_woken_and_what_follows_is_the_queue() -> None:
 def test_what_was_waited_for_is_told_by_the_event_before() -> None:
     def wait(before: dict[str, Any], state: str) -> str:
         seen = (switch(0, 0, MAIN), before, switch(100, MAIN, 0, state), waking(200, MAIN, None), switch(210, 0, MAIN))
-        return str(states(*seen, switch(300, MAIN, 0)).filter(pl.col("state") == "blocked").item(0, "wait"))
+        later = ({**call("read", 1), "at": 250}, switch(300, MAIN, 0))
+        return str(states(*seen, *later).filter(pl.col("state") == "blocked").item(0, "wait"))
 
     fault = {"at": 90, "kind": "page_fault", "name": "user", "thread_id": MAIN}
     assert wait(fault, "disk_sleep") == "page_fault"
@@ -131,6 +132,18 @@ def test_lost_events_are_unknown_on_their_cpu_alone() -> None:
     found = states(*seen, losses=losses)
     assert told(found)[:3] == [(0, 40, "running"), (40, 60, "unknown"), (60, 100, "running")]
     assert told(found, POOL)[0] == (0, 100, "running")
+
+
+def test_a_fault_is_what_a_thread_waits_for_where_calls_were_recorded_as_one_may_have_followed_it() -> None:
+    seen = (
+        *(switch(0, 0, MAIN), {"at": 90, "kind": "page_fault", "thread_id": MAIN}),
+        *(switch(100, MAIN, 0, "disk_sleep"), switch(300, 0, MAIN), switch(400, MAIN, 0)),
+    )
+    waits = [
+        found.filter(pl.col("state") == "blocked").get_column("wait").to_list()
+        for found in (states(*seen), states(*seen, call("read", 10)))
+    ]
+    assert waits == [["disk"], ["page_fault"]]
 
 
 def loss(cpu: int, start: int, end: int, buffer: str = "switches") -> pl.DataFrame:

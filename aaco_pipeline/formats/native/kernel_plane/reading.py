@@ -5,6 +5,7 @@ Taking it is `aaco_pipeline.resources.kernel_plane`; what the events say of a th
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -37,6 +38,8 @@ _KEYS: Final = ("state", "source", "machine", "processes", "events", "buffers", 
 TRACEFS: Final = "tracefs"
 #: What the kernel counts of a buffer besides what its pages tell: lost at any time.
 _UNPLACED: Final = ("commit overrun", "dropped events")
+#: How events are called that are two ends of one thing.
+_ENDS: Final = (("/sys_enter", "/sys_exit"), ("_entry", "_exit"), ("_wait_start", "_wait_end"))
 #: The kernel's thread of a CPU that runs when the CPU goes offline or comes online.
 _HOTPLUG: Final = re.compile(r"cpuhp/(\d{1,6})")
 _FILE: Final = re.compile(r"[a-z]+\.cpu\d{1,6}\.pages\.gz")
@@ -125,19 +128,34 @@ def _from_pages(document: Mapping[str, Any], folder: Path, limits: Limits) -> _K
         for number in np.unique(records.event).tolist():
             if number in layouts:
                 some.append(Some(layouts[number], one["cpu"], content, only(records, records.event == number)))
-    frames, left_out = [pl.DataFrame(schema=EVENTS)], dict[str, str]()
+    frames, left_out = defaultdict[str, list[pl.DataFrame]](list), dict[str, str]()
     for each in some:
-        if (made := READERS.get(each.layout.event)) is not None:
+        event = each.layout.event
+        if (made := READERS.get(event)) is not None:
             try:
-                frames.append(made(each))
+                frames[event].append(made(each))
             except MissingField as missing:
-                if each.layout.event == _SWITCH:
+                if event == _SWITCH:
                     raise
-                left_out[each.layout.event] = f"left out: {missing}"
-    events = pl.concat(frames).sort("time_ns", "cpu", "thread_id", "kind", "name")
+                left_out[event] = f"left out: {missing}"
+    for gone in sorted({*left_out, *(name for name, one in document["events"].items() if one["format"] is None)}):
+        other = _other_end(gone)
+        if other is not None and other in frames:
+            left_out[other] = f"left out: without {gone} it has no extent"
+    kept = [frame for event, made in frames.items() if event not in left_out for frame in made]
+    events = pl.concat([pl.DataFrame(schema=EVENTS), *kept]).sort("time_ns", "cpu", "thread_id", "kind", "name")
     events = _named_calls(_paired(events), names_of(document["machine"]))
     own = _own_threads(events, document["processes"])
     return _Known(events, own, _names(some), losses, left_out)
+
+
+def _other_end(event: str) -> str | None:
+    """The event that ends what this one begins, or begins what it ends: alone it would seem to last, or never to be."""
+    for begin, end in _ENDS:
+        for one, other in ((begin, end), (end, begin)):
+            if event.endswith(one):
+                return event.removesuffix(one) + other
+    return None
 
 
 def _span(document: Mapping[str, Any]) -> tuple[int, int]:

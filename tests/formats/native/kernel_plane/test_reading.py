@@ -296,6 +296,33 @@ def test_an_event_without_a_field_is_left_out_alone_and_named(tmp_path: Path) ->
         read(document, tmp_path, 0)
 
 
+@pytest.mark.parametrize(
+    ("gone", "other"),
+    [
+        ("raw_syscalls/sys_exit", "raw_syscalls/sys_enter"),
+        ("raw_syscalls/sys_enter", "raw_syscalls/sys_exit"),
+        ("irq_vectors/local_timer_exit", "irq_vectors/local_timer_entry"),
+    ],
+)
+def test_an_event_whose_other_end_is_refused_is_left_out_with_it(tmp_path: Path, gone: str, other: str) -> None:
+    """A call without its return would seem to go on for ever, and whatever the thread waited for to be in it."""
+    names = (
+        "raw_syscalls/sys_enter",
+        "raw_syscalls/sys_exit",
+        *(f"irq_vectors/local_timer_{e}" for e in ("entry", "exit")),
+    )
+    threads = [(600 + place, data_of(name, 100)) for place, name in enumerate(names) if name != gone]
+    document = recorded(
+        tmp_path, {("switches", 0): [(500, switch(0, 100)), (900, switch(100, 0, 1))], ("threads", 0): threads}
+    )
+    document["events"][gone] = {"format": None, "reason": "refused: Operation not permitted"}
+    found = read(document, tmp_path, 0)
+    kept = {"interrupt", "syscall"} - {"interrupt" if "irq" in gone else "syscall"}
+    assert set(found.tables["kernel_events"].get_column("kind")) == {"switch", *kept}
+    said = [str(one.reason) for one in found.evidence if one.item == "events of the kernel plane"]
+    assert said == [f"{other}: left out: without {gone} it has no extent", f"{gone}: refused: Operation not permitted"]
+
+
 def test_a_step_of_the_wall_clock_moves_nothing(tmp_path: Path) -> None:
     written = {("switches", 0): [(500, switch(0, 100)), (900, switch(100, 0, 1))]}
     tables = []
