@@ -212,6 +212,43 @@ def test_a_recording_that_another_program_turns_off_says_since_when(
     assert "another program turned the recording off: nothing was recorded from" in remark
 
 
+@pytest.fixture
+def second_tracer(possible: None) -> Iterator[Path]:
+    """Another program's instance, which records this process's switches."""
+    other = INSTANCES / f"beside_{os.getpid()}"
+    other.mkdir()
+    try:
+        (other / "set_event_pid").write_text(str(os.getpid()))
+        (other / "events/sched/sched_switch/enable").write_text("1")
+        yield other
+    finally:
+        other.rmdir()
+
+
+def test_a_second_tracer_is_not_disturbed_nor_disturbs(second_tracer: Path, tmp_path: Path) -> None:
+    def told() -> dict[str, str]:
+        asked = ("tracing_on", "trace_clock", "set_event_pid", "buffer_size_kb", "options/event-fork")
+        events = ("events/sched/sched_switch/enable", "events/sched/sched_waking/enable")
+        return {file: (second_tracer / file).read_text() for file in (*asked, *events)}
+
+    def count() -> int:
+        return sum(
+            int(line.partition(":")[2])
+            for cpu in (second_tracer / "per_cpu").iterdir()
+            for line in (cpu / "stats").read_text().splitlines()
+            if line.startswith("entries:")
+        )
+
+    settings, before = told(), count()
+    document = recorded(tmp_path)
+    assert told() == settings
+    assert count() > before
+    assert (document["state"], document["remarks"]) == ("present", [])
+    found = read(document, tmp_path, 0)
+    assert found.tables["kernel_threads"].drop_nulls("process_id").height == 3
+    assert found.tables["kernel_losses"].height == 0
+
+
 @pytest.mark.usefixtures("possible")
 def test_one_who_does_not_see_whose_a_recording_is_leaves_it_alone(tmp_path: Path) -> None:
     """A container with a tracefs of the host sees no process of the host, and other starts in a time namespace."""
