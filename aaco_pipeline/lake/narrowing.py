@@ -1,8 +1,9 @@
-"""Which sessions and campaigns a statement can mean, so that only their files are opened: DuckDB's own optimizer says.
+"""What a statement can mean, so that no more is opened: which tables, and which sessions and campaigns in them.
 
-The statement is explained over tables without rows, in a connection of its own that reads nothing. What the plan
-compares a scan's key with literals holds for every row that can matter. After a scan without such a filter, a part of
-the plan that is not known here, or an error, the table is read whole. Running it is `aaco_pipeline.lake.sql`.
+Tables: what DuckDB's parser makes of it. Sessions: what its optimizer does. For these the statement is explained over
+tables without rows, in a connection of its own that reads nothing. What the plan compares a scan's key with literals
+holds for every row that can matter. After a scan without such a filter, a part of the plan that is not known here, or
+an error, the table is read whole. Running it is `aaco_pipeline.lake.sql`.
 """
 
 import json
@@ -23,6 +24,8 @@ _LEAVES: Final = frozenset(
     {"COLUMN_DATA_SCAN", "CTE_SCAN", "DELIM_SCAN", "DUMMY_SCAN", "EMPTY_RESULT", "RANGE", "REC_CTE_SCAN", "UNNEST"}
 )
 _SCAN: Final = "SEQ_SCAN"
+#: What stands in a FROM and is not a table's name.
+_MAY_READ_ANY: Final = frozenset({"TABLE_FUNCTION", "SHOW_REF"})
 #: What follows from these tables having no rows is not true of the lake's; nor is there, before a statement runs, what
 #: the others compare keys with.
 _WITHOUT: Final = "statistics_propagation,empty_result_pullup,top_n,join_filter_pushdown,late_materialization"
@@ -52,6 +55,35 @@ class Meant:
 def one_of(ids: Iterable[str]) -> Meant:
     """These ids and no others."""
     return Meant(frozenset(ids), lambda _: True)
+
+
+def reads_only(connection: "duckdb.DuckDBPyConnection", statement: str, names: Iterable[str]) -> bool:
+    """Whether one SELECT statement can read no table and no view but these, nor tell which others there are.
+
+    A function that gives rows may do either, and so may a description of the lake or a name in a schema.
+    """
+    import duckdb
+
+    try:
+        ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()
+        parsed = json.loads(text)
+    except (duckdb.Error, RecursionError):
+        return False
+    known = {name.casefold() for name in names}
+    read: set[str] = set()
+    left = [parsed]
+    while left:  # not by recursion: expressions may be deep
+        part = left.pop()
+        if isinstance(part, dict):
+            left.extend(part.values())
+            if part.get("type") in _MAY_READ_ANY or part.get("schema_name"):
+                return False
+            if "table_name" in part:
+                read.add(part["table_name"].casefold())
+            known.update(one["key"].casefold() for one in part.get("cte_map", {"map": []})["map"])
+        elif isinstance(part, list):
+            left.extend(part)
+    return not parsed["error"] and read <= known
 
 
 def meant_by(

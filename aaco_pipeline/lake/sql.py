@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Table
 from aaco_pipeline.lake.layout import owner_of
 from aaco_pipeline.lake.limited_sql import LimitedConnection, Limits, default_limits
 from aaco_pipeline.lake.manifest import Entry
-from aaco_pipeline.lake.narrowing import Meant, meant_by, one_of
+from aaco_pipeline.lake.narrowing import Meant, meant_by, one_of, reads_only
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.segments.format import PART_COLUMN, Segment, list_names
 from aaco_pipeline.lake.verified import missing
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
     import pyarrow as pa
-
 
 _Fetched = TypeVar("_Fetched")
 #: How much of an answer is handed on at a time: as Python values, and as Arrow's columns.
@@ -212,16 +211,18 @@ def _prepare(
     published: Mapping[str, Sequence[tuple[str, Entry]]],
     statement: str,
 ) -> None:
-    """Create every view, over what is published of the tables that the statement can mean, and lock the rest out.
+    """Create the views over what is published of the tables that the statement can mean, and lock the rest out.
 
-    Those of other tables open no files, as that costs time.
+    Those of other tables open no files, and are made only where the statement might come upon them: both cost time.
     """
     _require_one_select(connection, statement)
     allowed: list[str] = []
-    for table in all_tables().values():
-        if table.name not in published:
+    helpers = [helper for helper in HELPER_VIEWS if _mentions(statement, helper.name)]
+    if not reads_only(connection, statement, [*published, *(helper.name for helper in helpers)]):
+        helpers = list(HELPER_VIEWS)
+        for table in (one for one in all_tables().values() if one.name not in published):
             connection.execute(f'CREATE VIEW "{table.name}" AS {_not_opened(table)}')
-            continue
+    for table in map(contract, published):
         places = lake.places(table, published[table.name])
         files = [str(place) for place in places if isinstance(place, Path)]
         parts: dict[Segment, list[int]] = {}
@@ -234,7 +235,7 @@ def _prepare(
         current = all(entry.contract_version == table.version for _, entry in published[table.name] if entry.file)
         view = _over_one(table, files[0]) if current and len(places) == len(files) == 1 else ""
         connection.execute(f'CREATE VIEW "{table.name}" AS {view or _over_files(table, files, segments)}')
-    for helper in HELPER_VIEWS:
+    for helper in helpers:
         connection.execute(f'CREATE VIEW "{helper.name}" AS {helper.select}')
     for setting, value in _LOCKED_SETTINGS.items():
         connection.execute(f"SET {setting} = {value}")

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.contracts import all_tables
-from aaco_pipeline.lake.narrowing import Meant, meant_by
+from aaco_pipeline.lake.narrowing import Meant, meant_by, reads_only
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.views import HELPER_VIEWS
@@ -230,3 +230,70 @@ def test_the_answer_is_that_over_all(form: str, s: str, s2: str, k: str, five: d
             answers.append([str(error)])
             assert narrowed == {}
     assert answers[0] == answers[1], statement
+
+
+# ---- which tables a statement can read -------------------------------------------------------------------------------
+
+
+def spelled_out(statement: str, *names: str) -> bool:
+    with duckdb.connect(":memory:") as connection:
+        return reads_only(connection, statement, names)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 1",
+        "VALUES (1), (2)",
+        "FROM Sessions",
+        "SELECT count(*) FROM sessions AS s LEFT JOIN kernels AS k USING (session_id) WHERE k.name LIKE 'a%'",
+        "WITH k AS (FROM kernels), s AS (FROM sessions) SELECT (SELECT max(host) FROM s) FROM K ORDER BY 1",
+        "SELECT host FROM sessions WHERE session_id IN (WITH few AS (FROM kernels) SELECT session_id FROM few)",
+        "SELECT host FROM sessions UNION ALL BY NAME SELECT name FROM kernels LIMIT (SELECT 1)",
+        f"SELECT 1{' + 1' * 300} FROM sessions",
+    ],
+)
+def test_a_statement_that_spells_its_tables_out_reads_no_others(statement: str) -> None:
+    assert spelled_out(statement, "sessions", "kernels")
+    assert spelled_out(statement) == ("sessions" not in statement.casefold())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM sessions, query_table('ker' || 'nels')",
+        "SELECT (SELECT count(*) FROM query('FROM ker' || 'nels')) FROM sessions",
+        "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('FROM ker' || 'nels'))",
+        "WITH a AS (SELECT * FROM duckdb_views()) SELECT * FROM a, sessions",
+        "SELECT * FROM sessions WHERE host IN (SELECT table_name FROM information_schema.tables)",
+        "SELECT * FROM duckdb_tables",
+        "SELECT * FROM sqlite_master",
+        "SELECT * FROM pg_catalog.sessions",
+        "SELECT * FROM (DESCRIBE sessions)",
+        "SHOW TABLES",
+        "SUMMARIZE sessions",
+        "SELECT * FROM 'sessions.parquet'",
+        "SELECT * FROM sessions JOIN kernels USING (session_id)",
+        "PIVOT sessions ON host USING count(*)",
+        "SELECT FROM",
+        f"SELECT {'abs(' * 900}1{')' * 900} FROM sessions",
+    ],
+)
+def test_what_could_come_upon_other_tables_is_not_taken_to_spell_them_out(statement: str) -> None:
+    assert not spelled_out(statement, "sessions")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main'",
+        "SELECT view_name FROM duckdb_views() WHERE NOT internal",
+        "SELECT name FROM sqlite_master",
+        "SELECT name FROM (SHOW TABLES)",
+        "SELECT tablename FROM pg_catalog.pg_tables UNION SELECT viewname FROM pg_catalog.pg_views "
+        "WHERE schemaname = 'main'",
+    ],
+)
+def test_whatever_lists_the_lakes_tables_lists_them_all(statement: str, lake: TraceLake) -> None:
+    listed = {name for (name,) in select_rows(lake, statement).rows}
+    assert listed >= {*all_tables(), *(helper.name for helper in HELPER_VIEWS)}
