@@ -20,6 +20,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.report.document.campaign_sessions import iterations_of
 from aaco_pipeline.report.words.causes import cause_in_words, selection_in_words
+from aaco_pipeline.report.words.units import counted
 from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
 from aaco_pipeline.statistics.causes.arms import FACTS, arm
 from aaco_pipeline.statistics.causes.decomposition import decompose
@@ -172,6 +173,9 @@ def _remarks(lake: TraceLake, sessions: pl.DataFrame) -> list[str]:
     """Which sessions tell nothing and why, and in what their environments differ: what a person has to look at."""
     unusable = sessions.filter(pl.col("state") == "unusable").select("session_id", "reasons")
     told = [f"{session} tells nothing: {reasons[0]}" for session, reasons in unusable.head(_MOST_NAMED).iter_rows()]
+    if unusable.height > _MOST_NAMED:
+        verb = "tells" if unusable.height == _MOST_NAMED + 1 else "tell"
+        told.append(f"{counted(unusable.height - _MOST_NAMED, 'further session')} {verb} nothing either")
     if sessions.get_column("fingerprint").n_unique() > 1:
         facts = lake.read("environment", sessions.get_column("session_id").to_list())
         system = facts.filter(pl.col("in_fingerprint") & ~pl.col("category").is_in(_OF_THE_SOFTWARE))

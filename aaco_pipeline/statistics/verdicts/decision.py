@@ -103,7 +103,10 @@ def unjudged(row: Row) -> Iterator[tuple[str, str, str]]:
     entered = [row["sessions_baseline"], row["sessions_candidate"]]
     if min(entered) < LEAST_SESSIONS:
         what = f"{entered[0]} sessions of the baseline and {entered[1]} of the candidate have a {_quantile(row)}"
-        yield WITHHELD, f"{what}, and three of each are the least", "run more sessions of both arms"
+        # More sessions like those that were left out would be left out, too.
+        again = "see why sessions were left out, then run both arms again"
+        advice = again if row["excluded_sessions"] else "run more sessions of both arms"
+        yield WITHHELD, f"{what}, and three of each are the least", advice
 
 
 def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:

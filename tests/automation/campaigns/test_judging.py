@@ -80,6 +80,22 @@ def test_a_session_whose_clock_was_stepped_is_left_out_and_named_with_its_reason
     assert f"{session} tells nothing: iteration 7 took -5 ns: a clock that was stepped" in row["reasons"]  # type: ignore[operator]
 
 
+def test_sessions_that_the_machine_disturbed_are_left_out_counted_and_no_more_of_their_kind_are_asked_for(
+    empty_lake: TraceLake,
+) -> None:
+    plan = planned(empty_lake)
+    sessions = measured(empty_lake, plan, 1.1)
+    row = {"metric": "disturbed_ratio", "pass": "latency", "phase": "measure", "value": 0.9, "unit": "ratio", "n": 9}
+    for session in sessions:
+        empty_lake.publish(session, "iteration_delays", {"session_metrics": rows_of("session_metrics", [row])})
+    found = primary(judge_campaign(empty_lake, plan.campaign)["verdicts"])
+    assert found["recommendation"] == "see why sessions were left out, then run both arms again"
+    told = "; ".join(found["reasons"])  # type: ignore[arg-type]
+    assert "10 sessions are left out of the P50: 10 unusable" in told
+    assert told.count("tells nothing: the machine disturbed 90.0 % of its iterations, more than 30 %") == 3
+    assert told.endswith("7 further sessions tell nothing either")
+
+
 def test_all_tables_are_published_by_one_stage_and_again_the_same(empty_lake: TraceLake) -> None:
     plan = planned(empty_lake)
     measured(empty_lake, plan)
