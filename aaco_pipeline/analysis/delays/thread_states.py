@@ -48,7 +48,7 @@ def thread_states(
     """`thread_states` of the measured threads from `kernel_events`, `kernel_threads` and `kernel_losses`.
 
     `throttling`: time_ns and throttled, how often the group's quota had been used up by then. A thread's states follow
-    one another from its first switch to its end or the recording's.
+    one another from its beginning or first switch to its end or the recording's.
     """
     own = threads.filter(pl.col("process_id").is_not_null())
     switches = events.filter(pl.col("kind") == "switch").select(
@@ -65,7 +65,16 @@ def thread_states(
         pl.lit(RUNNING).alias("state"),
         is_in=pl.lit(True),
     )
-    seen = pl.concat([out, into]).sort("thread_id", "time_ns", "is_in")
+    # A thread begins as one that was just woken: it waits for a CPU from the first.
+    forks = events.filter((pl.col("kind") == "fork") & pl.col("other_thread_id").is_in(measured))
+    born = forks.select(
+        pl.col("other_thread_id").alias("thread_id"),
+        "time_ns",
+        "cpu",
+        pl.lit("sleeping").alias("state"),
+        is_in=pl.lit(False),
+    )
+    seen = pl.concat([out, into, born]).sort("thread_id", "time_ns", "is_in")
     last = int(events.get_column("time_ns").to_numpy().max()) if events.height else 0
     following = seen.with_columns(
         end_ns=pl.col("time_ns").shift(-1).over("thread_id").fill_null(last),
@@ -151,12 +160,13 @@ def _idled(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[npt.NDArray[np.bo
 def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataFrame:
     """Times in which a thread waited: until it was woken, and from then on for a CPU."""
     spans = away.filter(pl.col("state").is_in(["sleeping", "disk_sleep", "stopped"])).sort("start_ns")
+    begins = pl.col("kind") == "fork"
     wakes = (
-        events.filter(pl.col("kind") == "waking")
+        events.filter((pl.col("kind") == "waking") | begins)
         .select(
-            "thread_id",
+            pl.when(begins).then("other_thread_id").otherwise("thread_id").alias("thread_id"),
             pl.col("time_ns").alias("woken_ns"),
-            pl.col("other_thread_id").alias("waker"),
+            pl.when(begins).then("thread_id").otherwise("other_thread_id").alias("waker"),
             by_handler=pl.col("name") == INTERRUPT,
         )
         .sort("woken_ns")

@@ -56,7 +56,8 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="kernel_threads", section="Kernel plane",
-        meaning="One row is one thread that the kernel's switches name. Filled by the stage kernel_plane.",
+        meaning="One row is one thread that the kernel's switches name, or that a measured one began. Filled by the "
+                "stage kernel_plane.",
         sort_by=("thread_id", "start_ns"),
         columns=(
             column("thread_id", INT64, ID, "Operating-system thread; 0 is an idle CPU."),

@@ -90,6 +90,18 @@ def test_a_wake_up_from_an_interrupt_says_so() -> None:
     assert found.filter(pl.col("state") == "blocked").item(0, "by_name") == "interrupt"
 
 
+def test_a_thread_waits_for_a_cpu_from_its_beginning() -> None:
+    born = {"at": 40, "kind": "fork", "thread_id": MAIN, "other_thread_id": POOL}
+    found = states(
+        *(switch(0, 0, MAIN), born, switch(10, 0, OTHER, cpu=1), switch(300, OTHER, POOL, cpu=1)),
+        *(switch(400, POOL, 0, "dead", cpu=1), switch(500, MAIN, 0)),
+    )
+    assert told(found, POOL) == [(40, 300, "queued"), (300, 400, "running")]
+    queued = found.filter((pl.col("thread_id") == POOL) & (pl.col("state") == "queued")).row(0, named=True)
+    assert (queued["by_thread_id"], queued["by_name"], queued["cpu"]) == (OTHER, "hog", 1)
+    assert told(found) == [(0, 500, "running")]
+
+
 def test_who_woke_a_thread_is_not_known_where_nobody_recorded_it() -> None:
     unnamed = {**waking(500, MAIN, None), "name": None}
     found = states(switch(0, 0, MAIN), switch(100, MAIN, 0, "sleeping"), unnamed, switch(510, 0, MAIN))

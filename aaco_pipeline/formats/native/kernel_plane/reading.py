@@ -312,6 +312,7 @@ def _threads(events: pl.DataFrame, own: Mapping[int, int], names: Mapping[int, s
             switches.select("time_ns", "thread_id"),
             switches.select("time_ns", thread_id="other_thread_id"),
             events.filter(pl.col("kind") == "exit").select("time_ns", "thread_id"),
+            events.filter(pl.col("kind") == "fork").select("time_ns", thread_id="other_thread_id"),
         ]
     )
     over = switches.filter(pl.col("state") == "dead").get_column("thread_id").implode()

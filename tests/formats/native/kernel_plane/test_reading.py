@@ -61,6 +61,7 @@ def test_switches_of_all_and_events_of_the_measured_are_kept(tmp_path: Path) -> 
     assert rows(threads, "thread_id", "process_id", "name") == [
         (0, None, "idle"),
         (100, 0, "python"),
+        (101, 0, None),
         (900, None, "hog"),
     ]
 
