@@ -504,6 +504,12 @@ def test_perf_tells_the_same_story() -> None:
     ]
 
 
+def test_where_perf_lost_events_is_no_event() -> None:
+    lost = "    7/7     [000]     1.000001450: PERF_RECORD_LOST lost 17\n"
+    told = PERF.splitlines(keepends=True)
+    assert events_of(lost, *told, lost, tool="perf") == events_of(*told, tool="perf")
+
+
 @pytest.mark.parametrize("tool", ["bpftrace", "perf"])
 @pytest.mark.parametrize("line", ["nonsense", "@s[1, 2]: 1", "@w[1, 2, 3, 4]: 1", "@s[1, 2, 3, 4, x, 6]: 1"])
 def test_a_line_in_another_form_is_refused_and_shown(tool: str, line: str) -> None:

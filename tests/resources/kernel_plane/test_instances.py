@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.resources.kernel_plane import instances
-from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, refused_by, stale_of
+from aaco_pipeline.resources.kernel_plane.instances import (
+    Instance,
+    NotPossible,
+    find_tracefs,
+    refused_by,
+    remove_stale,
+    stale_of,
+)
 
 
 @pytest.fixture
@@ -28,6 +35,18 @@ def test_what_is_gone_or_began_at_another_time_is_stale_and_others_instances_are
     number_again = Path(f"aaco_{os.getpid()}_1_switches")
     others = (Path("aaco_of_somebody"), Path("somebody_1_1_threads"))
     assert stale_of([gone, *others, number_again]) == [gone, number_again]
+
+
+def test_what_is_stale_is_removed_but_not_by_who_does_not_see_all_processes(
+    tracefs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tracefs / f"instances/aaco_{2**22 + 5}_1_threads"
+    gone.mkdir()
+    monkeypatch.setattr(instances, "_MOUNTS", (tracefs,))
+    monkeypatch.setattr(instances, "why_apart", lambda: ("a namespace of its own", "another"))
+    assert (remove_stale(), gone.exists()) == ([], True)
+    monkeypatch.setattr(instances, "why_apart", lambda: None)
+    assert (remove_stale(), gone.exists()) == ([gone.name], False)
 
 
 def test_an_event_that_the_kernel_lacks_or_refuses_says_so(tracefs: Path) -> None:
