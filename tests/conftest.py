@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -29,6 +29,8 @@ __all__ = ["trace_processor_address"]  # a fixture
 CAPTURED_MODELS: Final = ("control_flow", "squeezenet")
 CAPTURED_ITERATIONS: Final = 5
 CAPTURED_WARMUP: Final = 2
+#: Of databases of runs, which come and go with their tests.
+MOST_ENGINES: Final = 32
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,33 @@ def empty_lake(lake_path: Path) -> TraceLake:
 
 
 @pytest.fixture(scope="session")
-def new_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one_engine_a_database() -> Iterator[None]:
+    """Dagster opens SQLite through an engine of its own for every statement, which compiles that statement anew.
+
+    Here an engine is made once for each database. Connections are opened and closed as ever.
+    """
+    from dagster._core.storage.event_log.sqlite import sqlite_event_log
+    from dagster._core.storage.runs.sqlite import sqlite_run_storage
+    from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
+    from sqlalchemy import Engine, create_engine
+
+    engines: dict[str, Engine] = {}
+
+    def kept(address: str, **options: Any) -> Engine:
+        if address not in engines:
+            if len(engines) >= MOST_ENGINES:
+                engines.clear()
+            engines[address] = create_engine(address, **options)
+        return engines[address]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
+            patch.setattr(module, "create_engine", kept)
+        yield
+
+
+@pytest.fixture(scope="session")
+def new_home(tmp_path_factory: pytest.TempPathFactory, one_engine_a_database: None) -> Path:
     """A home for Dagster in which nothing has happened yet: its empty databases take seconds to make, so once."""
     import dagster as dg
 
