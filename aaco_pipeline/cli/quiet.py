@@ -41,16 +41,22 @@ def quiet(seconds: float, as_json: bool) -> None:
     takes = machine_takes(probed.probes, states, tables["kernel_events"], tables["kernel_threads"])
     rows = takes.sort("taken_ns", "cpu", "name", descending=[True, False, False]).to_dicts()
     reason = None if probed.document["state"] == "present" else str(probed.document["reason"])
+    # A CPU that went offline, or events that were lost, are no quietness.
+    told = next(
+        (one.reason for one in recorded.evidence if one.item == "kernel plane" and one.status != "absent"), None
+    )
     if as_json:
         wanted = {
             "runnable": None if probed.runnable is None else list(probed.runnable),
             "runnable_reason": NO_RUNNABLE if probed.runnable is None else None,
         }
-        print_json({"seconds": seconds, "reason": reason, **wanted, "taken": rows})
+        print_json({"seconds": seconds, "reason": reason, "recording": told, **wanted, "taken": rows})
         return
     screen = console()
     for sentence in machine_sentences(rows, probed.runnable, seconds, reason):
         print_prose(screen, sentence)
+    if told is not None:
+        print_prose(screen, f"Of the recording: {told}.")
     if reason is not None and probed.document["fix"]:
         say(f"to see what: {probed.document['fix']}")
     print_table(screen, TAKES, rows[:20], title="What took the CPUs", names=("taken by",))

@@ -30,3 +30,16 @@ def test_where_the_kernel_may_not_be_asked_it_says_what_to_do(
     said = " ".join(capsys.readouterr().out.split())
     assert "By what is unknown: tracefs is not mounted, or not for this user." in said
     assert "to see what: run as root" in said
+
+
+def test_what_is_to_be_said_of_the_recording_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "remove_stale", lambda: ["aaco_7_7_1_threads"])
+    assert main(["quiet", "--seconds", "0.5", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    if told["reason"] is not None:
+        pytest.skip(f"the kernel's events cannot be recorded here: {told['reason']}")
+    assert "had left in tracefs: aaco_7_7_1_threads" in told["recording"]
+    assert main(["quiet", "--seconds", "0.5"]) == 0
+    assert "Of the recording: removed what a killed run had left" in " ".join(capsys.readouterr().out.split())
