@@ -4,6 +4,7 @@ The pages of the kernel's ring buffers are kept as they are; making events of th
 `aaco_pipeline.formats.native.kernel_plane`. What cannot be recorded is said in the document and never fails the run.
 """
 
+import os
 import platform
 import shutil
 from collections.abc import Sequence
@@ -31,6 +32,9 @@ FOLDER: Final = "kernel_plane"
 #: Of each CPU and instance: seconds of a busy host, so that the reader need not wake often beside what is measured.
 _BUFFER_KB: Final = 16_384
 _LEAST_BUFFER_KB: Final = 1_024
+#: Of all together, by how much of a host of hundreds of CPUs the kernel may keep to itself.
+_BUFFERS_KB: Final = 1 << 20
+_PURPOSES: Final = ("threads", "switches")
 _OF_A_TOOL: Final = "{tool} tells switches and wake-ups alone: no faults, interrupts or system calls"
 
 
@@ -122,7 +126,7 @@ class KernelPlane:
 
     def _start(self) -> None:
         tracefs = find_tracefs()
-        for purpose in ("threads", "switches"):
+        for purpose in _PURPOSES:
             self._instances[purpose] = Instance(tracefs, purpose)
             _prepare(self._instances[purpose])
         threads = self._instances["threads"]
@@ -202,7 +206,7 @@ def _prepare(fresh: Instance) -> None:
     """Have an instance record nothing yet, by our clock, with the largest buffer that memory allows."""
     fresh.set("tracing_on", "0")
     fresh.set("trace_clock", "mono")
-    size = _BUFFER_KB
+    size = buffer_kb(os.cpu_count() or 1)
     while True:
         try:
             fresh.set("buffer_size_kb", str(size))
@@ -212,6 +216,11 @@ def _prepare(fresh: Instance) -> None:
             size //= 2
         else:
             return
+
+
+def buffer_kb(cpus: int) -> int:
+    """How large the buffer of one CPU in one instance is to be on a host with so many."""
+    return max(_LEAST_BUFFER_KB, min(_BUFFER_KB, _BUFFERS_KB // (len(_PURPOSES) * cpus)))
 
 
 def _nobody() -> int:

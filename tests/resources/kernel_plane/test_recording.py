@@ -173,6 +173,13 @@ def test_where_tracefs_cannot_be_read_a_tool_records_who_ran(tmp_path: Path, mon
     assert sleeps.get_column("by_name").null_count() == sleeps.height, "who woke them is not recorded"
 
 
+@pytest.mark.parametrize(("cpus", "size"), [(2, 16_384), (32, 16_384), (128, 4_096), (384, 1_365), (4_096, 1_024)])
+def test_buffers_of_all_cpus_are_a_gibibyte_at_most_but_no_smaller_than_one_that_is_of_use(
+    cpus: int, size: int
+) -> None:
+    assert recording.buffer_kb(cpus) == size
+
+
 def own_instances() -> list[Path]:
     return sorted(one for one in INSTANCES.iterdir() if one.name.startswith(f"aaco_{os.getpid()}_"))
 
