@@ -117,13 +117,19 @@ def moved(tables: Tables, by_ns: int | pl.Expr, where: pl.Expr | None = None) ->
     return {**tables, "dispatches": changed}
 
 
+def whole(tables: Mapping[str, pl.DataFrame]) -> Tables:
+    """The recording as it is examined; tables that it does not have are empty."""
+    names = dict.fromkeys((*EXAMINED, *RECORDED_FROM, "att_instructions", "operator_inputs"))
+    filled = {**{name: empty_table(name) for name in names}, **tables}
+    if filled["captured_launches"].is_empty():
+        filled["captured_launches"] = captured_launches(filled)
+    return filled
+
+
 def examine(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evidence] = ()) -> Completeness:
     """What is found of a recording; tables that it does not have are empty."""
-    names = dict.fromkeys((*EXAMINED, *RECORDED_FROM, "att_instructions", "operator_inputs"))
-    whole = {**{name: empty_table(name) for name in names}, **tables}
-    if whole["captured_launches"].is_empty():
-        whole["captured_launches"] = captured_launches(whole)
-    return examined(whole, everything(whole), evidence)
+    filled = whole(tables)
+    return examined(filled, everything(filled), evidence)
 
 
 def found(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evidence] = ()) -> dict[str, dict[str, Any]]:

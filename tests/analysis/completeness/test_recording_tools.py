@@ -1,6 +1,7 @@
 """Advice names the tool that made the recording: another one only where it says that it takes another one."""
 
 import re
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -10,10 +11,12 @@ import pytest
 from aaco_pipeline.analysis.answer.answer import INPUTS
 from aaco_pipeline.analysis.answer.sharpen import sharpened
 from aaco_pipeline.analysis.answer.validity import COLD_START, INCOMPLETE
+from aaco_pipeline.analysis.completeness.examination import examined
 from aaco_pipeline.analysis.completeness.recording_tools import ANOTHER, Tool, in_words, tool_of
+from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, Recorded, everything
 from aaco_pipeline.capture.discovery import discover_runs
 from tests.analysis.answer.made_up import rows
-from tests.analysis.completeness.recordings import examine, frame
+from tests.analysis.completeness.recordings import Tables, frame, whole
 from tests.analysis.completeness.test_twenty_losses import LOSSES
 from tests.formats.examples import EXAMPLES
 
@@ -77,11 +80,20 @@ def test_every_tool_has_a_format() -> None:
     assert set(FORMATS.values()) == set(get_args(Tool)) == set(OWN)
 
 
+@cache
+def lost(name: str) -> tuple[Tables, Recorded]:
+    """A recording with a loss, and what ran in it: of whatever format it is, that is the same."""
+    tables = whole(LOSSES[name].tables())
+    return tables, everything(tables)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_no_finding_advises_another_tool(form: str | None) -> None:
+    assert "sessions" not in RECORDED_FROM
     for name, loss in LOSSES.items():
-        tables = {**loss.tables(), "sessions": frame("sessions", [{**session(form), "provider": None}])}
-        for one in examine(tables, loss.evidence).findings.iter_rows(named=True):
+        tables, run = lost(name)
+        told = {**tables, "sessions": frame("sessions", [{**session(form), "provider": None}])}
+        for one in examined(told, run, loss.evidence).findings.iter_rows(named=True):
             # Thread traces are rocprofv3's, whatever is recorded beside them.
             if not one["finding"].startswith("thread_trace"):
                 assert foreign(one["mend"], FORMATS[form]) == [], (name, one["mend"])
