@@ -15,6 +15,7 @@ from aaco_pipeline.statistics.causes.decomposition import Decomposition, decompo
 from aaco_pipeline.statistics.causes.environment import environment_differences
 from aaco_pipeline.statistics.causes.matching import other_work, replaced_kernels
 from aaco_pipeline.statistics.causes.selection import selections
+from aaco_pipeline.statistics.session_quantiles import disturbed_ratios
 
 Document = dict[str, Any]
 
@@ -31,7 +32,7 @@ def difference_document(lake: TraceLake, baseline: str, candidate: str) -> Docum
 
     Times are ns an iteration of the recorded steps. There is no verdict: two processes differ without any cause.
     """
-    names = dict.fromkeys((*ACCOUNTED_FROM, *FACTS, "kinds_of_work", "time_shares", "answers"))
+    names = dict.fromkeys((*ACCOUNTED_FROM, *FACTS, "kinds_of_work", "time_shares", "answers", "session_metrics"))
     tables = {session: {name: lake.read(name, session) for name in names} for session in (baseline, candidate)}
     sides = arm({baseline: tables[baseline]}), arm({candidate: tables[candidate]})
     works = {side.sessions.select("workload", "model_name").row(0) for side in sides}
@@ -69,6 +70,7 @@ def _side(side: Arm, tables: dict[str, pl.DataFrame]) -> Document:
     device = side.devices.sort("device_id").row(0, named=True) if side.devices.height else {}
     one = side.accounts[0] if side.accounts else None
     shares = tables["time_shares"].filter(pl.col("reason").is_null())
+    disturbed = disturbed_ratios(tables["session_metrics"]).get_column("disturbed_ratio")
     return {
         **{key: session[key] for key in ("session_id", *_WORKLOAD, "provider", "backend", "precision", "host")},
         "product": device.get("product"),
@@ -78,6 +80,7 @@ def _side(side: Arm, tables: dict[str, pl.DataFrame]) -> Document:
         "latency_ns": one and one.latency_ns,
         "steps": one and one.steps,
         "step": one and one.rule,
+        "disturbed_ratio": disturbed.item() if len(disturbed) else None,
         "busy_ratio": one.busy_ns / one.time_ns if one and one.time_ns else None,
         "shares": dict(shares.select(pl.col("share").cast(pl.String), "share_ratio").iter_rows()),
     }

@@ -6,6 +6,7 @@ What differs is in the document (`report.document.difference`); sentences for si
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.report.words.causes import signed
 from aaco_pipeline.report.words.kinds import kind_in_words, percent
 from aaco_pipeline.report.words.units import capital, counted, duration, number
@@ -91,6 +92,10 @@ def verdict(document: Row) -> list[str]:
         lines.append(
             f"Their times have no ratio: of the baseline they are of {rules[0]}, of the candidate of {rules[1]}."
         )
+    for side in ("baseline", "candidate"):
+        if (disturbed := document[side].get("disturbed_ratio") or 0.0) > MOST_DISTURBED:
+            what = f"The machine disturbed {percent(disturbed)} of the {side}'s iterations"
+            lines.append(f"{what}: measure it again on a quiet one before you believe the difference.")
     lines += [f"{session}: {why}." for session, why in document["not_split"].items()]
     least = _LEAST * (document["baseline"]["iteration_ns"] or 0.0)
     beside = ("hidden_host", "host_calls")
@@ -113,6 +118,9 @@ def sides(document: Row) -> list[dict[str, str | None]]:
         "engine clock": lambda one: one["clock_mhz"] and f"{number(one['clock_mhz'])} MHz",
         "iteration, recorded": lambda one: duration(one["iteration_ns"]),
         "iteration, unprofiled": lambda one: duration(one["latency_ns"]),
+        "iterations disturbed": lambda one: (
+            None if one.get("disturbed_ratio") is None else percent(one["disturbed_ratio"])
+        ),
         "device busy": lambda one: None if one["busy_ratio"] is None else percent(one["busy_ratio"]),
         "device idle, an iteration": _idle,
         **{f"{name}, of the time": _share_of(name) for name in ("launch", "host", "sync", "copy", "communication")},

@@ -163,5 +163,12 @@ def test_a_recorders_time_is_told_as_such() -> None:
     )
 
 
+def test_a_session_that_the_machine_disturbed_too_often_is_named_before_the_difference_is_believed() -> None:
+    quiet = {"iteration_ns": 1e6, "latency_ns": None, "step": "marked iterations", "disturbed_ratio": 0.3}
+    assert len(verdict(described(0.0, baseline=quiet))) == 2
+    told = verdict(described(0.0, baseline={**quiet, "disturbed_ratio": 0.72}))[2]
+    assert told.startswith("The machine disturbed 72 % of the baseline's iterations: measure it again")
+
+
 def test_without_a_split_there_is_no_waterfall() -> None:
     assert waterfall({"causes": [], "change": None}) == []
