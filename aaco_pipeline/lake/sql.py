@@ -50,7 +50,7 @@ class Result:
 def select_rows(lake: LakeReader, statement: str, only: Collection[str] | None = None) -> Result:
     """The rows of one SELECT over `lake`. UsageError for a statement that is refused, wrong, or beyond its limits.
 
-    With `only`, the lake is as if it held these sessions and campaigns and no others.
+    With `only`, for statements of ours, the lake is as if it held these sessions and campaigns and no others.
     """
 
     def rows(connection: "duckdb.DuckDBPyConnection") -> Result:
@@ -130,7 +130,7 @@ def _stream(
         begun = False
         try:
             with _guarded(lake, limits) as running:
-                running(partial(_prepare, lake=lake, published=published, statement=statement))
+                running(partial(_prepare, lake=lake, published=published, statement=statement, ours=only is not None))
                 found = running(parts)
                 while (part := running(lambda _, found=found: next(found, None))) is not None:  # type: ignore[misc]
                     begun = True
@@ -210,15 +210,16 @@ def _prepare(
     lake: LakeReader,
     published: Mapping[str, Sequence[tuple[str, Entry]]],
     statement: str,
+    ours: bool,
 ) -> None:
     """Create the views over what is published of the tables that the statement can mean, and lock the rest out.
 
-    Those of other tables open no files, and are made only where the statement might come upon them: both cost time.
+    Views of other tables take time, and are made only where a statement might come upon them: `ours` do not.
     """
     _require_one_select(connection, statement)
     allowed: list[str] = []
     helpers = [helper for helper in HELPER_VIEWS if _mentions(statement, helper.name)]
-    if not reads_only(connection, statement, [*published, *(helper.name for helper in helpers)]):
+    if not ours and not reads_only(connection, statement, [*published, *(helper.name for helper in helpers)]):
         helpers = list(HELPER_VIEWS)
         for table in (one for one in all_tables().values() if one.name not in published):
             connection.execute(f'CREATE VIEW "{table.name}" AS {_not_opened(table)}')
@@ -240,8 +241,7 @@ def _prepare(
     for setting, value in _LOCKED_SETTINGS.items():
         connection.execute(f"SET {setting} = {value}")
     connection.execute(f"SET allowed_paths = {_list_literal(allowed)}")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
 
 
 _LOCKED_SETTINGS: Final[Mapping[str, str]] = {
