@@ -75,6 +75,14 @@ class Instance:
             return {"format": None, "reason": f"refused: {error.strerror}"}
         return {"format": text, "reason": None}
 
+    def wakes_when_full(self, percent: int) -> bool:
+        """Have who waits for a CPU's pages woken when so much of its buffer is full; False on kernels before 5.0."""
+        try:
+            self.set("buffer_percent", str(percent))
+        except OSError:
+            return False
+        return True
+
     def cpus(self) -> list[int]:
         """The CPUs that have a buffer."""
         return sorted(int(one.name.removeprefix("cpu")) for one in (self.path / "per_cpu").iterdir())

@@ -1,26 +1,29 @@
 """Moves the pages of the kernel's ring buffers into files while something else is measured, within bounds.
 
-The pages go from the kernel through a pipe into a file and are not looked at; one thread does it for all CPUs and
-wakes seldom, as the buffers hold what comes meanwhile.
+The pages go from the kernel through a pipe into a file and are not looked at. One thread does it for all CPUs, and only
+when the kernel says that a buffer is half full: moving pages takes milliseconds of a CPU.
 """
 
 import fcntl
 import gzip
 import os
+import select
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.resources.kernel_plane.instances import Instance
-from aaco_pipeline.resources.kernel_plane.throttling import groups_of, throttling_of
+from aaco_pipeline.resources.kernel_plane.throttling import Quotas
 from aaco_pipeline.resources.telemetry.own_threads import give_way, name_this_thread, next_instant
 
-#: How often its thread wakes, and whoever samples beside it: it has every switch, and each waking takes a CPU.
+#: How often its thread looks at quotas, and whoever samples beside it: each waking takes a CPU.
 PERIOD_NS: Final = 500_000_000
+#: A buffer is emptied when so much of it is full.
+_FULL_PERCENT: Final = 50
 _PIPE_BYTES: Final = 1 << 20
 #: A recording ends when it holds so much, about ten million switches, or so little is left on the disk.
 _MOST_BYTES: Final = 1 << 30
@@ -34,11 +37,11 @@ class PageReader:
         self._instances = tuple(instances.values())
         self._buffers = [(name, one, cpu) for name, one in instances.items() for cpu in one.cpus()]
         self._folder = folder
-        self._stopping = threading.Event()
+        self._stopping = os.eventfd(0, os.EFD_CLOEXEC)
         #: Whose control groups are looked at, and how often quotas were used up, whenever that had changed.
         self.process: int | None = None
         self.throttling: list[dict[str, int | str]] = []
-        self._groups: Sequence[Path] = ()
+        self._quotas = Quotas()
         #: Why it stopped to record before the run was over, and when.
         self.ended_early: str | None = None
         self._began = time.monotonic()
@@ -50,6 +53,7 @@ class PageReader:
             fcntl.fcntl(self._pipe[1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._thread = threading.Thread(target=self._run, name="kernel plane", daemon=True)
         try:
+            self._polls = all(one.wakes_when_full(_FULL_PERCENT) for one in self._instances)
             for name, one, cpu in self._buffers:
                 self._sources.append(one.pages(cpu))
                 self._file(name, cpu).touch()
@@ -83,23 +87,22 @@ class PageReader:
     def close(self) -> None:
         """Close everything, so that the instances can be removed."""
         self._stop()
-        for descriptor in (*self._sources, *self._pipe):
+        for descriptor in (*self._sources, *self._pipe, self._stopping):
             with suppress(OSError):
                 os.close(descriptor)
-        self._sources, self._pipe = [], (-1, -1)
+        self._sources, self._pipe, self._stopping = [], (-1, -1), -1
+        self._quotas.close()
 
     def look_at_the_quota(self) -> None:
         """Keep what the groups of the process count now, where that is another count; of one that ended the last."""
-        if self.process is not None:
-            self._groups = groups_of(self.process) or self._groups
-        found = throttling_of(self._groups)
+        found = self._quotas.of(self.process)
         last = self.throttling[-1] if self.throttling else {}
         if found is not None and any(last.get(name) != value for name, value in found.items()):
             self.throttling.append({"monotonic_ns": time.monotonic_ns(), **found})
 
     def _stop(self) -> None:
-        self._stopping.set()
-        if self._thread.ident is not None:
+        if self._thread.ident is not None and self._thread.is_alive():
+            os.eventfd_write(self._stopping, 1)
             self._thread.join()
 
     def _file(self, name: str, cpu: int) -> Path:
@@ -109,9 +112,12 @@ class PageReader:
         name_this_thread("aaco plane")
         give_way()
         try:
-            while not self._stopping.wait(_until_next_instant()):
-                self._move()
-                self.look_at_the_quota()
+            waiting = self._waiting()
+            while self._stopping not in (ready := {one for one, _ in waiting.poll(_until_next_instant_ms())}):
+                if ready or not self._polls:
+                    self._move()
+                if not ready:
+                    self.look_at_the_quota()
                 if self.ended_early is None and (reason := self._why_to_end()) is not None:
                     after = time.monotonic() - self._began
                     self.ended_early = reason.format(f"nothing was recorded from {after:.1f} s on")
@@ -120,6 +126,14 @@ class PageReader:
         except OSError as error:
             self._error = error
             self._record_no_more()
+
+    def _waiting(self) -> "select.poll":
+        """Waits for the end, or a half full buffer; for the end alone where any event would wake it (before 5.0)."""
+        waiting = select.poll()
+        waiting.register(self._stopping, select.POLLIN)
+        for source in self._sources if self._polls else ():
+            waiting.register(source, select.POLLIN)
+        return waiting
 
     def _move(self) -> None:
         outlet, inlet = self._pipe
@@ -148,9 +162,9 @@ class PageReader:
                 one.set("tracing_on", "0")
 
 
-def _until_next_instant() -> float:
+def _until_next_instant_ms() -> int:
     now = time.monotonic_ns()
-    return (next_instant(now, PERIOD_NS) - now) / 1e9
+    return -(-(next_instant(now, PERIOD_NS) - now) // 1_000_000)
 
 
 def why_full(folder: Path) -> str | None:

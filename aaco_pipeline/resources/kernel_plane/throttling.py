@@ -3,7 +3,9 @@
 A quota bounds a group and all below it, and is counted where it is set: by the group itself or by one above it.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +13,39 @@ from typing import Final
 #: beside version 1.
 _VERSION_1: Final = ("cpu", "cpu,cpuacct")
 _VERSION_2: Final = (".", "unified")
+_MOST_BYTES: Final = 4_096
+
+
+class Quotas:
+    """The counts of a process's groups, whose files stay open: it is looked at them beside what is measured."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._said = ""
+        self._files: dict[Path, int] = {}
+
+    def of(self, process: int | None) -> dict[str, int | str] | None:
+        """As `throttling_of` the groups that the process is in now, or was in last; None without either."""
+        try:
+            said = (self._root / f"proc/{process}/cgroup").read_text()
+        except OSError:
+            said = self._said
+        if said != self._said and process is not None:
+            self.close()
+            self._said = said
+            for group in groups_of(process, self._root):
+                with suppress(OSError):
+                    self._files[group] = os.open(group / "cpu.stat", os.O_RDONLY | os.O_CLOEXEC)
+        return throttling_of(list(self._files), self._read)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            os.close(file)
+        self._files = {}
+
+    def _read(self, group: Path) -> str:
+        return os.pread(self._files[group], _MOST_BYTES, 0).decode()
 
 
 def groups_of(process: int, root: Path = Path("/")) -> list[Path]:
@@ -26,15 +61,20 @@ def groups_of(process: int, root: Path = Path("/")) -> list[Path]:
         _, controllers, group = line.split(":", 2)
         named = controllers.split(",")
         for mount in _VERSION_2 if not controllers else _VERSION_1 if "cpu" in named else ():
-            counting = [one for one in _upwards(root / "sys/fs/cgroup" / mount, group) if _counts(one) is not None]
+            counting = [
+                one for one in _upwards(root / "sys/fs/cgroup" / mount, group) if _counts(one, _stat) is not None
+            ]
             if counting:
                 return counting
     return []
 
 
-def throttling_of(groups: Sequence[Path]) -> dict[str, int | str] | None:
-    """How often and for how long (ns) quotas of these groups were used up, together; None where none says."""
-    counts = [found for found in map(_counts, groups) if found is not None]
+def throttling_of(groups: Sequence[Path], read: Callable[[Path], str] | None = None) -> dict[str, int | str] | None:
+    """How often and for how long (ns) quotas of these groups were used up, together; None where none says.
+
+    `read` gives what a group's `cpu.stat` says.
+    """
+    counts = [found for group in groups if (found := _counts(group, read or _stat)) is not None]
     if not counts:
         return None
     times, lengths = zip(*counts, strict=True)
@@ -48,10 +88,14 @@ def _upwards(mount: Path, group: str) -> Iterator[Path]:
         yield mount.joinpath(*parts[:depth])
 
 
-def _counts(group: Path) -> tuple[int, int] | None:
+def _stat(group: Path) -> str:
+    return (group / "cpu.stat").read_text()
+
+
+def _counts(group: Path, read: Callable[[Path], str]) -> tuple[int, int] | None:
     """Version 1 counts nanoseconds in `throttled_time`, version 2 microseconds in `throttled_usec`."""
     try:
-        values = {name: int(value) for name, value in map(str.split, (group / "cpu.stat").read_text().splitlines())}
+        values = {name: int(value) for name, value in map(str.split, read(group).splitlines())}
     except (OSError, ValueError):
         return None
     if "nr_throttled" not in values:

@@ -111,7 +111,7 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("bound", "value", "reason"),
     [
-        ("_MOST_BYTES", 1, "the recording holds 0 MiB"),
+        ("_MOST_BYTES", 0, "the recording holds 0 MiB"),
         ("_LEAST_FREE_BYTES", 1 << 62, "MiB are left on the disk"),
     ],
 )
@@ -178,6 +178,21 @@ def test_buffers_of_all_cpus_are_a_gibibyte_at_most_but_no_smaller_than_one_that
     cpus: int, size: int
 ) -> None:
     assert recording.buffer_kb(cpus) == size
+
+
+@pytest.mark.usefixtures("possible")
+def test_buffers_are_emptied_when_they_fill_however_seldom_anybody_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_reader, "PERIOD_NS", 3_600_000_000_000)
+    monkeypatch.setattr(recording, "buffer_kb", lambda _: 512)
+    storm = "import time\nfor _ in range(10):\n    [time.sleep(0.0001) for _ in range(1000)]\n    time.sleep(0.1)\n"
+    with KernelPlane(tmp_path) as plane, subprocess.Popen([sys.executable, "-S", "-c", storm]) as process:
+        plane.follow(process.pid, "latency")
+        process.wait()
+    buffers = plane.document()["buffers"]
+    assert max(one["bytes"] for one in buffers) > 512 << 10
+    assert {one["stats"]["overrun"] for one in buffers} == {0}
 
 
 def own_instances() -> list[Path]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.resources.kernel_plane.throttling import groups_of, throttling_of
+from aaco_pipeline.resources.kernel_plane.throttling import Quotas, groups_of, throttling_of
 
 PROCESS = 5
 
@@ -54,6 +54,21 @@ def test_quotas_that_bind_a_process_are_counted(
         own, throttled, length = expected
         folder = str(tmp_path / "sys/fs/cgroup" / own)
         assert found == {"group": folder, "throttled": throttled, "throttled_ns": length}
+
+
+def test_a_process_that_moves_is_counted_where_it_is_and_one_that_ended_where_it_was(tmp_path: Path) -> None:
+    host(tmp_path, "0::/a\n", {"a": V2.format(4, 7), "b": V2.format(9, 1)})
+    quotas = Quotas(tmp_path)
+    assert (quotas.of(None), quotas.of(PROCESS + 1)) == (None, None)
+    assert (quotas.of(PROCESS) or {})["throttled"] == 4
+    (tmp_path / "sys/fs/cgroup/a/cpu.stat").write_text(V2.format(5, 8))
+    assert (quotas.of(PROCESS) or {})["throttled"] == 5
+    (tmp_path / f"proc/{PROCESS}/cgroup").write_text("0::/b\n")
+    assert (quotas.of(PROCESS) or {})["throttled"] == 9
+    (tmp_path / f"proc/{PROCESS}/cgroup").unlink()
+    assert (quotas.of(PROCESS) or {})["throttled"] == 9
+    quotas.close()
+    assert quotas.of(PROCESS) is None
 
 
 def test_a_process_or_group_that_has_gone_counts_nothing(tmp_path: Path) -> None:
