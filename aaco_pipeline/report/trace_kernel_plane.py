@@ -33,7 +33,7 @@ class KernelPlane:
     """One session's kernel plane: its frames, and the tracks that they lie on once `lay_out` was called."""
 
     def __init__(self, batches: Batches) -> None:
-        self._switching = whole(batches, "kernel_events", SWITCHING, _KIND.is_in(["switch", "waking"]))
+        self._switching = whole(batches, "kernel_events", SWITCHING, _KIND.is_in(["switch", "waking", "fork"]))
         faults = whole(batches, "kernel_events", ("time_ns", "thread_id", "kind"), _KIND == "page_fault")
         self._faults = faults.drop("kind")
         kinds = [*_HANDLERS, *_OF_THREADS, _FREQUENCY]
@@ -100,8 +100,10 @@ class KernelPlane:
         moved = self._switching.drop_nulls("cpu").with_columns(pl.col("time_ns") - zero)
         states = self._states.with_columns(pl.col("start_ns") - zero)
         switches = whole_switches(moved.filter(_KIND == "switch"), states)
-        wakings = moved.filter(_KIND == "waking").select(
-            *("cpu", "time_ns", "thread_id"),
+        # A thread that was begun waits for a CPU as one that was woken.
+        wakings = moved.filter(_KIND.is_in(["waking", "fork"])).select(
+            *("cpu", "time_ns"),
+            thread_id=pl.when(_KIND == "fork").then("other_thread_id").otherwise("thread_id"),
             target_cpu="value",
             by_handler=pl.col("other_thread_id").is_null(),
         )

@@ -170,6 +170,7 @@ def test_a_thread_is_woken_by_whom_the_kernel_named_alone() -> None:
             {"at": 10, "other_thread_id": POOL, **woken},
             {"at": 20, "name": "interrupt", **woken},
             {"at": 30, **woken},
+            {"at": 40, "kind": "fork", "thread_id": POOL, "other_thread_id": 77},
         ),
         **{name: table(name, []) for name in ("thread_states", "kernel_losses", "kernel_threads", "processes")},
     }
@@ -179,5 +180,6 @@ def test_a_thread_is_woken_by_whom_the_kernel_named_alone() -> None:
 
     trace = Trace.FromString(b"".join(KernelPlane(batches).scheduling(5_000)))
     (told,) = [packet.ftrace_events.compact_sched for packet in trace.packet if packet.HasField("ftrace_events")]
-    assert list(told.waking_timestamp) == [5_000, 10_000, 10_000]  # each since the one before
-    assert [flags > 0 for flags in told.waking_common_flags] == [False, True, True]
+    assert list(told.waking_timestamp) == [5_000, 10_000, 10_000, 10_000]  # each since the one before
+    assert [flags > 0 for flags in told.waking_common_flags] == [False, True, True, False]
+    assert list(told.waking_pid) == [MAIN, MAIN, MAIN, 77], "a thread that begins waits for a CPU"
