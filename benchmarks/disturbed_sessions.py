@@ -40,7 +40,9 @@ from aaco_pipeline.analysis.delays.probes import interrupt_cost
 from aaco_pipeline.analysis.delays.thread_states import UNKNOWN, thread_states
 from aaco_pipeline.capture import open_capture
 from aaco_pipeline.resources.measure.inference import capture_inference
-from benchmarks.spike_causes import ITERATIONS, ROOT, TARGET_CPU, request_in
+from benchmarks.injectors import TARGET_CPU
+from benchmarks.resumed import resumed
+from benchmarks.spike_causes import ITERATIONS, ROOT, request_in
 
 #: None: left alone.
 DISTURBERS: Final = ("busy", "stop")
@@ -300,10 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=12, help="of each number of threads")
     parser.add_argument("--results", type=Path, required=True)
     options = parser.parse_args(arguments)
-    lines = options.results.read_text().splitlines() if options.results.exists() else []
-    rows = [json.loads(line) for line in lines]
-    done = {(row["kind"], row["threads"], row["seed"]) for row in rows}
-    with options.results.open("a") as file:
+    with resumed(options.results) as (rows, done, keep):
         for seed in range(options.pairs):
             disturber = DISTURBERS[seed % len(DISTURBERS)]
             for threads in (1, 2):
@@ -316,9 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         row = session(kind, threads, seed)
                         if row["others_share"] <= MOST_OTHERS:
                             break
-                    rows.append(row)
-                    file.write(f"{json.dumps(row)}\n")
-                    file.flush()
+                    keep(row)
     counting = [row for row in rows if row["others_share"] <= MOST_OTHERS]
     print(f"{len(counting)} of {len(rows)} sessions count; the machine was busy in the others")
     return 0 if all([told_grades(counting), told_spread(counting), told_bias(counting)]) else 1

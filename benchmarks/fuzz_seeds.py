@@ -53,6 +53,7 @@ from tests.formats.kineto import nsys_exports
 from tests.formats.kineto import test_kineto as kineto_tests
 from tests.formats.kineto import test_ranks as rank_tests
 from tests.formats.native import test_native as native_tests
+from tests.formats.native import test_scheduler as scheduler_tests
 from tests.formats.native import test_telemetry as telemetry_tests
 from tests.formats.rocprofv3_csv import test_rocprofv3_csv as csv_tests
 from tests.formats.rocprofv3_json import test_rocprofv3_json as json_tests
@@ -321,11 +322,11 @@ def _scheduler() -> list[Files]:
         *("@s[1000, 0, 101, 100, 1, 0]: 1", "@w[1500, 1, 101]: 1", "@s[1700, 1, 0, 0, 0, 101]: 1", ""),
         *("@s[2000, 1, 101, 100, 0, 9]: 1", "@s[2300, 1, 9, 9, 16, 101]: 1", "@s[2400, 1, 101, 100, 32, 9]: 1"),
     ]
-    texts = {"bpftrace": "".join(f"{line}\n" for line in one), "perf": telemetry_tests.PERF}
+    texts = {"bpftrace": "".join(f"{line}\n" for line in one), "perf": scheduler_tests.PERF}
     return [
         {
             scheduler.SCHEDULER_FILE: _json(
-                {**telemetry_tests.scheduler_document(tool=tool), "file": "events.gz", "lost": 2, "remarks": ["slow"]}
+                {**scheduler_tests.scheduler_document(tool=tool), "file": "events.gz", "lost": 2, "remarks": ["slow"]}
             ),
             "events.gz": gzip.compress(text.encode(), 1),
         }

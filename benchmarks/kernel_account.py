@@ -48,7 +48,9 @@ from aaco_pipeline.resources.kernel_plane.instances import Instance, find_tracef
 from aaco_pipeline.resources.kernel_plane.page_reader import PageReader
 from aaco_pipeline.resources.measure.inference import capture_inference
 from benchmarks.disturbed_sessions import disturbed
-from benchmarks.spike_causes import ROOT, TARGET_CPU, request_in
+from benchmarks.injectors import TARGET_CPU
+from benchmarks.resumed import resumed
+from benchmarks.spike_causes import ROOT, request_in
 
 MOST_ERROR_NS: Final = 5_000
 KINDS: Final = ("alone", "busy", "stop", "wakes")
@@ -255,17 +257,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sessions", type=int, default=4, help="of each kind and number of threads")
     parser.add_argument("--results", type=Path, required=True)
     options = parser.parse_args(arguments)
-    lines = options.results.read_text().splitlines() if options.results.exists() else []
-    rows = [json.loads(line) for line in lines]
-    done = {(row["kind"], row["threads"], row["seed"]) for row in rows}
-    with options.results.open("a") as file:
+    with resumed(options.results) as (rows, done, keep):
         for seed in range(options.sessions):
             for kind in KINDS:
                 for threads in (1, 2):
                     if (kind, threads, seed) not in done:
-                        rows.append(session(kind, threads, seed))
-                        file.write(f"{json.dumps(rows[-1])}\n")
-                        file.flush()
+                        keep(session(kind, threads, seed))
     return 0 if print_table(rows) else 1
 
 

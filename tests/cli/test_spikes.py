@@ -38,19 +38,29 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path) ->
     return TraceLake(tmp_path / "lake")
 
 
-def test_every_iteration_is_accounted_for_and_told(lake: TraceLake, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def tracefs() -> None:
+    """A host whose kernel can be asked."""
     try:
         find_tracefs()
     except NotPossible as refusal:
         pytest.skip(f"the kernel's events cannot be recorded here: {refusal}")
-    assert main([*RUN]) == 0
-    (session,) = lake.sessions()
-    off = lake.sql(
+
+
+def off(lake: TraceLake) -> list[tuple[Any, ...]]:
+    """Of how many iterations there are parts, and by how much these sum to another latency at most."""
+    return lake.sql(
         'WITH parts AS (SELECT "pass", iteration, sum(duration_ns) AS ns FROM iteration_delays GROUP BY ALL) '
         "SELECT count(*) AS n, CAST(max(abs(ns - latency_ns)) AS BIGINT) AS off "
         'FROM iterations JOIN parts USING ("pass", iteration)'
     ).rows()
-    assert off == [(2 * 122, 0)]
+
+
+@pytest.mark.usefixtures("tracefs")
+def test_every_iteration_is_accounted_for_and_told(lake: TraceLake, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN]) == 0
+    (session,) = lake.sessions()
+    assert off(lake) == [(2 * 122, 0)]
     assert lake.sql("SELECT count(*) FROM thread_states WHERE state = 'running'").item() > 0
     assert lake.sql("SELECT count(DISTINCT plane) FROM planes").item() >= 5
     shares = lake.sql('SELECT "pass", sum(variance_share_ratio) FROM delay_figures GROUP BY ALL').rows()
@@ -65,36 +75,25 @@ def test_every_iteration_is_accounted_for_and_told(lake: TraceLake, capsys: pyte
     assert "What each cause did to the measured iterations" in said
 
 
+@pytest.mark.usefixtures("tracefs")
 def test_spikes_of_a_recorded_program_are_those_of_the_thread_that_marks_its_iterations(
     lake: TraceLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        find_tracefs()
-    except NotPossible as refusal:
-        pytest.skip(f"the kernel's events cannot be recorded here: {refusal}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     program = ("--", "sh", "-c", '"$0" -S -c "$1"; true', sys.executable, PROGRAM)
     assert main(["record", "--kernel-plane", "--runs", "2", "--trace", "off", *program]) == 0
-    off = lake.sql(
-        "WITH parts AS (SELECT iteration, sum(duration_ns) AS ns FROM iteration_delays GROUP BY ALL) "
-        "SELECT count(*) AS n, CAST(max(abs(ns - latency_ns)) AS BIGINT) AS off "
-        "FROM iterations JOIN parts USING (iteration)"
-    ).rows()
-    assert off == [(2 * 40, 0)]
+    assert off(lake) == [(2 * 40, 0)]
     of_runs = "SELECT process_id, count(*) FROM kernel_threads WHERE process_id IS NOT NULL GROUP BY ALL ORDER BY ALL"
     assert lake.sql(of_runs).rows() == [(0, 2), (1, 2)]  # the shell, and what it started before anybody could look
     slept = "SELECT iteration FROM iteration_delays WHERE cause = 'sleep' AND duration_ns > 90_000_000 ORDER BY ALL"
     assert lake.sql(slept).get_column("iteration").to_list() == [*range(9, 80, 10)]
 
 
+@pytest.mark.usefixtures("tracefs")
 def test_a_real_trace_processor_finds_what_the_kernel_recorded(lake: TraceLake, trace_processor_address: str) -> None:
     """Each measured thread's states are its life, nothing is refused, and every event is drawn once."""
     from perfetto.trace_processor import TraceProcessor
 
-    try:
-        find_tracefs()
-    except NotPossible as refusal:
-        pytest.skip(f"the kernel's events cannot be recorded here: {refusal}")
     assert main([*RUN]) == 0
     (session,) = lake.sessions()
     processor = TraceProcessor(trace=str(lake.trace(session)), addr=trace_processor_address)

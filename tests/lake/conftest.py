@@ -1,6 +1,7 @@
 """What the tests of the lake share: a lake, frames that fulfil a contract, snapshots of folders, child processes."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,8 @@ import pytest
 import aaco_pipeline
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.store import TraceLake
+from tests.lake.published import Filled
+from tests.lake.two_sessions import two_sessions as made_of_two_sessions
 
 DEFAULTS: Final[Mapping[str, object]] = {
     "string": "x",
@@ -100,3 +103,16 @@ def run_python() -> Callable[..., str]:
 def start_python() -> Callable[..., "subprocess.Popen[str]"]:
     """Start code in a fresh interpreter that sees this package, with pipes to its input and output."""
     return _start_python
+
+
+@pytest.fixture(scope="module")
+def two_sessions(filled: Filled, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of two sessions with what the helper views read, which no test changes."""
+    return made_of_two_sessions(filled, tmp_path_factory.mktemp("two_sessions"))
+
+
+@pytest.fixture
+def populated(lake: TraceLake, two_sessions: Path) -> TraceLake:
+    """A lake of two sessions of one's own."""
+    shutil.copytree(two_sessions, lake.path)
+    return lake
