@@ -140,11 +140,12 @@ class _File:
         """The part in which a slot lies; None when the file cannot grow."""
         number = (slot // _FIRST).bit_length()
         try:
-            self._part = self._parts.get(number) or self._opened(number)
+            part = self._parts.get(number) or self._opened(number)
         except OSError as error:
             self._end(error)
             return None
-        return self._part
+        self._part = part
+        return part  # not what is kept: another thread may just have kept its own
 
     def _opened(self, number: int) -> _Part:
         """A further part. Its place on the disk is taken at once: a full one would else be a SIGBUS."""

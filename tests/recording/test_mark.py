@@ -92,6 +92,25 @@ os.wait()
     assert (found[1].unpaired, found[1].impossible) == (0, 0)
 
 
+def test_threads_that_mark_in_different_parts_of_the_file_mark_whole(tmp_path: Path) -> None:
+    """A thread may be switched out between any two steps, while one that is late marks in the first part."""
+    program = """
+import mark as helper
+mark("first")
+first = helper._own[0]._part
+def switched(frame, event, argument):
+    frame.f_trace_opcodes = True
+    if event == "opcode":
+        helper._own[0]._part = first
+    return switched
+sys.settrace(lambda frame, event, argument: switched if frame.f_code.co_name == "_of" else None)
+for _ in range(3000):
+    with iteration(): mark("name")
+"""
+    (marks,) = alone(tmp_path, program)
+    assert (kinds(marks), marks.unpaired) == ({INSTANT: 3001, ITERATION: 3000}, 0)
+
+
 def test_a_kill_loses_nothing(tmp_path: Path) -> None:
     program = "import os, signal\nwith iteration():\n    mark('x')\n"
     code = f"{program}if os.fork() == 0:\n    mark('y'); os.kill(os.getpid(), signal.SIGKILL)\nos.wait()"
