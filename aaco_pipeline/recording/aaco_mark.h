@@ -128,8 +128,8 @@ static inline struct aaco_mark_file_ *aaco_mark_open_(struct aaco_mark_file_ *se
     const char *folder = getenv("AACO_MARKS");
     struct aaco_mark_file_ *file;
     struct aaco_mark_header_ *header;
-    int64_t start = aaco_mark_clock_(CLOCK_MONOTONIC);
-    int descriptor = -1;
+    int64_t start;
+    int descriptor;
     void *mapped = MAP_FAILED;
     if (folder != NULL && *folder != '\0')
         mapped = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -141,9 +141,14 @@ static inline struct aaco_mark_file_ *aaco_mark_open_(struct aaco_mark_file_ *se
     if (madvise(mapped, sizeof *file, MADV_WIPEONFORK) != 0)
         aaco_mark_is_not_wiped_ = 1; /* a kernel before 4.14: each mark asks for the process */
     file->next = 2;
-    if (snprintf(file->path, sizeof file->path, "%s/%ld-%lld.marks", folder, (long)getpid(), (long long)start) <
-        (int)sizeof file->path)
-        descriptor = open(file->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    do { /* until no other thread begins in the same nanosecond */
+        start = aaco_mark_clock_(CLOCK_MONOTONIC);
+        descriptor = -1;
+        errno = ENAMETOOLONG;
+        if (snprintf(file->path, sizeof file->path, "%s/%ld-%lld.marks", folder, (long)getpid(), (long long)start) <
+            (int)sizeof file->path)
+            descriptor = open(file->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    } while (descriptor < 0 && errno == EEXIST);
     if (descriptor < 0 || close(descriptor) != 0 || aaco_mark_step_(file, 0) == NULL) {
         __atomic_store_n(&aaco_mark_is_off_, 1, __ATOMIC_RELAXED);
         munmap(mapped, sizeof *file);

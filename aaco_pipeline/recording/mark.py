@@ -63,10 +63,8 @@ class _File:
         self._numbers = itertools.count(1)
         self._threads = threading.local()
         self._ended = False
-        start = time.monotonic_ns()
-        self._path = f"{folder}/{os.getpid()}-{start}.marks"
         try:
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+            start = self._created(folder)
             self._part: _Part | None = self._opened(0)
             self._part[2][: _HEADER.size] = _HEADER.pack(b"AACOMARK", 1, os.getpid(), start, time.time_ns())
         except OSError as error:
@@ -111,6 +109,15 @@ class _File:
         """Remove the file, in which nothing was marked."""
         with suppress(OSError):
             os.remove(self._path)  # noqa: PTH107 - pathlib is slow to import, and programs pay for it
+
+    def _created(self, folder: str) -> int:
+        """Create the file, under the time at which it was; a thread that began in the same nanosecond has its own."""
+        while True:
+            start = time.monotonic_ns()
+            self._path = f"{folder}/{os.getpid()}-{start}.marks"
+            with suppress(FileExistsError):
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+                return start
 
     def _define(self, name: str) -> int:
         """Number a name, and write it. Two threads may number one name at once: both numbers then mean it."""

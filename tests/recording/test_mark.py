@@ -42,6 +42,44 @@ int main(void)
 """
 
 
+C_SAME_NANOSECOND = """
+#include <pthread.h>
+#include <time.h>
+
+static pthread_barrier_t both;
+static int calls;
+
+static int same_clock(clockid_t clock, struct timespec *now)
+{
+    int error = clock_gettime(clock, now);
+    if (clock == CLOCK_MONOTONIC && __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) < 2) {
+        now->tv_sec = 0;
+        now->tv_nsec = 1000;
+        pthread_barrier_wait(&both);
+    }
+    return error;
+}
+
+#define clock_gettime same_clock
+#include <aaco_mark.h>
+
+static void *work(void *unused)
+{
+    aaco_mark("together");
+    return unused;
+}
+
+int main(void)
+{
+    pthread_t threads[2];
+    pthread_barrier_init(&both, NULL, 2);
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, NULL);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    return 0;
+}
+"""
+
+
 def alone(folder: Path, program: str, *, marks: bool = True) -> list[Marks]:
     """What Python code marks that has a copy of the helper and nothing else of this project."""
     shutil.copy(HELPERS / "mark.py", folder / "mark.py")
@@ -111,6 +149,24 @@ for _ in range(3000):
     assert (kinds(marks), marks.unpaired) == ({INSTANT: 3001, ITERATION: 3000}, 0)
 
 
+def test_threads_that_begin_in_the_same_nanosecond_mark_whole(tmp_path: Path) -> None:
+    program = """
+import itertools, threading, time
+import mark as helper
+real, calls, both = time.monotonic_ns, itertools.count(), threading.Barrier(2)
+def clock():
+    if next(calls) < 2:
+        both.wait()
+        return 1000
+    return real()
+helper.time.monotonic_ns = clock
+threads = [threading.Thread(target=mark, args=(name,)) for name in "ab"]
+[one.start() for one in threads]; [one.join() for one in threads]
+"""
+    (marks,) = alone(tmp_path, program)
+    assert kinds(marks) == {INSTANT: 2}
+
+
 def test_a_kill_loses_nothing(tmp_path: Path) -> None:
     program = "import os, signal\nwith iteration():\n    mark('x')\n"
     code = f"{program}if os.fork() == 0:\n    mark('y'); os.kill(os.getpid(), signal.SIGKILL)\nos.wait()"
@@ -125,19 +181,37 @@ def test_a_program_that_cannot_be_marked_runs_all_the_same(tmp_path: Path) -> No
     assert alone(tmp_path, program) == []
 
 
-@pytest.mark.parametrize(
+COMPILERS = pytest.mark.parametrize(
     "compiler",
     [["cc", "-std=c99", "-D_GNU_SOURCE", "-pedantic"], ["c++", "-x", "c++", "-std=c++11"]],
     ids=["C99", "C++"],
 )
-def test_a_c_program_marks_with_the_header_alone(tmp_path: Path, compiler: list[str]) -> None:
+
+
+def compiled(folder: Path, compiler: list[str], text: str) -> Path:
+    """A C program that has the header and nothing else of this project."""
     if shutil.which(compiler[0]) is None:
         pytest.skip(f"no {compiler[0]} on this host")
-    source, program, kept = tmp_path / "program.c", tmp_path / "program", tmp_path / "marks"
-    source.write_text(C_PROGRAM)
-    kept.mkdir()
+    source, program = folder / "program.c", folder / "program"
+    source.write_text(text)
     flags = ["-Wall", "-Wextra", "-Werror", f"-I{HELPERS}", "-pthread", "-o", str(program)]
     subprocess.run([*compiler, str(source), *flags], check=True)
+    return program
+
+
+@COMPILERS
+def test_c_threads_that_begin_in_the_same_nanosecond_mark_whole(tmp_path: Path, compiler: list[str]) -> None:
+    program, kept = compiled(tmp_path, compiler, C_SAME_NANOSECOND), tmp_path / "marks"
+    kept.mkdir()
+    subprocess.run([program], env={"AACO_MARKS": str(kept)}, check=True)
+    (marks,) = [read_marks(file, Limits()) for file in kept.iterdir()]
+    assert kinds(marks) == {INSTANT: 2}
+
+
+@COMPILERS
+def test_a_c_program_marks_with_the_header_alone(tmp_path: Path, compiler: list[str]) -> None:
+    program, kept = compiled(tmp_path, compiler, C_PROGRAM), tmp_path / "marks"
+    kept.mkdir()
     subprocess.run([program], env={}, check=True)
     assert list(kept.iterdir()) == []
     subprocess.run([program], env={"AACO_MARKS": str(kept)}, check=True)
