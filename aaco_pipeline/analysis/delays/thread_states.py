@@ -33,6 +33,8 @@ _WAITS: Final[Mapping[str, str]] = {
 }
 #: The CPU idled for at least this share of a time in which a thread was runnable: nobody took the CPU from it.
 _IDLE_SHARE: Final = 0.5
+#: The group was throttled for at least this share of a time in which another had the CPU: its quota kept the thread.
+_QUOTA_SHARE: Final = 0.8
 #: An idle CPU takes up to so long to begin with a thread that was woken; longer it idles only where it may not run it.
 _WAKES: Final = 1_000_000
 RAN: Final = "ran"
@@ -47,8 +49,8 @@ def thread_states(
 ) -> pl.DataFrame:
     """`thread_states` of the measured threads from `kernel_events`, `kernel_threads` and `kernel_losses`.
 
-    `throttling`: time_ns and throttled, how often the group's quota had been used up by then. A thread's states follow
-    one another from its beginning or first switch to its end or the recording's.
+    `throttling`: time_ns; throttled and throttled_ns, how often and for how long the group's quota had kept it from a
+    CPU by then. A thread's states follow one another from its beginning or first switch to its end or the recording's.
     """
     own = threads.filter(pl.col("process_id").is_not_null())
     switches = events.filter(pl.col("kind") == "switch").select(
@@ -138,11 +140,11 @@ def _runnable(away: pl.DataFrame, slices: pl.DataFrame, throttling: pl.DataFrame
     """Times in which a thread could have run and did not: another had its CPU, or its group had no quota left."""
     spans = away.filter(pl.col("state") == "runnable").select("thread_id", "start_ns", "end_ns", "cpu", "torn")
     idled, others = _idled(spans, slices)
-    used_up = _throttled_meanwhile(spans, throttling)
+    used_up = _throttled_meanwhile(spans, idled, throttling)
     return spans.with_columns(
         state=pl.when("torn")
         .then(pl.lit(UNKNOWN))
-        .when(pl.Series(idled & used_up))
+        .when(pl.Series(used_up))
         .then(pl.lit(THROTTLED))
         .when(pl.Series(idled))
         .then(pl.lit(QUEUED))
@@ -200,7 +202,7 @@ def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame, thr
         state=pl.when("torn").then(pl.lit(UNKNOWN)).otherwise(pl.lit(QUEUED)),
     )
     idled, others = _idled(queued, slices)
-    used_up = pl.Series(idled & _throttled_meanwhile(queued, throttling)) & (
+    used_up = pl.Series(_throttled_meanwhile(queued, idled, throttling)) & (
         pl.col("end_ns") - pl.col("start_ns") > _WAKES
     )
     queued = queued.with_columns(
@@ -281,14 +283,22 @@ def _had_the_cpu(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[Numbers, pl
     return idle, others.get_column("thread_id")
 
 
-def _throttled_meanwhile(spans: pl.DataFrame, throttling: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    """Whether the group's count of used-up quotas rose between the readings around each span."""
+def _throttled_meanwhile(
+    spans: pl.DataFrame, idled: npt.NDArray[np.bool_], throttling: pl.DataFrame
+) -> npt.NDArray[np.bool_]:
+    """Whether the group's quota kept each span's thread waiting, by the readings around it.
+
+    Its count of used-up quotas rose, and nobody had the CPU; or somebody had, as on any busy machine, but the group was
+    throttled for about as long as the span is.
+    """
     if not throttling.height:
         return np.zeros(spans.height, np.bool_)
-    at, count = throttling.get_column("time_ns").to_numpy(), throttling.get_column("throttled").to_numpy()
-    before = np.clip(np.searchsorted(at, spans.get_column("start_ns").to_numpy(), side="right") - 1, 0, len(at) - 1)
-    after = np.clip(np.searchsorted(at, spans.get_column("end_ns").to_numpy(), side="left"), 0, len(at) - 1)
-    return np.asarray(count[after] > count[before])
+    at, count, length = (throttling.get_column(name).to_numpy() for name in ("time_ns", "throttled", "throttled_ns"))
+    start, end = ends(spans)
+    before = np.clip(np.searchsorted(at, start, side="right") - 1, 0, len(at) - 1)
+    after = np.clip(np.searchsorted(at, end, side="left"), 0, len(at) - 1)
+    lasted = length[after] - length[before] >= _QUOTA_SHARE * (end - start)
+    return np.asarray((count[after] > count[before]) & (idled | lasted))
 
 
 def _with_losses(states: pl.DataFrame, losses: pl.DataFrame) -> pl.DataFrame:

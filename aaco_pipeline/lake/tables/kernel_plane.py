@@ -79,8 +79,8 @@ TABLES: Final[tuple[Table, ...]] = (
             column("start_ns", INT64, NS, "When the state began, on the session's axis."),
             column("end_ns", INT64, NS, "When it ended, or the recording did, on the session's axis."),
             column("state", STRING, NAME, "`running`; `preempted`: runnable while another thread had the CPU; "
-                "`throttled`: runnable while the CPU idled and the group's quota was used up; `queued`: woken and not "
-                "yet running; `blocked`; `stopped` by a signal; `unknown`: its events are not whole."),
+                "`throttled`: runnable while the group's quota was used up; `queued`: woken and not yet running; "
+                "`blocked`; `stopped` by a signal; `unknown`: its events are not whole."),
             nullable("cpu", INT32, ID, "Logical CPU it ran on, was taken from or was queued for; null while blocked."),
             nullable("wait", STRING, NAME, "What a blocked thread waited for, by the event before it: `page_fault`, "
                 "`disk`, `lock`, `sleep`, `io` or `other`; null in other states."),

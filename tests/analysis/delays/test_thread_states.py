@@ -59,6 +59,16 @@ def test_a_runnable_thread_beside_an_idle_cpu_is_throttled_where_the_group_count
     assert told(states(*seen))[1] == (100, 900, "queued")
 
 
+def test_a_thread_without_quota_is_throttled_whoever_has_its_cpu_meanwhile() -> None:
+    seen = (switch(0, 0, MAIN), switch(1000, MAIN, OTHER), switch(9000, OTHER, MAIN), switch(9500, MAIN, 0))
+    rising = pl.DataFrame({"time_ns": [0, 4_000_000, 12_000_000], "throttled": [3, 3, 4]})
+    long, short = (rising.with_columns(throttled_ns=pl.Series([50, 50, length])) for length in (7_900_000, 5_900_000))
+    found = states(*seen, throttling=long)
+    assert told(found)[1] == (1000, 9000, "throttled")
+    assert found.filter(pl.col("state") == "throttled").get_column("by_thread_id").to_list() == [None]
+    assert told(states(*seen, throttling=short))[1] == (1000, 9000, "preempted")
+
+
 def test_a_wait_ends_when_it_is_woken_and_what_follows_is_the_queue() -> None:
     seen = (
         *(switch(0, 0, MAIN), call("futex", 500), switch(100, MAIN, OTHER, "sleeping"), waking(400, MAIN, POOL)),
