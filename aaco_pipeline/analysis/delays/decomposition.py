@@ -18,6 +18,7 @@ from aaco_pipeline.analysis.delays.on_cpu import (
     MAJOR_FAULT,
     ON_CPU,
     Costs,
+    fault_costs,
     on_cpu_parts,
 )
 from aaco_pipeline.analysis.delays.thread_states import (
@@ -138,13 +139,12 @@ def _cost_on_cpu(pieces: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl
     """What faults and interrupts cost each thread in each iteration while it had a CPU: row, thread_id, cost_ns."""
     found = []
     for (thread,), some in pieces.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
-        own = events.filter(pl.col("thread_id") == thread)
-        cost = np.zeros(some.height)
-        for kind, each in (("page_fault", costs.minor_fault_ns), ("interrupt", costs.interrupt_ns)):
-            at = np.sort(own.filter(pl.col("kind") == kind).get_column("time_ns").to_numpy())
-            start, end = ends(some)
-            cost += (each or 0.0) * (np.searchsorted(at, end) - np.searchsorted(at, start))
-        found.append(some.select("row", "thread_id").with_columns(cost_ns=pl.Series(cost)))
+        own, (start, end) = events.filter(pl.col("thread_id") == thread), ends(ordered := some.sort("start_ns"))
+        at = np.sort(own.filter(pl.col("kind") == "interrupt").get_column("time_ns").to_numpy())
+        cost = (costs.interrupt_ns or 0.0) * (np.searchsorted(at, end) - np.searchsorted(at, start)).astype(np.float64)
+        which, of_faults = fault_costs(own.filter(pl.col("kind") == "page_fault"), start, end, costs)
+        np.add.at(cost, which, of_faults)
+        found.append(ordered.select("row", "thread_id").with_columns(cost_ns=pl.Series(cost)))
     nothing = pieces.select("row", "thread_id").clear().with_columns(cost_ns=pl.lit(0.0))
     return pl.concat([nothing, *found]).group_by("row", "thread_id").agg(pl.col("cost_ns").sum())
 

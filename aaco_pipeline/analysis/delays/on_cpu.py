@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.delays.intervals import ends, meetings, union
+from aaco_pipeline.analysis.delays.intervals import Numbers, ends, meetings, union
 from aaco_pipeline.analysis.delays.thread_states import FLUSHES
 
 ON_CPU: Final = "on_cpu"
@@ -36,8 +37,9 @@ def on_cpu_parts(
 ) -> Iterator[pl.DataFrame]:
     """Parts of each row's time on the CPU, which may overlap: row, cause, duration_ns, occurrences, grade, by what."""
     yield from _handlers(path, events, costs)
-    yield _minor_faults(path, events, costs)
-    yield from _around_waits(path, states, events)
+    waits = _faults_that_wait(states, events)
+    yield _minor_faults(path, events, waits, costs)
+    yield from _around_waits(path, waits, events)
 
 
 def _handlers(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> Iterator[pl.DataFrame]:
@@ -99,43 +101,65 @@ def _begun(path: pl.DataFrame, handlers: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl.DataFrame:
-    """Faults that needed no device, counted while the path was on a CPU; none where their cost is not known."""
-    schema = {"row": pl.UInt32, "duration_ns": pl.Int64, "occurrences": pl.Int64}
-    if costs.minor_fault_ns is None:
-        return pl.DataFrame(schema=schema)
-    faults = events.filter(pl.col("kind") == "page_fault")
-    running = path.filter(pl.col("cause") == ON_CPU)
-    found = []
-    for (thread,), some in running.group_by("thread_id", maintain_order=True):
-        at = np.sort(faults.filter(pl.col("thread_id") == thread).get_column("time_ns").to_numpy())
-        start, end = ends(some)
-        counts = np.searchsorted(at, end, side="left") - np.searchsorted(at, start, side="left")
-        found.append(pl.DataFrame({"row": some.get_column("row"), "n": counts}))
-    counted = pl.concat([pl.DataFrame(schema={"row": pl.UInt32, "n": pl.Int64}), *found])
-    major = path.filter(pl.col("cause") == MAJOR_FAULT).group_by("row").agg(major=pl.len().cast(pl.Int64))
-    each = counted.group_by("row").agg(pl.col("n").sum()).join(major, on="row", how="left")
-    occurrences = (pl.col("n") - pl.col("major").fill_null(0)).clip(lower_bound=0)
+def fault_costs(
+    faults: pl.DataFrame, start: Numbers, end: Numbers, costs: Costs
+) -> tuple[Numbers, npt.NDArray[np.float64]]:
+    """What faults of one thread cost that begin within these times on a CPU: which time each lies in, and its cost, ns.
+
+    A fault costs what was calibrated, or longer where its end was seen and is later: the page had to be made first.
+    """
+    faults = faults.sort("time_ns")
+    at, lasted = faults.get_column("time_ns").to_numpy(), faults.get_column("duration_ns").fill_null(0).to_numpy()
+    which = np.searchsorted(end, at, side="right")
+    inside = which < len(end)
+    inside[inside] = start[which[inside]] <= at[inside]
+    which, at, lasted = which[inside], at[inside], lasted[inside]
+    seen = np.minimum(lasted, end[which] - at).astype(np.float64)
+    return which, np.maximum(seen, costs.minor_fault_ns or 0.0)
+
+
+def _faults_that_wait(states: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """The fault that each wait for a page began in: thread_id, fault_ns, from it to the wait; its own end, if seen."""
+    faults = events.filter(pl.col("kind") == "page_fault").select(
+        "thread_id", fault_ns="time_ns", over_ns=pl.col("time_ns") + pl.col("duration_ns")
+    )
+    waits = states.filter(pl.col("wait") == "page_fault").select("thread_id", wait_ns="start_ns").sort("wait_ns")
+    return waits.join_asof(
+        faults.sort("fault_ns"), left_on="wait_ns", right_on="fault_ns", by="thread_id", check_sortedness=False
+    ).drop_nulls("fault_ns")
+
+
+def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, waits: pl.DataFrame, costs: Costs) -> pl.DataFrame:
+    """Faults that needed no device, while the path was on a CPU; none where nothing says what they cost."""
+    faults = events.filter(pl.col("kind") == "page_fault").join(
+        waits, left_on=["thread_id", "time_ns"], right_on=["thread_id", "fault_ns"], how="anti"
+    )
+    found = [pl.DataFrame(schema={"row": pl.UInt32, "cost": pl.Float64})]
+    if costs.minor_fault_ns is not None or faults.get_column("duration_ns").count():
+        for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
+            ordered = some.sort("start_ns")
+            which, cost = fault_costs(faults.filter(pl.col("thread_id") == thread), *ends(ordered), costs)
+            found.append(pl.DataFrame({"row": ordered.get_column("row").gather(which), "cost": cost}))
     return (
-        each.select("row", occurrences=occurrences, cause=pl.lit(MINOR_FAULTS), grade=pl.lit("estimated"))
-        .filter(pl.col("occurrences") > 0)
-        .with_columns(duration_ns=(pl.col("occurrences") * costs.minor_fault_ns).round().cast(pl.Int64))
+        pl.concat(found)
+        .group_by("row")
+        .agg(duration_ns=pl.col("cost").sum().round().cast(pl.Int64), occurrences=pl.len().cast(pl.Int64))
+        .with_columns(
+            cause=pl.lit(MINOR_FAULTS), grade=pl.lit("observed" if costs.minor_fault_ns is None else "estimated")
+        )
     )
 
 
-def _around_waits(path: pl.DataFrame, states: pl.DataFrame, events: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The work of a wait for storage: in a call that flushes a file, and from a fault to where the thread blocks in it.
+def _around_waits(path: pl.DataFrame, waits: pl.DataFrame, events: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The work of a wait for storage: in a call that flushes a file, and in a fault from its beginning to its end.
 
-    Without it half of what such a wait costs would seem to be the program's.
+    Without it half of what such a wait costs would seem to be the program's. The end of a fault is where the thread
+    blocks in it, when no later one was seen.
     """
     calls = events.filter((pl.col("kind") == "syscall") & pl.col("name").is_in(FLUSHES)).select(
         "thread_id", start_ns="time_ns", end_ns=pl.col("time_ns") + pl.col("duration_ns")
     )
-    faults = events.filter(pl.col("kind") == "page_fault").select("thread_id", fault_ns="time_ns").sort("fault_ns")
-    waits = states.filter(pl.col("wait") == "page_fault").select("thread_id", end_ns="start_ns").sort("end_ns")
-    fault = waits.join_asof(
-        faults, left_on="end_ns", right_on="fault_ns", by="thread_id", check_sortedness=False
-    ).rename({"fault_ns": "start_ns"})
+    fault = waits.select("thread_id", start_ns="fault_ns", end_ns=pl.max_horizontal("wait_ns", "over_ns"))
     for cause, spans in ((DISK, calls), (MAJOR_FAULT, fault)):
         each = _met(path, spans.drop_nulls(["start_ns", "end_ns"]))
         yield each.with_columns(cause=pl.lit(cause), grade=pl.lit("observed"), occurrences=pl.lit(0, pl.Int64))

@@ -43,8 +43,8 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("name", STRING, NAME, "What of that kind: the interrupt's or softirq's name, the system call, "
                 "`user` or `kernel` for a fault, the tracepoint of a driver, of a wake-up by a handler `interrupt`; "
                 "null where the kind says it all."),
-            nullable("duration_ns", INT64, NS, "From its entry to its exit; null when it has no extent or its exit was "
-                "not seen."),
+            nullable("duration_ns", INT64, NS, "From its entry to its exit, of a fault to where its page is in place; "
+                "null when it has no extent or its exit was not seen."),
             nullable("other_thread_id", INT64, ID, "Of a switch the thread that got the CPU, of a wake-up the one that "
                 "woke it (null from an interrupt, or where the source does not say), of a fork the new one; else "
                 "null."),

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from aaco_pipeline.resources.kernel_plane.events import OF_CPUS, OF_GPUS, OF_THREADS
+from aaco_pipeline.resources.kernel_plane.events import OF_CPUS, OF_GPUS, OF_THREADS, misleading
 from aaco_pipeline.resources.kernel_plane.instances import (
     Instance,
     NotPossible,
@@ -134,7 +134,9 @@ class KernelPlane:
         threads.set("set_event_pid", str(_nobody()))
         # A driver that is not loaded has nothing to say, and lacks nothing.
         of_gpus = [event for event in OF_GPUS if (tracefs / "events" / event).parent.is_dir()]
-        events = {event: threads.enable(event) for event in (*OF_THREADS, *of_gpus)}
+        left_out = misleading(platform.release())
+        events = {event: threads.enable(event) for event in (*OF_THREADS, *of_gpus) if event not in left_out}
+        events |= {event: {"format": None, "reason": reason} for event, reason in left_out.items()}
         events |= {event: self._instances["switches"].enable(event) for event in OF_CPUS}
         if events["sched/sched_switch"]["format"] is None:
             raise NotPossible(f"sched/sched_switch: {events['sched/sched_switch']['reason']}", "use another kernel")

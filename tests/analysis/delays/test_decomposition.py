@@ -195,12 +195,37 @@ def test_faults_are_counted_and_cost_what_was_calibrated_but_no_more_than_there_
     assert parts(delays(iterations((0, 100)), known, *seen, costs=Costs(5_000))) == {"minor_faults": 100}
 
 
+def test_a_fault_whose_end_was_seen_later_costs_as_long_while_its_thread_ran() -> None:
+    known = states((MAIN, 0, 60, "running"), (MAIN, 60, 80, "preempted"), (MAIN, 80, 100, "running"))
+    fault: dict[str, Any] = {"kind": "page_fault", "name": "user", "thread_id": MAIN}
+    seen = [
+        fault | {"at": 10},
+        fault | {"at": 20, "long": 1},
+        fault | {"at": 30, "long": 9},
+        fault | {"at": 50, "long": 35},
+    ]
+    found = delays(iterations((0, 100)), known, *seen, costs=Costs(2_000))
+    assert parts(found) == {"minor_faults": 2 + 2 + 9 + 10, "preempted": 20, "on_cpu": 57}
+    assert found.filter(pl.col("cause") == "minor_faults").select("occurrences", "grade").row(0) == (4, "estimated")
+    found = delays(iterations((0, 100)), known, *seen)
+    assert parts(found) == {"minor_faults": 1 + 9 + 10, "preempted": 20, "on_cpu": 60}
+    assert found.filter(pl.col("cause") == "minor_faults").select("occurrences", "grade").row(0) == (4, "observed")
+
+
+def test_a_thread_that_lost_more_to_slow_faults_decides() -> None:
+    known = states((MAIN, 0, 500, "running"), (POOL, 0, 500, "running"))
+    fault = {"at": 100, "long": 300, "kind": "page_fault", "name": "user", "thread_id": POOL}
+    assert parts(delays(iterations((0, 500)), known, fault, costs=Costs(2_000))) == {"minor_faults": 300, "on_cpu": 200}
+
+
 def test_a_fault_that_waits_for_the_disk_has_its_own_work_with_it() -> None:
     known = states(
         (MAIN, 0, 40, "running"), (MAIN, 40, 90, "blocked", {"wait": "page_fault"}), (MAIN, 90, 100, "running")
     )
     seen = {"at": 30, "kind": "page_fault", "name": "user", "thread_id": MAIN}
     assert parts(delays(iterations((0, 100)), known, seen, costs=Costs(1_000))) == {"major_fault": 60, "on_cpu": 40}
+    whole = seen | {"long": 66}
+    assert parts(delays(iterations((0, 100)), known, whole, costs=Costs(1_000))) == {"major_fault": 66, "on_cpu": 34}
 
 
 def test_a_flush_is_the_disk_from_its_call_to_its_return() -> None:

@@ -17,6 +17,7 @@ import pytest
 from aaco_pipeline.analysis.delays.thread_states import thread_states
 from aaco_pipeline.formats.native.kernel_plane.reading import read
 from aaco_pipeline.resources.kernel_plane import instances, page_reader, recording
+from aaco_pipeline.resources.kernel_plane.events import misleading
 from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, remove_stale
 from aaco_pipeline.resources.kernel_plane.recording import KernelPlane
 from aaco_pipeline.resources.telemetry.namespaces import why_apart
@@ -354,3 +355,11 @@ def test_a_kernel_without_what_is_needed_is_named_with_what_it_lacks(
     assert plane.document()["reason"].endswith(f"{missing}: No such file or directory")
     assert plane.document()["fix"] == fix
     assert list((tmp_path / "tracefs/instances").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("release", "is_asked_for"),
+    [("6.2.0", True), ("6.18.44-fc", True), ("7.0.1", True), ("6.1.99-generic", False), ("5.14.0-503.el9", False)],
+)
+def test_the_end_of_faults_is_asked_for_where_the_kernel_tells_it(release: str, is_asked_for: bool) -> None:
+    assert list(misleading(release)) == ([] if is_asked_for else ["kmem/rss_stat"])

@@ -399,3 +399,7 @@ def test_a_process_whose_parent_is_already_gone_measures_nothing(adding: Path, t
     done = started(tmp_path, job(adding), os.getppid())
     assert done.returncode == 1
     assert {path.name for path in tmp_path.iterdir()} == {"adding.onnx", "job.json"}
+
+
+def test_a_page_that_a_host_had_to_make_first_is_no_usual_fault() -> None:
+    assert inference_worker._usual([2_000] * 90 + [4_000] * 5 + [150_000] * 5) == pytest.approx(200_000 / 95)

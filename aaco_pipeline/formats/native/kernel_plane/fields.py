@@ -99,6 +99,12 @@ def _fork(one: Some) -> pl.DataFrame:
     return one.frame("fork", thread_id=one.values("parent_pid"), other_thread_id=one.values("child_pid"))
 
 
+def _resident(one: Some) -> pl.DataFrame:
+    """Where the thread's own process has got or lost memory, and not another's whose memory it takes back."""
+    own = replace(one, records=only(one.records, one.values("curr") != 0))
+    return own.frame(RESIDENT)
+
+
 def _handler(one: Some, kind: str) -> pl.DataFrame:
     names: Any = [f"irq {number}" for number in one.values("irq").tolist()]
     if "name" in one.layout.fields:
@@ -112,6 +118,8 @@ def _softirq(one: Some, kind: str) -> pl.DataFrame:
     return one.frame(kind, name=names)
 
 
+#: What a fault's row ends with where it is seen, and no row of its own in `kernel_events`.
+RESIDENT: Final = "resident"
 #: How the two ends of what has an extent are marked until they are paired.
 ENTRY, EXIT = " entry", " exit"
 #: What makes rows of each event.
@@ -126,6 +134,7 @@ READERS: Final[Mapping[str, Callable[[Some], pl.DataFrame]]] = {
     "sched/sched_process_exit": lambda one: one.frame("exit", thread_id=one.values("pid")),
     "exceptions/page_fault_user": lambda one: one.frame("page_fault", name="user", value=one.values("address")),
     "exceptions/page_fault_kernel": lambda one: one.frame("page_fault", name="kernel", value=one.values("address")),
+    "kmem/rss_stat": _resident,
     "irq/irq_handler_entry": lambda one: _handler(one, "interrupt" + ENTRY),
     "irq/irq_handler_exit": lambda one: _handler(one, "interrupt" + EXIT),
     "irq/softirq_entry": lambda one: _softirq(one, "softirq" + ENTRY),

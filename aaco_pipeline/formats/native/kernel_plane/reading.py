@@ -21,7 +21,7 @@ from aaco_pipeline.formats.native import scheduler
 from aaco_pipeline.formats.native.checks import as_table, check_document, check_form
 from aaco_pipeline.formats.native.kernel_plane import tool_lines
 from aaco_pipeline.formats.native.kernel_plane.document import Document
-from aaco_pipeline.formats.native.kernel_plane.fields import ENTRY, EVENTS, EXIT, READERS, Some, only
+from aaco_pipeline.formats.native.kernel_plane.fields import ENTRY, EVENTS, EXIT, READERS, RESIDENT, Some, only
 from aaco_pipeline.formats.native.kernel_plane.layouts import MissingField, layout_of
 from aaco_pipeline.formats.native.kernel_plane.pages import records_of
 from aaco_pipeline.formats.native.kernel_plane.system_calls import names_of
@@ -144,7 +144,7 @@ def _from_pages(document: Mapping[str, Any], folder: Path, limits: Limits) -> _K
             left_out[other] = f"left out: without {gone} it has no extent"
     kept = [frame for event, made in frames.items() if event not in left_out for frame in made]
     events = pl.concat([pl.DataFrame(schema=EVENTS), *kept]).sort("time_ns", "cpu", "thread_id", "kind", "name")
-    events = _named_calls(_paired(events), names_of(document["machine"]))
+    events = _named_calls(_paired(_ended(events)), names_of(document["machine"]))
     own = _own_threads(events, document["processes"])
     return _Known(events, own, _names(some), losses, left_out)
 
@@ -245,6 +245,18 @@ def _page_bytes(header: Any) -> int:
             f"{DOCUMENT_FILE}: does not say how the kernel's pages are laid out; the capture is incomplete"
         )
     return int(found[1]) + int(found[2])
+
+
+def _ended(events: pl.DataFrame) -> pl.DataFrame:
+    """Each fault with the time until its process has the page; null where the thread's next step says nothing of it."""
+    fault = pl.col("kind") == "page_fault"
+    steps = events.filter(fault | (pl.col("kind") == RESIDENT) | pl.col("kind").str.starts_with("syscall"))
+    following = [pl.col(name).shift(-1).over("thread_id", order_by="time_ns") for name in ("kind", "time_ns")]
+    faults = steps.with_columns(
+        duration_ns=pl.when(following[0] == RESIDENT).then(following[1] - pl.col("time_ns"))
+    ).filter(fault)
+    rest = events.filter(~fault & (pl.col("kind") != RESIDENT))
+    return pl.concat([rest, faults]).sort("time_ns", "cpu", "thread_id", "kind", "name")
 
 
 def _paired(events: pl.DataFrame) -> pl.DataFrame:

@@ -42,6 +42,7 @@ EVENTS: Final[Mapping[str, tuple[int, tuple[tuple[str, str, int], ...]]]] = {
     "irq/irq_handler_entry": (19, (("int", "irq", 4), ("__data_loc char[]", "name", 4))),
     "irq/irq_handler_exit": (20, (("int", "irq", 4), ("int", "ret", 4))),
     "irq/softirq_entry": (21, (("int", "vec", 4),)),
+    "kmem/rss_stat": (22, (("unsigned int", "mm_id", 4), ("unsigned int", "curr", 4), ("int", "member", 4))),
 }
 #: When a recording begins and ends, in ns on the monotonic clock.
 BEGAN: Final = 10

@@ -66,6 +66,36 @@ def test_switches_of_all_and_events_of_the_measured_are_kept(tmp_path: Path) -> 
     ]
 
 
+def test_a_fault_lasts_until_its_process_has_the_page(tmp_path: Path) -> None:
+    def has(by: int, curr: int = 1) -> bytes:
+        return data_of("kmem/rss_stat", by, mm_id=1, curr=curr)
+
+    fault = "exceptions/page_fault_user"
+    written = [
+        (2_000, switch(900, 100)),
+        (2_100, data_of(fault, 100, address=1)),
+        (2_150, has(100, curr=0)),  # of a process whose memory is taken back
+        (2_160, data_of("irq_vectors/local_timer_entry", 100, vector=1)),
+        (2_170, data_of("irq_vectors/local_timer_exit", 100, vector=1)),
+        (2_190, has(100)),
+        (2_195, has(100)),
+        (2_200, data_of(fault, 100, address=2)),  # a page that was only to be written
+        (2_250, data_of(fault, 100, address=3)),
+        (2_260, data_of("raw_syscalls/sys_enter", 100, id=11)),  # munmap
+        (2_270, has(100)),
+        (2_280, data_of("raw_syscalls/sys_exit", 100, id=11)),
+        (3_000, switch(100, 0)),
+    ]
+    document = recorded(tmp_path, {("switches", 0): written})
+    events = read(document, tmp_path, ZERO).tables["kernel_events"]
+    assert rows(events.filter(pl.col("kind") == "page_fault"), "time_ns", "value", "duration_ns") == [
+        (1_100, 1, 90),
+        (1_200, 2, None),
+        (1_250, 3, None),
+    ]
+    assert set(events.get_column("kind")) == {"switch", "page_fault", "interrupt", "syscall"}
+
+
 def test_a_thread_is_called_what_it_was_when_it_was_last_seen_on_any_cpu(tmp_path: Path) -> None:
     def named(name: bytes, previous: int, following: int) -> bytes:
         told: dict[str, int | bytes] = {"prev_comm": name, "next_comm": name}
