@@ -33,7 +33,7 @@ _WAITS: Final[Mapping[str, str]] = {
 }
 #: The CPU idled for at least this share of a time in which a thread was runnable: nobody took the CPU from it.
 _IDLE_SHARE: Final = 0.5
-#: The group was throttled for at least this share of a time in which another had the CPU: its quota kept the thread.
+#: The group was throttled for at least this share of the times in which others had the CPU: its quota kept the threads.
 _QUOTA_SHARE: Final = 0.8
 #: An idle CPU takes up to so long to begin with a thread that was woken; longer it idles only where it may not run it.
 _WAKES: Final = 1_000_000
@@ -93,9 +93,8 @@ def thread_states(
         "cpu", time_ns="start_ns", other_thread_id="thread_id"
     )
     slices = _slices(pl.concat([switches.select(unrecorded.columns), unrecorded]), last)
-    states = pl.concat(
-        [running, back, _runnable(away, slices, throttling), _waiting(away, events, slices, throttling)], how="diagonal"
-    ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    states = pl.concat([running, back, _runnable(away, slices), _waiting(away, events, slices)], how="diagonal")
+    states = _with_throttling(states.filter(pl.col("end_ns") > pl.col("start_ns")), throttling)
     names = threads.select(pl.col("thread_id").alias("by_thread_id"), pl.col("name").alias("thread_name"))
     named = states.join(names, on="by_thread_id", how="left").with_columns(
         by_name=pl.coalesce("by_name", "thread_name")
@@ -136,19 +135,17 @@ def _slices(switches: pl.DataFrame, last: int) -> pl.DataFrame:
     )
 
 
-def _runnable(away: pl.DataFrame, slices: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataFrame:
-    """Times in which a thread could have run and did not: another had its CPU, or its group had no quota left."""
+def _runnable(away: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
+    """Times in which a thread could have run and did not: another had its CPU, or nobody."""
     spans = away.filter(pl.col("state") == "runnable").select("thread_id", "start_ns", "end_ns", "cpu", "torn")
     idled, others = _idled(spans, slices)
-    used_up = _throttled_meanwhile(spans, idled, throttling)
     return spans.with_columns(
         state=pl.when("torn")
         .then(pl.lit(UNKNOWN))
-        .when(pl.Series(used_up))
-        .then(pl.lit(THROTTLED))
         .when(pl.Series(idled))
         .then(pl.lit(QUEUED))
         .otherwise(pl.lit(PREEMPTED)),
+        could_start=pl.Series(idled),
     ).with_columns(by_thread_id=pl.when(pl.col("state") == PREEMPTED).then(others))
 
 
@@ -159,7 +156,7 @@ def _idled(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[npt.NDArray[np.bo
     return idle >= _IDLE_SHARE * (end - start), others
 
 
-def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataFrame:
+def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
     """Times in which a thread waited: until it was woken, and from then on for a CPU."""
     spans = away.filter(pl.col("state").is_in(["sleeping", "disk_sleep", "stopped"])).sort("start_ns")
     begins = pl.col("kind") == "fork"
@@ -202,14 +199,9 @@ def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame, thr
         state=pl.when("torn").then(pl.lit(UNKNOWN)).otherwise(pl.lit(QUEUED)),
     )
     idled, others = _idled(queued, slices)
-    used_up = pl.Series(_throttled_meanwhile(queued, idled, throttling)) & (
-        pl.col("end_ns") - pl.col("start_ns") > _WAKES
-    )
-    queued = queued.with_columns(
-        state=pl.when(used_up & (pl.col("state") == QUEUED)).then(pl.lit(THROTTLED)).otherwise("state")
-    )
+    could_start = pl.Series(idled) & (pl.col("end_ns") - pl.col("start_ns") > _WAKES)
     by = pl.when(pl.col("state") == QUEUED).then(others)
-    return pl.concat([blocked, queued.with_columns(by_thread_id=by)], how="diagonal")
+    return pl.concat([blocked, queued.with_columns(by_thread_id=by, could_start=could_start)], how="diagonal")
 
 
 def _wait_of(spans: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
@@ -283,22 +275,29 @@ def _had_the_cpu(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[Numbers, pl
     return idle, others.get_column("thread_id")
 
 
-def _throttled_meanwhile(
-    spans: pl.DataFrame, idled: npt.NDArray[np.bool_], throttling: pl.DataFrame
-) -> npt.NDArray[np.bool_]:
-    """Whether the group's quota kept each span's thread waiting, by the readings around it.
+def _with_throttling(states: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataFrame:
+    """The states, throttled where the group's quota kept a thread from its CPU, by what the group counts.
 
-    Its count of used-up quotas rose, and nobody had the CPU; or somebody had, as on any busy machine, but the group was
-    throttled for about as long as the span is.
+    Its count of used-up quotas rose between the readings around, and the thread could have started: nobody had the CPU.
+    Where another thread had it, as on any busy machine, all that waited so long until one reading were throttled when
+    the group was for about as long as they waited together; it counts that when it has quota again.
     """
     if not throttling.height:
-        return np.zeros(spans.height, np.bool_)
+        return states
     at, count, length = (throttling.get_column(name).to_numpy() for name in ("time_ns", "throttled", "throttled_ns"))
-    start, end = ends(spans)
+    start, end = ends(states)
     before = np.clip(np.searchsorted(at, start, side="right") - 1, 0, len(at) - 1)
     after = np.clip(np.searchsorted(at, end, side="left"), 0, len(at) - 1)
-    lasted = length[after] - length[before] >= _QUOTA_SHARE * (end - start)
-    return np.asarray((count[after] > count[before]) & (idled | lasted))
+    waits = states.get_column("state").is_in([PREEMPTED, QUEUED]).to_numpy() & (count[after] > count[before])
+    could_start = waits & states.get_column("could_start").fill_null(False).to_numpy()
+    waits &= ~could_start & (end - start > _WAKES)
+    took = [np.bincount(after[some], (end - start)[some], len(at)) for some in (could_start, waits)]
+    has_to_be = np.diff(length, prepend=length[0]) - took[0] >= _QUOTA_SHARE * took[1]
+    throttled = pl.Series(could_start | (waits & has_to_be[after]))
+    return states.with_columns(
+        state=pl.when(throttled).then(pl.lit(THROTTLED)).otherwise("state"),
+        by_thread_id=pl.when(~throttled).then("by_thread_id"),
+    )
 
 
 def _with_losses(states: pl.DataFrame, losses: pl.DataFrame) -> pl.DataFrame:

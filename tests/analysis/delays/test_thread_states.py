@@ -60,13 +60,22 @@ def test_a_runnable_thread_beside_an_idle_cpu_is_throttled_where_the_group_count
 
 
 def test_a_thread_without_quota_is_throttled_whoever_has_its_cpu_meanwhile() -> None:
-    seen = (switch(0, 0, MAIN), switch(1000, MAIN, OTHER), switch(9000, OTHER, MAIN), switch(9500, MAIN, 0))
-    rising = pl.DataFrame({"time_ns": [0, 4_000_000, 12_000_000], "throttled": [3, 3, 4]})
-    long, short = (rising.with_columns(throttled_ns=pl.Series([50, 50, length])) for length in (7_900_000, 5_900_000))
-    found = states(*seen, throttling=long)
-    assert told(found)[1] == (1000, 9000, "throttled")
-    assert found.filter(pl.col("state") == "throttled").get_column("by_thread_id").to_list() == [None]
-    assert told(states(*seen, throttling=short))[1] == (1000, 9000, "preempted")
+    """Of what the group counts, times beside an idle CPU are taken first; the rest must be about all other waits."""
+    seen = (
+        *(switch(0, 0, MAIN), switch(1_000, MAIN, 0), switch(4_000, 0, MAIN)),
+        *(switch(5_000, MAIN, OTHER), switch(9_000, OTHER, MAIN), switch(9_100, MAIN, OTHER)),
+        *(switch(9_200, OTHER, MAIN), switch(9_500, MAIN, OTHER), switch(13_500, OTHER, MAIN), switch(13_600, MAIN, 0)),
+    )
+    counted = pl.DataFrame({"time_ns": [0, 14_000_000], "throttled": [3, 6], "throttled_ns": [50, 11_000_050]})
+    found = states(*seen, throttling=counted)
+    waits = [one for one in told(found) if one[2] not in ("running", "blocked")]
+    long = [(1_000, 4_000, "throttled"), (5_000, 9_000, "throttled"), (9_500, 13_500, "throttled")]
+    short = (9_100, 9_200, "preempted")
+    assert waits == sorted([*long, short])
+    assert found.filter(pl.col("state") == "throttled").get_column("by_thread_id").to_list() == [None] * 3
+    less = states(*seen, throttling=counted.with_columns(throttled_ns=pl.Series([50, 9_000_050])))
+    waits = [one for one in told(less) if one[2] not in ("running", "blocked")]
+    assert waits == sorted([long[0], *((start, end, "preempted") for start, end, _ in long[1:]), short])
 
 
 def test_a_wait_ends_when_it_is_woken_and_what_follows_is_the_queue() -> None:
