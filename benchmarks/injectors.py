@@ -58,7 +58,7 @@ def from_outside(kind: str, folder: Path, chance: random.Random, told: Told) -> 
             return
     pid = int((folder / "pid").read_text() or 0) or int((folder / "pid").read_text())
     told.injecting.append(threading.get_native_id())
-    with _MAKERS[kind](pid) as deliver:
+    with _MAKERS[kind](pid, told) as deliver:
         while not told.over.wait(chance.uniform(0.04, 0.14)):
             done = deliver(int(chance.uniform(3e6, 12e6)))
             told.delivered += done
@@ -68,12 +68,13 @@ Deliver = Callable[[int], list[tuple[int, int]]]
 
 
 @contextmanager
-def _busy(cpu: int, kind: str) -> Iterator[Deliver]:
+def _busy(cpu: int, kind: str, told: Told) -> Iterator[Deliver]:
     """A process that is busy on one CPU when told; what counts is the CPU time that it had."""
     process = subprocess.Popen(
         [sys.executable, "-c", _HOG, str(cpu), kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdin is not None and process.stdout is not None
+    told.injecting.append(process.pid)
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, process.pid, -10)
     taking, giving = process.stdin, process.stdout
@@ -94,7 +95,9 @@ def _busy(cpu: int, kind: str) -> Iterator[Deliver]:
 
 
 @contextmanager
-def _stopping(pid: int) -> Iterator[Deliver]:
+def _stopping(pid: int, told: Told) -> Iterator[Deliver]:
+    del told
+
     def deliver(length: int) -> list[tuple[int, int]]:
         try:
             os.kill(pid, signal.SIGSTOP)
@@ -110,8 +113,9 @@ def _stopping(pid: int) -> Iterator[Deliver]:
 
 
 @contextmanager
-def _quota(pid: int) -> Iterator[Deliver]:
+def _quota(pid: int, told: Told) -> Iterator[Deliver]:
     """A group whose quota is a fifth for a while; delivered are the instants at which its count of throttling rises."""
+    del told
     _GROUP.mkdir(exist_ok=True)
     (_GROUP / "cpu.cfs_period_us").write_text("10000")
     (_GROUP / "cgroup.procs").write_text(str(pid))
@@ -144,8 +148,9 @@ def _quota(pid: int) -> Iterator[Deliver]:
 
 
 @contextmanager
-def _packets(pid: int) -> Iterator[Deliver]:
+def _packets(pid: int, told: Told) -> Iterator[Deliver]:
     """Packets on the loopback, sent by the other CPU, whose softirqs the kernel is told to run on the measured one."""
+    del pid, told
     before = _STEERING.read_text()
     _STEERING.write_text(f"{1 << TARGET_CPU:x}")
     sender, taker = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
@@ -171,9 +176,9 @@ def _packets(pid: int) -> Iterator[Deliver]:
         taker.close()
 
 
-_MAKERS: Final[dict[str, Callable[[int], Any]]] = {
-    "hog": lambda pid: _busy(TARGET_CPU, "busy"),
-    "memory_hog": lambda pid: _busy(1 - TARGET_CPU, "memory"),
+_MAKERS: Final[dict[str, Callable[[int, Told], Any]]] = {
+    "hog": lambda _, told: _busy(TARGET_CPU, "busy", told),
+    "memory_hog": lambda _, told: _busy(1 - TARGET_CPU, "memory", told),
     "stop": _stopping,
     "quota": _quota,
     "softirq": _packets,

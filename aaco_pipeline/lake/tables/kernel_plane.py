@@ -137,7 +137,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "ended; null without one."),
             nullable("occurrences", INT64, COUNT, "How often: stretches, faults or interrupts; null for the rest."),
             column("grade", STRING, NAME, "`observed`: the kernel recorded begin and end; `estimated`: a count times "
-                "this machine's calibrated cost of one; `rest`: what is left."),
+                "this machine's calibrated cost of one, or how long one was seen to last if that is more; `rest`: "
+                "what is left."),
             nullable("by_kind", STRING, NAME, "What caused most of it: `thread`, `interrupt` or `signal`; null when "
                 "not known."),
             nullable("by_thread_id", INT64, ID, "The thread that caused most of it; null when none did."),
