@@ -18,6 +18,8 @@ from aaco_pipeline.report.trace_tables import Batches, whole
 TABLES: Final = ("kernel_events", "kernel_threads", "kernel_losses", "thread_states")
 #: Faults are counted by so much time: a minor one takes about 1 µs, and a model's first run has 100,000 of them.
 FAULTS_NS: Final = 100_000
+#: One that lasts so much longer is drawn by itself.
+LONG_FAULT_NS: Final = 20_000
 _HANDLERS: Final = ("interrupt", "softirq")
 _OF_THREADS: Final = ("syscall", "block_io", "gpu_job", "fence_wait", "signal")
 _FREQUENCY: Final = "cpu_frequency"
@@ -34,8 +36,8 @@ class KernelPlane:
 
     def __init__(self, batches: Batches) -> None:
         self._switching = whole(batches, "kernel_events", SWITCHING, _KIND.is_in(["switch", "waking", "fork"]))
-        faults = whole(batches, "kernel_events", ("time_ns", "thread_id", "kind"), _KIND == "page_fault")
-        self._faults = faults.drop("kind")
+        columns = ("time_ns", "thread_id", "kind", "duration_ns")
+        self._faults = whole(batches, "kernel_events", columns, _KIND == "page_fault").drop("kind")
         kinds = [*_HANDLERS, *_OF_THREADS, _FREQUENCY]
         self._events = whole(batches, "kernel_events", _DRAWN, _KIND.is_in(kinds))
         self._states = whole(batches, "thread_states", _STATES)
@@ -43,7 +45,7 @@ class KernelPlane:
         pids = whole(batches, "processes", ("process_id", "pid"))
         threads = whole(batches, "kernel_threads", ("thread_id", "process_id", "name"))
         self._threads = threads.join(pids, on="process_id", how="left", maintain_order="left")
-        self._major = major_faults(self._faults, self._states)
+        self._long_faults = long_faults(self._faults, self._states)
         self._slices: list[pl.DataFrame] = []
         self._counters: list[pl.DataFrame] = []
 
@@ -68,8 +70,8 @@ class KernelPlane:
             self._put(lay(f"kernel events lost on CPU {cpu}", lanes=Rule.FLAT), lost)
         for cpu, own in _by(self._events.filter(_KIND == _FREQUENCY), "cpu"):
             self._count(lay(f"clock of CPU {cpu}", kind="counter", unit="kHz"), own.select("time_ns", "value"))
-        held_up = dict(_by(of_threads(self._events, self._states, self._major), "thread_id"))
-        counted = dict(_by(minor_faults(self._faults, self._major), "thread_id"))
+        held_up = dict(_by(of_threads(self._events, self._states, self._long_faults), "thread_id"))
+        counted = dict(_by(minor_faults(self._faults, self._long_faults), "thread_id"))
         measured = self._threads.drop_nulls("process_id").sort("process_id", "thread_id")
         for thread, process, named, pid in measured.rows():
             root, name = roots.get(process), named or f"thread {thread}"
@@ -118,7 +120,7 @@ def of_cpus(events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def of_threads(events: pl.DataFrame, states: pl.DataFrame, major: pl.DataFrame) -> pl.DataFrame:
+def of_threads(events: pl.DataFrame, states: pl.DataFrame, faults: pl.DataFrame) -> pl.DataFrame:
     """What held each thread up, and what it asked storage and devices for, as slices that nest: thread_id, start_ns,
     end_ns, name, category, and where there is one wait, blocked_ns and size_bytes.
 
@@ -151,12 +153,26 @@ def of_threads(events: pl.DataFrame, states: pl.DataFrame, major: pl.DataFrame) 
     others = events.filter(_KIND.is_in(_OF_THREADS) & (_KIND != "syscall")).select(
         "thread_id", *_EXTENT, name=_OTHERS, category="kind", size_bytes=pl.when(_KIND == "block_io").then("value")
     )
-    return pl.concat([held, major, throttled, others], how="diagonal").drop_nulls("thread_id")
+    return pl.concat([held, faults, throttled, others], how="diagonal").drop_nulls("thread_id")
 
 
-def major_faults(faults: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
-    """The faults that a thread was blocked by, from the fault to when it was woken for the last time: thread_id,
-    start_ns, end_ns, name, category, wait and blocked_ns."""
+def long_faults(faults: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
+    """The faults that are worth looking at each, as slices: thread_id, start_ns, end_ns, name, category, wait and
+    blocked_ns. Those that a thread was blocked by, to when it was woken for the last time, and those that lasted long
+    without a wait: a page of 2 MiB, say, or one that a virtual machine's host had to make first."""
+    major = _major_faults(faults, states)
+    long = faults.filter(pl.col("duration_ns") >= LONG_FAULT_NS).select(
+        "thread_id",
+        start_ns="time_ns",
+        end_ns=pl.col("time_ns") + pl.col("duration_ns"),
+        name=pl.lit("minor fault"),
+        category=pl.lit("page_fault"),
+    )
+    others = long.join(major, on=["thread_id", "start_ns"], how="anti")
+    return pl.concat([major, others], how="diagonal").sort("thread_id", "start_ns")
+
+
+def _major_faults(faults: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
     blocked = states.filter(pl.col("wait") == "page_fault").sort("start_ns")
     at = faults.select("thread_id", fault_ns="time_ns").sort("fault_ns")
     found = blocked.join_asof(at, left_on="start_ns", right_on="fault_ns", by="thread_id", check_sortedness=False)
@@ -175,13 +191,13 @@ def major_faults(faults: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def minor_faults(faults: pl.DataFrame, major: pl.DataFrame) -> pl.DataFrame:
-    """How many faults without a wait each thread had in every `FAULTS_NS`: thread_id, time_ns, value.
+def minor_faults(faults: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
+    """How many faults each thread had in every `FAULTS_NS` that are no `long` ones: thread_id, time_ns, value.
 
     A time without faults has a value of 0 where it begins. All values sum to the number of faults.
     """
     first = faults.get_column("time_ns").min()
-    minor = faults.join(major, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="anti")
+    minor = faults.join(long, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="anti")
     slot = (pl.col("time_ns") - first) // FAULTS_NS
     counts = minor.group_by("thread_id", slot.alias("slot")).agg(value=pl.len().cast(pl.Int64))
     nothing = counts.select("thread_id", pl.col("slot") + 1, value=pl.lit(0, pl.Int64))

@@ -13,7 +13,7 @@ from aaco_pipeline.lake.perfetto.lanes import Rule
 from aaco_pipeline.report.trace_kernel_plane import (
     FAULTS_NS,
     KernelPlane,
-    major_faults,
+    long_faults,
     minor_faults,
     of_cpus,
     of_threads,
@@ -35,7 +35,7 @@ def told(slices: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     return slices.select("thread_id", times, "name", *columns).sort("thread_id", "start_ns", "end_ns").rows()
 
 
-NOTHING = major_faults(events(), states())
+NOTHING = long_faults(events(), states())
 
 
 def test_a_call_is_drawn_when_its_thread_was_blocked_in_it_and_says_for_how_long() -> None:
@@ -67,10 +67,18 @@ def test_a_fault_that_blocked_is_major_once_and_no_minor_one() -> None:
         (MAIN, 22, 30, "blocked", {"wait": "page_fault"}),
         (MAIN, 60, 70, "blocked", {"wait": "lock"}),
     )
-    major = major_faults(faults, held)
-    assert told(major, "blocked_ns") == [(MAIN, 10, 30, "major fault", 16_000)]
-    minor = minor_faults(faults, major)
+    long = long_faults(faults, held)
+    assert told(long, "blocked_ns") == [(MAIN, 10, 30, "major fault", 16_000)]
+    minor = minor_faults(faults, long)
     assert minor.filter(pl.col("value") > 0).select("thread_id", "value").rows() == [(MAIN, 2), (POOL, 1)]
+
+
+def test_a_fault_that_lasted_long_is_drawn_once_and_not_counted_with_the_others() -> None:
+    faults = events(fault(5) | {"long": 19}, fault(30) | {"long": 20}, fault(100) | {"long": 300}, fault(500))
+    held = states((MAIN, 110, 390, "blocked", {"wait": "page_fault"}))
+    long = long_faults(faults, held)
+    assert told(long) == [(MAIN, 30, 50, "minor fault"), (MAIN, 100, 390, "major fault")]
+    assert minor_faults(faults, long).get_column("value").sum() == 2
 
 
 TIMES = st.lists(st.tuples(st.integers(0, 2_000), st.sampled_from([MAIN, POOL])), max_size=30)
