@@ -33,7 +33,8 @@ _WAITS: Final[Mapping[str, str]] = {
 }
 #: The CPU idled for at least this share of a time in which a thread was runnable: nobody took the CPU from it.
 _IDLE_SHARE: Final = 0.5
-#: The group was throttled for at least this share of the times in which others had the CPU: its quota kept the threads.
+#: What is left of the group's throttling is at least this share of a wait in which another had the CPU: its quota kept
+#: the thread. A wait lasts somewhat longer, until the other is made to leave.
 _QUOTA_SHARE: Final = 0.8
 #: An idle CPU takes up to so long to begin with a thread that was woken; longer it idles only where it may not run it.
 _WAKES: Final = 1_000_000
@@ -279,21 +280,30 @@ def _with_throttling(states: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataF
     """The states, throttled where the group's quota kept a thread from its CPU, by what the group counts.
 
     Its count of used-up quotas rose between the readings around, and the thread could have started: nobody had the CPU.
-    Where another thread had it, as on any busy machine, all that waited so long until one reading were throttled when
-    the group was for about as long as they waited together; it counts that when it has quota again.
+    Where another thread had it, as on any busy machine, what the group counts until one reading is given to each
+    thread's longest waits first, until it is used up: the thread was not throttled more often or for longer.
     """
     if not throttling.height:
         return states
     at, count, length = (throttling.get_column(name).to_numpy() for name in ("time_ns", "throttled", "throttled_ns"))
     start, end = ends(states)
+    took = end - start
     before = np.clip(np.searchsorted(at, start, side="right") - 1, 0, len(at) - 1)
     after = np.clip(np.searchsorted(at, end, side="left"), 0, len(at) - 1)
     waits = states.get_column("state").is_in([PREEMPTED, QUEUED]).to_numpy() & (count[after] > count[before])
     could_start = waits & states.get_column("could_start").fill_null(False).to_numpy()
-    waits &= ~could_start & (end - start > _WAKES)
-    took = [np.bincount(after[some], (end - start)[some], len(at)) for some in (could_start, waits)]
-    has_to_be = np.diff(length, prepend=length[0]) - took[0] >= _QUOTA_SHARE * took[1]
-    throttled = pl.Series(could_start | (waits & has_to_be[after]))
+    asked = np.flatnonzero(could_start | (waits & (took > _WAKES)))
+    rose, lasted = (np.diff(counted, prepend=counted[:1]) for counted in (count, length))
+    left: dict[int, tuple[Numbers, Numbers]] = {}
+    threads, used_up = states.get_column("thread_id").to_numpy(), np.zeros(states.height, np.bool_)
+    for row in asked[np.lexsort((-took[asked], ~could_start[asked]))].tolist():
+        times, ns = left.setdefault(threads[row], (rose.copy(), lasted.copy()))
+        counted = after[row]  # a quota is counted as used up when there is one again
+        if could_start[row] or (times[counted] > 0 and ns[counted] >= _QUOTA_SHARE * took[row]):
+            used_up[row] = True
+            times[counted] -= took[row] > _WAKES
+            ns[counted] -= took[row]
+    throttled = pl.Series(used_up)
     return states.with_columns(
         state=pl.when(throttled).then(pl.lit(THROTTLED)).otherwise("state"),
         by_thread_id=pl.when(~throttled).then("by_thread_id"),

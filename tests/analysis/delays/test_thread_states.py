@@ -59,23 +59,37 @@ def test_a_runnable_thread_beside_an_idle_cpu_is_throttled_where_the_group_count
     assert told(states(*seen))[1] == (100, 900, "queued")
 
 
-def test_a_thread_without_quota_is_throttled_whoever_has_its_cpu_meanwhile() -> None:
-    """Of what the group counts, times beside an idle CPU are taken first; the rest must be about all other waits."""
-    seen = (
-        *(switch(0, 0, MAIN), switch(1_000, MAIN, 0), switch(4_000, 0, MAIN)),
-        *(switch(5_000, MAIN, OTHER), switch(9_000, OTHER, MAIN), switch(9_100, MAIN, OTHER)),
-        *(switch(9_200, OTHER, MAIN), switch(9_500, MAIN, OTHER), switch(13_500, OTHER, MAIN), switch(13_600, MAIN, 0)),
-    )
-    counted = pl.DataFrame({"time_ns": [0, 14_000_000], "throttled": [3, 6], "throttled_ns": [50, 11_000_050]})
+def test_what_a_group_counts_of_its_throttling_is_given_to_the_longest_waits() -> None:
+    """A thread is not throttled more often or for longer than its group; what is beside an idle CPU is taken first."""
+    seen = [switch(0, 0, MAIN), switch(1_000, MAIN, 0), switch(4_000, 0, MAIN), switch(90_000, MAIN, 0)]
+    for start, end in ((10_000, 30_000), (40_000, 44_000), (50_000, 50_100), (60_000, 68_000)):
+        seen += [switch(start, MAIN, OTHER), switch(end, OTHER, MAIN)]
+    for times, length, expected in (
+        (4, 35_000_000, [1_000, 10_000, 40_000, 60_000]),
+        (3, 35_000_000, [1_000, 10_000, 60_000]),
+        (4, 30_000_000, [1_000, 10_000, 60_000]),
+        (4, 12_000_000, [1_000, 60_000]),
+        (1, 30_000_000, [1_000]),
+        (0, 0, []),
+    ):
+        counted = pl.DataFrame({"time_ns": [0, 80_000_000], "throttled": [3, 3 + times]})
+        found = states(*seen, throttling=counted.with_columns(throttled_ns=pl.Series([50, 50 + length])))
+        used_up = found.filter(pl.col("state") == "throttled")
+        assert [start // 1_000 for start in used_up.get_column("start_ns")] == expected, (times, length)
+        assert used_up.get_column("by_thread_id").null_count() == len(expected)
+
+
+def test_every_thread_of_a_throttled_group_waits_for_its_quota() -> None:
+    seen = [switch(0, 0, MAIN), switch(1_000, MAIN, OTHER), switch(9_000, OTHER, MAIN), switch(9_500, MAIN, 0)]
+    seen += [{**one, "cpu": 1, **_as(one, POOL)} for one in seen]
+    counted = pl.DataFrame({"time_ns": [0, 12_000_000], "throttled": [3, 4], "throttled_ns": [0, 8_000_000]})
     found = states(*seen, throttling=counted)
-    waits = [one for one in told(found) if one[2] not in ("running", "blocked")]
-    long = [(1_000, 4_000, "throttled"), (5_000, 9_000, "throttled"), (9_500, 13_500, "throttled")]
-    short = (9_100, 9_200, "preempted")
-    assert waits == sorted([*long, short])
-    assert found.filter(pl.col("state") == "throttled").get_column("by_thread_id").to_list() == [None] * 3
-    less = states(*seen, throttling=counted.with_columns(throttled_ns=pl.Series([50, 9_000_050])))
-    waits = [one for one in told(less) if one[2] not in ("running", "blocked")]
-    assert waits == sorted([long[0], *((start, end, "preempted") for start, end, _ in long[1:]), short])
+    assert told(found)[1] == told(found, POOL)[1] == (1_000, 9_000, "throttled")
+
+
+def _as(one: dict[str, Any], thread: int) -> dict[str, int]:
+    sides = ("thread_id", "other_thread_id")
+    return {side: thread if one[side] == MAIN else one[side] for side in sides}
 
 
 def test_a_wait_ends_when_it_is_woken_and_what_follows_is_the_queue() -> None:
