@@ -43,6 +43,8 @@ _LEAST_MORE_NS: Final = 20_000
 #: A thread takes part in the work when it ran in this share of the iterations: kept from a CPU for all of one, it is
 #: missed in that one too.
 _TAKES_PART: Final = 0.5
+#: What a thread does itself, whoever wakes it afterwards.
+_OWN_DOING: Final = (ON_CPU, MAJOR_FAULT, DISK, SLEEP)
 #: How many threads wait for one another in a row, at most.
 _DEPTH: Final = 4
 _PIECES: Final = ("row", "thread_id", "start_ns", "end_ns", "cause", "by_thread_id", "by_name")
@@ -79,7 +81,7 @@ def iteration_delays(
         path, moved = _followed(path, pieces, own)
         if not moved:
             break
-    taken = _taken(path)
+    taken = _taken(_doing_so(path, threads, main))
     parts = pl.concat(
         [
             taken.filter(pl.col("cause") != ON_CPU).with_columns(on_cpu=pl.lit(False)),
@@ -223,6 +225,20 @@ def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[
     return pl.concat([rest, instead.join(whole, on="wait", how="semi").select(_PIECES)]), bool(replaced.height)
 
 
+def _doing_so(path: pl.DataFrame, threads: pl.DataFrame, main: int) -> pl.DataFrame:
+    """The path, where what a thread does is its own doing with that thread, if it is not the main one.
+
+    Whose interrupt says that storage has answered, or that a time is over, has caused no wait.
+    """
+    names = threads.select("thread_id", own_name="name")
+    is_own, is_other = pl.col("cause").is_in(_OWN_DOING), pl.col("thread_id") != main
+    return path.join(names, on="thread_id", how="left").select(
+        *_PIECES[:-2],
+        by_thread_id=pl.when(~is_own).then("by_thread_id").when(is_other).then("thread_id"),
+        by_name=pl.when(~is_own).then("by_name").when(is_other).then("own_name"),
+    )
+
+
 def _taken(path: pl.DataFrame) -> pl.DataFrame:
     """How much each cause took of each iteration, how often, and who caused most of it."""
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -234,9 +250,6 @@ def _taken(path: pl.DataFrame) -> pl.DataFrame:
         by_thread_id=pl.col("by_thread_id").first(),
         by_name=pl.col("by_name").first(),
     )
-    # Whose interrupt says that storage has answered, or that a time is over, has caused no wait.
-    is_ended = pl.col("cause").is_in([MAJOR_FAULT, DISK, SLEEP])
-    nobody = {name: pl.when(~is_ended).then(name) for name in ("by_thread_id", "by_name")}
     by_kind = (
         pl.when(pl.col("by_name") == INTERRUPT)
         .then(pl.lit("interrupt"))
@@ -246,12 +259,14 @@ def _taken(path: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("thread"))
     )
     grade = pl.when(pl.col("cause") == UNKNOWN).then(pl.lit("rest")).otherwise(pl.lit("observed"))
-    return summed.with_columns(**nobody).with_columns(by_kind=by_kind, grade=grade)
+    return summed.with_columns(by_kind=by_kind, grade=grade)
 
 
 def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
     """The parts, with what is left on the CPU and what no state covers: together the latency, to the nanosecond."""
-    on_cpu = taken.filter(pl.col("cause") == ON_CPU).select("row", cpu_ns="duration_ns")
+    by = ("by_kind", "by_thread_id", "by_name")
+    running = taken.filter(pl.col("cause") == ON_CPU)
+    on_cpu = running.select("row", cpu_ns="duration_ns")
     covered = taken.group_by("row").agg(covered_ns=pl.col("duration_ns").sum())
     rows = spans.select("row", latency_ns=pl.col("end_ns") - pl.col("start_ns"))
     rows = rows.join(on_cpu, on="row", how="left").join(covered, on="row", how="left").fill_null(0)
@@ -266,7 +281,7 @@ def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl
     rest = rows.join(used, on="row", how="left").with_columns(pl.col("used_ns").fill_null(0))
     work = rest.select(
         "row", cause=pl.lit(ON_CPU), duration_ns=pl.col("cpu_ns") - pl.col("used_ns"), grade=pl.lit("rest")
-    )
+    ).join(running.select("row", *by), on="row", how="left")
     unseen = rest.select(
         "row", cause=pl.lit(UNKNOWN), duration_ns=pl.col("latency_ns") - pl.col("covered_ns"), grade=pl.lit("rest")
     ).filter(pl.col("duration_ns") > 0)

@@ -107,7 +107,8 @@ def delay_figures(iterations: pl.DataFrame, delays: pl.DataFrame, grades: pl.Dat
     name = measured.item(0, "pass")
     rows = []
     spikes = grades.filter("is_spike").join(measured.select("pass", "iteration"), on=["pass", "iteration"], how="semi")
-    for (cause,), some in delays.sort("cause").group_by("cause", maintain_order=True):
+    of_measured = delays.join(measured.select("pass", "iteration"), on=["pass", "iteration"], how="semi")
+    for (cause,), some in of_measured.sort("cause").group_by("cause", maintain_order=True):
         joined = measured.select("iteration").join(some, on="iteration", how="left", maintain_order="left")
         part = joined.get_column("duration_ns").fill_null(0).to_numpy()
         more = np.maximum(part - np.median(part), 0)

@@ -141,7 +141,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "what is left."),
             nullable("by_kind", STRING, NAME, "What caused most of it: `thread`, `interrupt` or `signal`; null when "
                 "not known."),
-            nullable("by_thread_id", INT64, ID, "The thread that caused most of it; null when none did."),
+            nullable("by_thread_id", INT64, ID, "The thread that caused most of it; of work, sleep and storage another "
+                "one of the process, which was waited for; null when none did."),
             nullable("by_name", STRING, NAME, "Name of that thread or interrupt."),
         ),
     ),

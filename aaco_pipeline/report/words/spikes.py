@@ -49,6 +49,8 @@ _FIRST: Final[Mapping[str, str]] = {
     "minor_faults": "allocate memory once, before it is measured, and reuse it",
     "on_cpu_longer": "look at the program itself; a slower clock or contention for memory would look the same",
 }
+#: Causes of which it is known only who ended them.
+_ENDED_BY: Final[Mapping[str, str]] = {"stopped": "resumed by ", "blocked": "woken by "}
 _RULE: Final = (
     "A spike exceeds the median by more than a tenth of it and five widths of the noise; its cause is the part that "
     "grew most, if that is at least half of the excess. An iteration is disturbed when causes outside the program took "
@@ -208,7 +210,8 @@ def _most_often(cause: str, spikes: Sequence[Row]) -> str:
     name, rows = min(named.items(), key=lambda one: (-len(one[1]), -sum(row["explained_ns"] for row in one[1]), one[0]))
     numbers = {row["by_thread_id"] for row in rows}
     which = f" {numbers.pop()}" if len(numbers) == 1 and None not in numbers else ""
-    resumed = "resumed by " if cause == "stopped" else ""
+    ended = _ENDED_BY.get(cause, "")
     of = sum(row["spike_cause"] == cause for row in spikes)
     in_how_many = "" if of == 1 else " in all" if len(rows) == of else f" in {len(rows):,}"
-    return f" ({resumed}{name}{which}{in_how_many})"
+    told = "an interrupt" if name == "interrupt" else name
+    return f" ({ended}{told}{which}{in_how_many})"

@@ -3,6 +3,7 @@
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,6 +141,26 @@ def test_a_wait_for_a_peer_is_what_the_peer_did_meanwhile() -> None:
         (POOL, 310, 1000, "running"),
     )
     assert parts(delays(iterations((0, 1000)), known)) == {"preempted": 10, "on_cpu": 990}
+
+
+@pytest.mark.parametrize("slept", [{}, {"wait": "sleep", "by_name": "interrupt"}, {"wait": "disk"}])
+def test_who_of_the_process_was_waited_for_is_named_in_what_it_did(slept: dict[str, str]) -> None:
+    """Not to look for a sleep, or for work, in the thread whose iteration it was."""
+    known = states(
+        (MAIN, 0, 200, "running"),
+        (MAIN, 200, 900, "blocked", {"wait": "lock", "by_thread_id": POOL}),
+        (MAIN, 900, 1000, "running"),
+        (POOL, 0, 250, "running"),
+        (POOL, 250, 900, "blocked" if slept else "running", slept),
+        (POOL, 900, 1000, "running"),
+    )
+    named = threads(MAIN, POOL).with_columns(name=pl.Series(["main", "pool"]))
+    found = iteration_delays(iterations((0, 1000)), known, named, events(), Costs())
+    row = found.sort("duration_ns").row(-1, named=True)
+    assert row["cause"] == slept.get("wait", "on_cpu")
+    assert (row["by_kind"], row["by_thread_id"], row["by_name"]) == ("thread", POOL, "pool")
+    if row["cause"] == "sleep":
+        assert found.filter(pl.col("cause") == "on_cpu").item(0, "by_name") is None, "most of it was the main thread's"
 
 
 def test_two_that_wait_for_one_another_stay_waiting() -> None:

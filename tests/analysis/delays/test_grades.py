@@ -127,6 +127,13 @@ def test_a_cause_that_never_took_more_leaves_p99_as_it_is() -> None:
     assert figures.item(0, "p99_without_ns") == p99
 
 
+def test_what_took_nothing_of_measured_iterations_has_no_figure() -> None:
+    rows = [*QUIET, {"on_cpu": 1000, "queued": 700}]
+    asked = spans(rows).with_columns(phase=pl.Series(["measure"] * len(QUIET) + ["warmup"]))
+    figures = delay_figures(asked, delays(rows), iteration_grades(asked, delays(rows)))
+    assert "queued" not in figures.get_column("cause")
+
+
 def test_few_iterations_have_no_tail() -> None:
     asked, parts = spans(QUIET), delays(QUIET)
     figures = delay_figures(asked, parts, iteration_grades(asked, parts))

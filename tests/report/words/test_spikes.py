@@ -78,6 +78,13 @@ def test_who_was_in_the_way_of_most_spikes_is_named_with_its_number_where_it_is_
     causes = [{**document()["delay_causes"][0], "cause": "stopped"}]
     said = spikes_answer(document(spikes=[stop, stop], delay_causes=causes))
     assert "2 because it was stopped by a signal (resumed by sh 7 in all)" in said
+    causes = [{**document()["delay_causes"][0], "cause": "blocked"}]
+    wait = {**spike, "spike_cause": "blocked", "by_name": "server", "by_thread_id": 8}
+    assert "2 because it was blocked (woken by server 8 in all)" in spikes_answer(
+        document(spikes=[wait, wait], delay_causes=causes)
+    )
+    timed = {**wait, "by_name": "interrupt", "by_thread_id": None}
+    assert "(woken by an interrupt)" in spikes_answer(document(spikes=[timed], delay_causes=causes))
     nobody = {**spike, "spike_cause": "throttled", "by_name": None, "by_thread_id": None}
     assert "(" not in spikes_answer(document(spikes=[nobody])).split(".")[0]
 
