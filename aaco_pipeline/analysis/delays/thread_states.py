@@ -287,22 +287,30 @@ def _with_throttling(states: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataF
         return states
     at, count, length = (throttling.get_column(name).to_numpy() for name in ("time_ns", "throttled", "throttled_ns"))
     start, end = ends(states)
-    took = end - start
     before = np.clip(np.searchsorted(at, start, side="right") - 1, 0, len(at) - 1)
     after = np.clip(np.searchsorted(at, end, side="left"), 0, len(at) - 1)
-    waits = states.get_column("state").is_in([PREEMPTED, QUEUED]).to_numpy() & (count[after] > count[before])
-    could_start = waits & states.get_column("could_start").fill_null(False).to_numpy()
-    asked = np.flatnonzero(could_start | (waits & (took > _WAKES)))
-    rose, lasted = (np.diff(counted, prepend=counted[:1]) for counted in (count, length))
-    left: dict[int, tuple[Numbers, Numbers]] = {}
-    threads, used_up = states.get_column("thread_id").to_numpy(), np.zeros(states.height, np.bool_)
-    for row in asked[np.lexsort((-took[asked], ~could_start[asked]))].tolist():
-        times, ns = left.setdefault(threads[row], (rose.copy(), lasted.copy()))
-        counted = after[row]  # a quota is counted as used up when there is one again
-        if could_start[row] or (times[counted] > 0 and ns[counted] >= _QUOTA_SHARE * took[row]):
-            used_up[row] = True
-            times[counted] -= took[row] > _WAKES
-            ns[counted] -= took[row]
+    # A quota is counted as used up when there is one again: by the reading after the wait.
+    counted = {"rose": np.diff(count, prepend=count[0])[after], "lasted_ns": np.diff(length, prepend=length[0])[after]}
+    waits = pl.col("state").is_in([PREEMPTED, QUEUED]) & pl.Series(count[after] > count[before])
+    asked = states.select(
+        "thread_id",
+        waits.alias("waits"),
+        pl.col("could_start").fill_null(False),
+        (pl.col("end_ns") - pl.col("start_ns")).alias("took_ns"),
+        reading=pl.Series(after),
+        **{name: pl.Series(values) for name, values in counted.items()},
+    ).with_row_index("row")
+    is_long = pl.col("took_ns") > _WAKES
+    asked = asked.filter(pl.col("waits") & (pl.col("could_start") | is_long)).sort(
+        "could_start", "took_ns", "row", descending=[True, True, False]
+    )
+    group = ["thread_id", "reading"]
+    left_ns = pl.col("lasted_ns") - pl.col("took_ns").filter("could_start").sum().over(group)
+    asked = asked.filter(pl.col("could_start") | (left_ns >= _QUOTA_SHARE * pl.col("took_ns")))  # else too long for any
+    left_ns = pl.col("lasted_ns") - pl.col("took_ns").cum_sum().over(group) + pl.col("took_ns")
+    fits = (is_long.cum_sum().over(group) <= pl.col("rose")) & (left_ns >= _QUOTA_SHARE * pl.col("took_ns"))
+    used_up = np.zeros(states.height, np.bool_)
+    used_up[asked.filter(pl.col("could_start") | fits).get_column("row").to_numpy()] = True
     throttled = pl.Series(used_up)
     return states.with_columns(
         state=pl.when(throttled).then(pl.lit(THROTTLED)).otherwise("state"),
