@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from aaco_pipeline.analysis.delays.calls import CALL, calls_that_took_most
 from aaco_pipeline.analysis.delays.intervals import ends, meetings
 from aaco_pipeline.analysis.delays.on_cpu import (
     DISK,
@@ -81,7 +82,7 @@ def iteration_delays(
         path, moved = _followed(path, pieces, own)
         if not moved:
             break
-    taken = _taken(_doing_so(path, threads, main))
+    taken = _in_calls(_taken(_doing_so(path, threads, main)), path, events, spans.height)
     parts = pl.concat(
         [
             taken.filter(pl.col("cause") != ON_CPU).with_columns(on_cpu=pl.lit(False)),
@@ -260,6 +261,17 @@ def _taken(path: pl.DataFrame) -> pl.DataFrame:
     )
     grade = pl.when(pl.col("cause") == UNKNOWN).then(pl.lit("rest")).otherwise(pl.lit("observed"))
     return summed.with_columns(by_kind=by_kind, grade=grade)
+
+
+def _in_calls(taken: pl.DataFrame, path: pl.DataFrame, events: pl.DataFrame, iterations: int) -> pl.DataFrame:
+    """The parts, with the call that took most of the work and of the waits that no thread is known to have ended."""
+    calls = calls_that_took_most(path.filter(pl.col("cause").is_in([ON_CPU, BLOCKED])), events, iterations)
+    named = taken.join(calls, on=["row", "cause"], how="left")
+    is_call = pl.col("by_thread_id").is_null() & pl.col("call").is_not_null()
+    return named.with_columns(
+        by_kind=pl.when(is_call).then(pl.lit(CALL)).otherwise("by_kind"),
+        by_name=pl.when(is_call).then("call").otherwise("by_name"),
+    ).drop("call")
 
 
 def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:

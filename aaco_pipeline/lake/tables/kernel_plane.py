@@ -139,11 +139,11 @@ TABLES: Final[tuple[Table, ...]] = (
             column("grade", STRING, NAME, "`observed`: the kernel recorded begin and end; `estimated`: a count times "
                 "this machine's calibrated cost of one, or how long one was seen to last if that is more; `rest`: "
                 "what is left."),
-            nullable("by_kind", STRING, NAME, "What caused most of it: `thread`, `interrupt` or `signal`; null when "
-                "not known."),
+            nullable("by_kind", STRING, NAME, "What caused most of it: `thread`, `interrupt`, `signal` or the system "
+                "`call` in which it went by, if it usually does not; null when not known."),
             nullable("by_thread_id", INT64, ID, "The thread that caused most of it; of work, sleep and storage another "
                 "one of the process, which was waited for; null when none did."),
-            nullable("by_name", STRING, NAME, "Name of that thread or interrupt."),
+            nullable("by_name", STRING, NAME, "Name of that thread, interrupt or system call."),
         ),
     ),
     Table(

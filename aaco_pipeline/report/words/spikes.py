@@ -43,7 +43,7 @@ _FIRST: Final[Mapping[str, str]] = {
     "disk": "take what waits for storage (`fsync`, reads) out of the iteration",
     "lock": "look at who holds the lock",
     "sleep": "look for the sleep in the program",
-    "blocked": "look at which call it blocks in: `syscall` in `kernel_events`",
+    "blocked": "look at the call it blocks in, and what that waits for: `syscall` in `kernel_events` has each",
     "timer": "look at what runs in its timer softirqs: `kernel_events` has each",
     "interrupts": "steer interrupts to other CPUs (`/proc/irq/*/smp_affinity`)",
     "minor_faults": "allocate memory once, before it is measured, and reuse it",
@@ -146,9 +146,11 @@ def rule() -> str:
 
 
 def who(row: Row) -> str | None:
-    """The thread or interrupt that was in the way."""
+    """The thread or interrupt that was in the way, or the system call in which the time went by."""
     if row["by_name"] is None:
         return None
+    if row["by_kind"] == "call":
+        return f"in {row['by_name']}"
     number = f" ({row['by_thread_id']})" if row["by_thread_id"] is not None else ""
     return f"{row['by_name']}{number}"
 
@@ -210,8 +212,9 @@ def _most_often(cause: str, spikes: Sequence[Row]) -> str:
     name, rows = min(named.items(), key=lambda one: (-len(one[1]), -sum(row["explained_ns"] for row in one[1]), one[0]))
     numbers = {row["by_thread_id"] for row in rows}
     which = f" {numbers.pop()}" if len(numbers) == 1 and None not in numbers else ""
-    ended = _ENDED_BY.get(cause, "")
+    told = f"{_ENDED_BY.get(cause, '')}{'an interrupt' if name == 'interrupt' else name}"
+    if rows[0]["by_kind"] == "call":
+        told = f"in `{name}`"
     of = sum(row["spike_cause"] == cause for row in spikes)
     in_how_many = "" if of == 1 else " in all" if len(rows) == of else f" in {len(rows):,}"
-    told = "an interrupt" if name == "interrupt" else name
-    return f" ({ended}{told}{which}{in_how_many})"
+    return f" ({told}{which}{in_how_many})"

@@ -13,6 +13,7 @@ from aaco_pipeline.report.words.spikes import (
     marking_cause,
     quietness,
     spikes_answer,
+    who,
 )
 
 
@@ -85,6 +86,9 @@ def test_who_was_in_the_way_of_most_spikes_is_named_with_its_number_where_it_is_
     )
     timed = {**wait, "by_name": "interrupt", "by_thread_id": None}
     assert "(woken by an interrupt)" in spikes_answer(document(spikes=[timed], delay_causes=causes))
+    called = {**wait, "by_kind": "call", "by_name": "select", "by_thread_id": None}
+    assert "(in `select` in all)" in spikes_answer(document(spikes=[called, called], delay_causes=causes))
+    assert who(called) == "in select"
     nobody = {**spike, "spike_cause": "throttled", "by_name": None, "by_thread_id": None}
     assert "(" not in spikes_answer(document(spikes=[nobody])).split(".")[0]
 
