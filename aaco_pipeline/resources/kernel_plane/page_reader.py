@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.resources.kernel_plane.instances import Instance
-from aaco_pipeline.resources.kernel_plane.throttling import Quotas
+from aaco_pipeline.resources.kernel_plane.throttling import Quotas, keep_reading
 from aaco_pipeline.resources.telemetry.own_threads import give_way, name_this_thread, next_instant
 
 #: How often its thread looks at quotas, and whoever samples beside it: each waking takes a CPU.
@@ -38,7 +38,7 @@ class PageReader:
         self._buffers = [(name, one, cpu) for name, one in instances.items() for cpu in one.cpus()]
         self._folder = folder
         self._stopping = os.eventfd(0, os.EFD_CLOEXEC)
-        #: Whose control groups are looked at, and how often quotas were used up, whenever that had changed.
+        #: Whose control groups are looked at, and how often quotas were used up by when.
         self.process: int | None = None
         self.throttling: list[dict[str, int | str]] = []
         self._quotas = Quotas()
@@ -94,11 +94,10 @@ class PageReader:
         self._quotas.close()
 
     def look_at_the_quota(self) -> None:
-        """Keep what the groups of the process count now, where that is another count; of one that ended the last."""
+        """Keep what the groups of the process count now; of one that ended the last."""
         found = self._quotas.of(self.process)
-        last = self.throttling[-1] if self.throttling else {}
-        if found is not None and any(last.get(name) != value for name, value in found.items()):
-            self.throttling.append({"monotonic_ns": time.monotonic_ns(), **found})
+        if found is not None:
+            keep_reading(self.throttling, {"monotonic_ns": time.monotonic_ns(), **found})
 
     def _stop(self) -> None:
         if self._thread.ident is not None and self._thread.is_alive():

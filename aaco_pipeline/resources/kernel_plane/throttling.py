@@ -48,6 +48,17 @@ class Quotas:
         return os.pread(self._files[group], _MOST_BYTES, 0).decode()
 
 
+def keep_reading(readings: list[dict[str, int | str]], reading: dict[str, int | str]) -> None:
+    """Add a reading: of those in a row that count the same the first and the last stay, so that it is known since when
+    a count may have risen.
+    """
+    counts = [{**one, "monotonic_ns": 0} for one in (*readings[-2:], reading)]
+    if len(counts) == 3 and counts[0] == counts[1] == counts[2]:
+        readings[-1] = reading
+    else:
+        readings.append(reading)
+
+
 def groups_of(process: int, root: Path = Path("/")) -> list[Path]:
     """The folders of the control groups that may bound a process's CPU time, its own first; none of no process.
 

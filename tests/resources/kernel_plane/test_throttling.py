@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.resources.kernel_plane.throttling import Quotas, groups_of, throttling_of
+from aaco_pipeline.resources.kernel_plane.throttling import Quotas, groups_of, keep_reading, throttling_of
 
 PROCESS = 5
 
@@ -76,3 +76,11 @@ def test_a_process_or_group_that_has_gone_counts_nothing(tmp_path: Path) -> None
     assert throttling_of([tmp_path / "gone"]) is None
     (tmp_path / "cpu.stat").write_text("damaged\n")
     assert throttling_of([tmp_path]) is None
+
+
+def test_of_readings_that_count_the_same_the_first_and_the_last_are_kept() -> None:
+    """A wait of long before a count rose is not taken for one that it is about."""
+    readings: list[dict[str, int | str]] = []
+    for at, count in ((0, 3), (1, 3), (2, 3), (3, 4), (4, 5), (5, 5), (6, 5), (7, 5)):
+        keep_reading(readings, {"monotonic_ns": at, "group": "/a", "throttled": count, "throttled_ns": 10 * count})
+    assert [(one["monotonic_ns"], one["throttled"]) for one in readings] == [(0, 3), (2, 3), (3, 4), (4, 5), (7, 5)]
