@@ -43,7 +43,7 @@ _FIRST: Final[Mapping[str, str]] = {
     "disk": "take what waits for storage (`fsync`, reads) out of the iteration",
     "lock": "look at who holds the lock",
     "sleep": "look for the sleep in the program",
-    "blocked": "look at the call it blocks in, and what that waits for: `syscall` in `kernel_events` has each",
+    "blocked": "look at which call it blocks in: `syscall` in `kernel_events`",
     "timer": "look at what runs in its timer softirqs: `kernel_events` has each",
     "interrupts": "steer interrupts to other CPUs (`/proc/irq/*/smp_affinity`)",
     "minor_faults": "allocate memory once, before it is measured, and reuse it",
@@ -51,6 +51,10 @@ _FIRST: Final[Mapping[str, str]] = {
 }
 #: Causes of which it is known only who ended them.
 _ENDED_BY: Final[Mapping[str, str]] = {"stopped": "resumed by ", "blocked": "woken by "}
+_FIRST_OF_A_CALL: Final[Mapping[str, str]] = {
+    "on_cpu_longer": "take `{}` out of the iteration, or ask less of it",
+    "blocked": "look at what `{}` waits for",
+}
 _RULE: Final = (
     "A spike exceeds the median by more than a tenth of it and five widths of the noise; its cause is the part that "
     "grew most, if that is at least half of the excess. An iteration is disturbed when causes outside the program took "
@@ -82,7 +86,7 @@ def spikes_answer(document: Document) -> str:
             within = interval({"ci_low": worst["ci_low_ns"], "ci_high": worst["ci_high_ns"]})
             without = f"without {noun(worst['cause'])} it would be {duration(worst['p99_without_ns'])}"
             sentences.append(f"P99 is {duration(p99)}; {without} (95 % interval {within}).")
-        if (do := _FIRST.get(worst["cause"])) is not None:
+        if (do := _first(worst["cause"], spikes)) is not None:
             sentences.append(f"First {do}.")
     return " ".join(sentences)
 
@@ -199,6 +203,13 @@ def _clause(cause: str) -> str:
     name = CAUSES.get(cause, cause)
     of = {name: f"of {name}" for name in ("timer ticks", "interrupts", "minor page faults")}
     return of.get(name, f"it was {name}" if cause == "on_cpu_longer" else name)
+
+
+def _first(cause: str, spikes: Sequence[Row]) -> str | None:
+    """What to do before anything else about a cause: about the call in which most of its spikes went by, if one did."""
+    called = [row["by_name"] if row["by_kind"] == "call" else None for row in spikes if row["spike_cause"] == cause]
+    most = max(sorted(set(called), key=str), key=called.count, default=None)
+    return _FIRST_OF_A_CALL[cause].format(most) if most and cause in _FIRST_OF_A_CALL else _FIRST.get(cause)
 
 
 def _most_often(cause: str, spikes: Sequence[Row]) -> str:

@@ -89,6 +89,12 @@ def test_who_was_in_the_way_of_most_spikes_is_named_with_its_number_where_it_is_
     called = {**wait, "by_kind": "call", "by_name": "select", "by_thread_id": None}
     assert "(in `select` in all)" in spikes_answer(document(spikes=[called, called], delay_causes=causes))
     assert who(called) == "in select"
+    assert "First look at what `select` waits for." in spikes_answer(document(spikes=[called], delay_causes=causes))
+    work = [{**causes[0], "cause": "on_cpu"}]
+    read = {**called, "spike_cause": "on_cpu_longer", "by_name": "read"}
+    assert "First take `read` out of" in spikes_answer(document(spikes=[read], delay_causes=work))
+    own = {**read, "by_kind": None, "by_name": None}
+    assert "First look at the program" in spikes_answer(document(spikes=[read, own, own], delay_causes=work))
     nobody = {**spike, "spike_cause": "throttled", "by_name": None, "by_thread_id": None}
     assert "(" not in spikes_answer(document(spikes=[nobody])).split(".")[0]
 
