@@ -25,8 +25,9 @@ PERIOD_NS: Final = 500_000_000
 #: A buffer is emptied when so much of it is full.
 _FULL_PERCENT: Final = 50
 _PIPE_BYTES: Final = 1 << 20
-#: A recording ends when it holds so much, about ten million switches, or so little is left on the disk.
-_MOST_BYTES: Final = 1 << 30
+#: A recording ends when it holds so much, or so little is left on the disk. Reading takes
+#: some 12 bytes of memory for each byte, of the 4 GiB that a reader may have: more could never be looked at.
+_MOST_BYTES: Final = 192 << 20
 _LEAST_FREE_BYTES: Final = 1 << 30
 
 
