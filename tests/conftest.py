@@ -4,6 +4,7 @@ import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,11 +98,14 @@ def empty_lake(lake_path: Path) -> TraceLake:
 
 
 @pytest.fixture(scope="session")
-def one_engine_a_database() -> Iterator[None]:
+def dagster_prepares_once() -> Iterator[None]:
     """Dagster opens SQLite through an engine of its own for every statement, which compiles that statement anew.
 
-    Here an engine is made once for each database. Connections are opened and closed as ever.
+    Whenever it opens an instance or begins a run it also reads all migrations that its databases ever had, only to know
+    the last. Here an engine is made once for each database, and the migrations are read once. Connections are opened
+    and closed, and revisions compared, as ever.
     """
+    from alembic.script import ScriptDirectory
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
     from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
@@ -119,11 +123,12 @@ def one_engine_a_database() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
             patch.setattr(module, "create_engine", kept)
+        patch.setattr(ScriptDirectory, "from_config", cache(ScriptDirectory.from_config))
         yield
 
 
 @pytest.fixture(scope="session")
-def new_home(tmp_path_factory: pytest.TempPathFactory, one_engine_a_database: None) -> Path:
+def new_home(tmp_path_factory: pytest.TempPathFactory, dagster_prepares_once: None) -> Path:
     """A home for Dagster in which nothing has happened yet: its empty databases take seconds to make, so once."""
     import dagster as dg
 

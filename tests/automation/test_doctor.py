@@ -2,9 +2,8 @@
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -25,30 +24,41 @@ from aaco_pipeline.lake.removals import Account, Removal
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.resources.host.process_identity import process_tags
+from tests.conftest import CapturedLake
 from tests.sessions import replayed
 
 LAUNCH = MeasurementRequest(model="control_flow")
 
 
 @pytest.fixture
-def lake(captured: Any, lake_path: Path) -> TraceLake:
+def lake(captured: CapturedLake, lake_path: Path) -> TraceLake:
     """A healthy lake of the test's own, with real sessions."""
-    copied = captured.copy(lake_path)
-    assert isinstance(copied, TraceLake)
-    return copied
+    return captured.copy(lake_path)
 
 
 @pytest.fixture
-def session(captured: Any) -> str:
-    return str(captured.sessions["control_flow"])
+def session(captured: CapturedLake) -> str:
+    return captured.sessions["control_flow"]
+
+
+@pytest.fixture(scope="module")
+def knowing_home(captured: CapturedLake, new_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home for Dagster in which every session of the lake is known. Look, do not touch."""
+    home = tmp_path_factory.mktemp("knowing") / "home"
+    shutil.copytree(new_home, home, symlinks=True)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        for session in captured.lake.sessions():
+            make_known(captured.lake, instance, session, ())
+    return home
 
 
 @pytest.fixture
-def healthy(instance: dg.DagsterInstance, lake: TraceLake) -> dg.DagsterInstance:
-    """The instance that knows every session of the lake."""
-    for session in lake.sessions():
-        make_known(lake, instance, session, ())
-    return instance
+def healthy(knowing_home: Path, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """An instance of the test's own that knows every session of the lake."""
+    home = tmp_path / "healthy"
+    shutil.copytree(knowing_home, home, symlinks=True)
+    with dg.DagsterInstance.from_config(str(home)) as opened:
+        yield opened
 
 
 def only(found: list[Problem]) -> Problem:

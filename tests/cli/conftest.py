@@ -28,7 +28,7 @@ Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Project:
+def measured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path, dagster_prepares_once: None) -> Project:
     """A lake with a session of squeezenet and a later one of control_flow, made by `aaco run`. Look, do not touch."""
     folder = tmp_path_factory.mktemp("measured")
     project = Project(ROOT, folder / "lake", folder / "home")
