@@ -103,13 +103,14 @@ def dagster_prepares_once() -> Iterator[None]:
 
     Whenever it opens an instance or begins a run it also reads all migrations that its databases ever had, only to know
     the last. Here an engine is made once for each database, and the migrations are read once. Connections are opened
-    and closed, and revisions compared, as ever.
+    and closed, and revisions compared, as ever. What it commits is not forced onto the disk: a killed process loses
+    nothing by that, and no test cuts the power.
     """
     from alembic.script import ScriptDirectory
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
     from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
-    from sqlalchemy import Engine, create_engine
+    from sqlalchemy import Engine, create_engine, event
 
     engines: dict[str, Engine] = {}
 
@@ -117,7 +118,8 @@ def dagster_prepares_once() -> Iterator[None]:
         if address not in engines:
             if len(engines) >= MOST_ENGINES:
                 engines.clear()
-            engines[address] = create_engine(address, **options)
+            engine = engines[address] = create_engine(address, **options)
+            event.listen(engine, "connect", lambda opened, record: opened.execute("PRAGMA synchronous = OFF"))
         return engines[address]
 
     with pytest.MonkeyPatch.context() as patch:
