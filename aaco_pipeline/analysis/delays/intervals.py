@@ -21,6 +21,14 @@ def meetings(
     return span, piece, np.maximum(start[span], piece_start[piece]), np.minimum(end[span], piece_end[piece])
 
 
+def within(at: Numbers, start: Numbers, end: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """Of instants those that lie in stretches in order that do not overlap: the stretch of each, and which they are."""
+    which = np.searchsorted(end, at, side="right")
+    inside = which < len(end)
+    inside[inside] = start[which[inside]] <= at[inside]
+    return which[inside], inside
+
+
 def union(start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
     """The same time as stretches in order that neither overlap nor touch; those without length are left out."""
     order = np.argsort(start, kind="stable")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.delays.intervals import Numbers, ends, meetings, union
+from aaco_pipeline.analysis.delays.intervals import Numbers, ends, meetings, union, within
 from aaco_pipeline.analysis.delays.thread_states import FLUSHES
 
 ON_CPU: Final = "on_cpu"
@@ -91,12 +91,8 @@ def _begun(path: pl.DataFrame, handlers: pl.DataFrame) -> pl.DataFrame:
     found = [handlers.clear().with_columns(row=pl.lit(0, pl.UInt32))]
     for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
         ordered, own = some.sort("start_ns"), handlers.filter(pl.col("thread_id") == thread)
-        start, end = ends(ordered)
-        begins = own.get_column("start_ns").to_numpy()
-        which = np.searchsorted(end, begins, side="right")
-        inside = which < ordered.height
-        inside[inside] = start[which[inside]] <= begins[inside]
-        row = ordered.get_column("row").gather(which[inside])
+        which, inside = within(own.get_column("start_ns").to_numpy(), *ends(ordered))
+        row = ordered.get_column("row").gather(which)
         found.append(own.filter(pl.Series(inside)).with_columns(row=row))
     return pl.concat(found)
 
@@ -110,11 +106,8 @@ def fault_costs(
     """
     faults = faults.sort("time_ns")
     at, lasted = faults.get_column("time_ns").to_numpy(), faults.get_column("duration_ns").fill_null(0).to_numpy()
-    which = np.searchsorted(end, at, side="right")
-    inside = which < len(end)
-    inside[inside] = start[which[inside]] <= at[inside]
-    which, at, lasted = which[inside], at[inside], lasted[inside]
-    seen = np.minimum(lasted, end[which] - at).astype(np.float64)
+    which, inside = within(at, start, end)
+    seen = np.minimum(lasted[inside], end[which] - at[inside]).astype(np.float64)
     return which, np.maximum(seen, costs.minor_fault_ns or 0.0)
 
 
