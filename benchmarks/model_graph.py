@@ -149,11 +149,11 @@ def within_budget(folder: Path, node_count: int) -> bool:
     return good
 
 
-def comparisons(cache: Path) -> dict[str, dict[str, Count]]:
+def comparisons() -> dict[str, dict[str, Count]]:
     """By model and operator type, the operations counted here and by onnx-tool; empty when it is not installed."""
     found: dict[str, dict[str, Count]] = {}
     for name in ("squeezenet", "resnet50", "densenet121", "gpt_tiny"):
-        choice = resolve_model(name, {}, cache)
+        choice = resolve_model(name, {})
         shapes = dict(choice.input_shapes)
         if name == "gpt_tiny":
             found["gpt_tiny, decode"] = compare(choice.path, shapes)
@@ -281,7 +281,7 @@ def main() -> int:
         except ImportError:
             print("onnx-tool is not installed: nothing to compare with")
         else:
-            print_comparisons(comparisons(Path(folder)))
+            print_comparisons(comparisons())
     return 0 if good else 1
 
 

@@ -73,6 +73,7 @@ class Bench:
 
     def build(self, programs: Sequence[Program]) -> dict[str, Any]:
         """The binaries, the injection library and a started PyTorch; what the machine is."""
+        os.environ["AACO_CACHE"] = str(self._cache)
         said: dict[str, Any] = {"way": "machine", "python": sys.version}
         query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"]
         said["gpu"] = _said(query)
@@ -80,7 +81,7 @@ class Bench:
             build = ["nvcc", "-O2", "-arch=native", f"-I{ROOT / 'aaco_pipeline' / 'recording'}"]
             said[source] = _said([*build, str(HERE / "programs" / source), "-o", str(self._binary(source))])
         try:
-            self.injection = cupti.prepared(self._cache, [self.python])
+            self.injection = cupti.prepared([self.python])
             found = self.injection.cupti
             said["cupti"] = [str(found.library), str(found.includes[0]), found.api_version]
         except UnavailableError as error:

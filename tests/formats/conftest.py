@@ -34,7 +34,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], R
 
 
 def _run(name: str, threads: int, folder: Path, runs: int = 4) -> RealProfile:
-    model = resolve_model(name, {}, folder)
+    model = resolve_model(name, {})
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.enable_profiling = True

@@ -20,7 +20,7 @@ from aaco_pipeline.automation.optimizing.effect import predicted_effect
 from aaco_pipeline.automation.optimizing.floors import floor_ns
 from aaco_pipeline.automation.optimizing.patches import replace_source, unified_diff
 from aaco_pipeline.automation.optimizing.record import Recorder, journal_path, new_name, open_journal
-from aaco_pipeline.cache_folder import default_cache_dir
+from aaco_pipeline.cache_folder import own_folder, private_folder
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.store import TraceLake
@@ -122,9 +122,8 @@ def telling(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]
 @contextmanager
 def scratch() -> Iterator[Path]:
     """An empty folder that goes with the block; what killed searches left of theirs goes as well."""
-    place = default_cache_dir() / _SCRATCH
+    place = own_folder(_SCRATCH) or private_folder()
     with lake_errors(place):
-        place.mkdir(parents=True, exist_ok=True)
         for left in place.glob(f"{TEMPORARY_PREFIX}*"):
             if writer_is_gone(left):
                 shutil.rmtree(left, ignore_errors=True)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.cache_folder import own_cache_folder
+from aaco_pipeline.cache_folder import own_folder
 
 #: How long another process that writes is waited for.
 BUSY_SECONDS: Final = 2.0
@@ -95,16 +95,22 @@ def _folder(lake: Path) -> Path | None:
 
     A link in it leads to the lake.
     """
-    caches = own_cache_folder("lakes")
-    if caches is None:
-        return None
     whole = os.path.realpath(lake)
-    folder = caches / f"{_host()}-{hashlib.sha256(os.fsencode(whole)).hexdigest()[:32]}"
+    folder = own_folder(f"lakes/{_host()}-{hashlib.sha256(os.fsencode(whole)).hexdigest()[:32]}")
+    if folder is None or any(map(_is_anothers, folder.iterdir())):
+        return None
     if not (folder / _LINK).is_symlink():
-        folder.mkdir(exist_ok=True)
         with suppress(FileExistsError):
             (folder / _LINK).symlink_to(whole)
     return folder
+
+
+def _is_anothers(file: Path) -> bool:
+    """Whether another user put a file there, while others could."""
+    try:
+        return file.lstat().st_uid != os.geteuid()
+    except FileNotFoundError:  # SQLite deletes what lies beside a database when nobody has it open
+        return False
 
 
 def _drop(file: Path) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.errors import AacoError, UnavailableError
 from aaco_pipeline.recording.profilers import cupti, ncu, rocprofv3
 from aaco_pipeline.recording.request import RecordRequest
@@ -96,7 +95,7 @@ def choose(request: RecordRequest, environment: Mapping[str, str], known: Callab
     trace, command = request.trace, request.command
     makers: dict[str, Callable[[], DeviceProfiler]] = {
         rocprofv3.NAME: lambda: rocprofv3.prepared(environment),
-        "cupti": lambda: _Injected(cupti.prepared(default_cache_dir(), command, environment), environment),
+        "cupti": lambda: _Injected(cupti.prepared(command, environment), environment),
     }
     name: str | None = None
     chosen: DeviceProfiler | None = None

@@ -12,12 +12,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.cache_folder import own_code
 from aaco_pipeline.errors import UnavailableError
 
 #: Where the streams of a recording lie within its folder.
@@ -68,20 +68,19 @@ class Injection:
         }
 
 
-def present(cache: Path, command: Sequence[str] = ()) -> str | None:
+def present(command: Sequence[str] = ()) -> str | None:
     """Why this profiler cannot be used for the program of `command`, in one line with the remedy; None if it can."""
     try:
-        prepared(cache, command)
+        prepared(command)
     except UnavailableError as error:
         return str(error)
     return None
 
 
-def prepared(cache: Path, command: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Injection:
-    """The injection library for the program of `command`, compiled into `cache` unless it is there already.
+def prepared(command: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Injection:
+    """The injection library for the program of `command`, compiled unless the cache has it.
 
     Args:
-        cache: folder for what can be made again; made where missing.
         command: the program's command line: of a Python program its interpreter's packages are searched first, because
             it is their CUPTI that the program loads.
         environment: where CUDA_HOME, PATH and the like are looked up; this process's without one.
@@ -106,7 +105,7 @@ def prepared(cache: Path, command: Sequence[str] = (), environment: Mapping[str,
     reasons = []
     for cupti in usable:
         try:
-            return Injection(compiled(cache, compiler, cupti, elsewhere), cupti)
+            return Injection(compiled(compiler, cupti, elsewhere), cupti)
         except UnavailableError as error:
             reasons.append(str(error))
     raise UnavailableError(reasons[0])
@@ -216,7 +215,7 @@ def _at(root: Path, includes: Sequence[Path], libraries: Sequence[Path]) -> Iter
         yield Cupti(tuple(folders), library.resolve(), major, version)
 
 
-def compiled(cache: Path, compiler: str, cupti: Cupti, elsewhere: Sequence[Path] = ()) -> Path:
+def compiled(compiler: str, cupti: Cupti, elsewhere: Sequence[Path] = ()) -> Path:
     """The injection library built against these headers by this compiler; one build for the same of all three.
 
     What these headers include and do not have is taken from the folders `elsewhere`. Two that build at once both
@@ -230,18 +229,9 @@ def compiled(cache: Path, compiler: str, cupti: Cupti, elsewhere: Sequence[Path]
         found = next((folder / name for folder in cupti.includes if (folder / name).is_file()), None)
         content.update(found.read_bytes() if found else b"none")
     content.update(_compiler_version(compiler).encode())
-    target = cache / f"cupti-injection-{content.hexdigest()[:32]}.so"
-    if target.is_file():
-        return target
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix="building-") as folder:
-            made = Path(folder) / "injection.so"
-            _compile(compiler, cupti, source, made, elsewhere)
-            made.replace(target)
-    except OSError as error:
-        raise UnavailableError(f"{cache}: the CUPTI injection library cannot be kept here: {error.strerror}") from error
-    return target
+    return own_code(
+        f"cupti/{content.hexdigest()[:32]}.so", lambda made: _compile(compiler, cupti, source, made, elsewhere)
+    )
 
 
 def _compiler_version(compiler: str) -> str:

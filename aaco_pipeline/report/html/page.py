@@ -14,11 +14,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
-from jinja2.bccache import Bucket
+from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket, bc_magic
 from markupsafe import Markup
 
-from aaco_pipeline.cache_folder import own_cache_folder
+from aaco_pipeline.cache_folder import kept_code, own_code, own_folder
+from aaco_pipeline.errors import UsageError
 from aaco_pipeline.report.document.statements import LISTED_INSTRUCTIONS, LISTED_KERNELS
 from aaco_pipeline.report.html import sections
 from aaco_pipeline.report.html.kernel_view import first_kernel, kernel_views, paged_kernels
@@ -101,18 +102,21 @@ def rendered_kernels(document: Document) -> list[str]:
     return [template.render(view=view, back=back) for view in kernel_views(document)]
 
 
-class _Compiled(FileSystemBytecodeCache):
-    """Compiled templates in a folder; one that cannot be kept, on a full disk say, is compiled again the next time."""
+class _Compiled(BytecodeCache):
+    """Compiled templates in the cache; one that cannot be kept, on a full disk say, is compiled again the next time."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if (kept := kept_code(_compiled_name(bucket))) is not None:
+            bucket.bytecode_from_string(kept)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        with suppress(OSError):
-            super().dump_bytecode(bucket)
+        with suppress(UsageError):
+            own_code(_compiled_name(bucket), lambda made: made.write_bytes(bucket.bytecode_to_string()))
 
 
-def _compiled() -> _Compiled | None:
-    """Where compiled templates are kept for the next process, for this person alone; None where nothing can be."""
-    folder = own_cache_folder("templates")
-    return None if folder is None else _Compiled(str(folder))
+def _compiled_name(bucket: Bucket) -> str:
+    """Named by its source and by what else decides whether Python can execute it."""
+    return f"templates/{bucket.key}-{hashlib.sha256(bc_magic + bucket.checksum.encode()).hexdigest()[:32]}"
 
 
 @cache
@@ -124,7 +128,7 @@ def templates() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        bytecode_cache=_compiled(),
+        bytecode_cache=None if own_folder("templates") is None else _Compiled(),
     )
     made.filters |= {
         "digest": lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),

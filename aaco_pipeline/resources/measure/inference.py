@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.capture.request import DEFAULT_ITERATIONS, DEFAULT_WARMUP, MeasurementRequest
 from aaco_pipeline.errors import AacoError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats.native import FORMAT, FORMAT_VERSION, MODEL_FILE, OPTIMIZED_FILE, PROFILE_FILE
@@ -79,7 +78,7 @@ def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, Backe
         )
     check_profiling(request, backend, configs)
     file = None if request.artefact is None else Path(request.artefact)
-    return resolve_model(request.model, load_models(configs / "models.yaml"), default_cache_dir(), file), backend
+    return resolve_model(request.model, load_models(configs / "models.yaml"), file), backend
 
 
 def check_request(request: MeasurementRequest, configs: Path) -> Mapping[str, Sequence[int]]:

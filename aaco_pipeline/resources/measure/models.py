@@ -15,9 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from aaco_pipeline.cache_folder import own_code
 from aaco_pipeline.errors import ModelError, UsageError
 from aaco_pipeline.lake.artefacts import artefact_digest
-from aaco_pipeline.lake.files import write_atomically
 from aaco_pipeline.resources.configuration import ModelEntry
 from aaco_pipeline.resources.strict_yaml import quoted
 
@@ -69,11 +69,11 @@ class ModelDescription:
 
 @dataclass(frozen=True)
 class _BuiltIn:
-    """A model that needs no file of the user's: `locate` takes the cache folder and gives the model's path."""
+    """A model that needs no file of the user's: `locate` gives the model's path."""
 
     description: str
     weights: str
-    locate: Callable[[Path], Path]
+    locate: Callable[[], Path]
     input_shapes: Mapping[str, Sequence[int]]
     integer_upper_bound: Mapping[str, int] = field(default_factory=dict)
 
@@ -90,12 +90,10 @@ def describe_models(registry: Mapping[str, ModelEntry]) -> list[ModelDescription
     return [*registered.values(), *(row for name, row in built_in.items() if name not in registered)]
 
 
-def resolve_model(
-    name_or_path: str, registry: Mapping[str, ModelEntry], cache_dir: Path, file: Path | None = None
-) -> ModelChoice:
+def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], file: Path | None = None) -> ModelChoice:
     """The model that `name_or_path` means: a registered name before a built-in one, and a path last.
 
-    A path is what ends in `.onnx`, holds a separator or exists. A generated model is written into `cache_dir` first.
+    A path is what ends in `.onnx`, holds a separator or exists. A generated model is kept in the cache.
     With `file` it is that file under the model's name, with all that is registered of it.
     """
     if entry := registry.get(name_or_path):
@@ -104,7 +102,7 @@ def resolve_model(
     elif model := _BUILT_IN.get(name_or_path):
         choice = ModelChoice(
             name_or_path,
-            model.locate(cache_dir),
+            model.locate(),
             "built-in",
             model.weights,
             model.input_shapes,
@@ -179,10 +177,10 @@ def _unknown(name: str, known: Sequence[str]) -> str:
     )
 
 
-def _light_model(name: str) -> Callable[[Path], Path]:
+def _light_model(name: str) -> Callable[[], Path]:
     """A model that the onnx package carries for its own tests, found without importing that package."""
 
-    def locate(_: Path) -> Path:
+    def locate() -> Path:
         package = importlib.util.find_spec("onnx")
         for folder in (package.submodule_search_locations or ()) if package else ():
             path = Path(folder, "backend", "test", "data", "light", f"light_{name}.onnx")
@@ -196,23 +194,15 @@ def _light_model(name: str) -> Callable[[Path], Path]:
     return locate
 
 
-def _generated(name: str, build: Callable[[Any], bytes]) -> Callable[[Path], Path]:
+def _generated(name: str, build: Callable[[Any], bytes]) -> Callable[[], Path]:
     """A model that is built once, given the module `generated_models`, and kept in the cache folder."""
 
-    def locate(cache_dir: Path) -> Path:
-        path = cache_dir / f"{name}-{_GENERATOR_VERSION}.onnx"
-        try:
-            if not path.is_file():
-                from aaco_pipeline.resources.measure import generated_models
+    def write(path: Path) -> None:
+        from aaco_pipeline.resources.measure import generated_models
 
-                write_atomically(path, build(generated_models))
-        except OSError as error:
-            raise UsageError(
-                f"{path}: cannot be written ({error.strerror}); set AACO_CACHE to a folder that can"
-            ) from error
-        return path
+        path.write_bytes(build(generated_models))
 
-    return locate
+    return lambda: own_code(f"{name}-{_GENERATOR_VERSION}.onnx", write)
 
 
 _BUILT_IN: Final[Mapping[str, _BuiltIn]] = MappingProxyType(

@@ -60,21 +60,21 @@ Run = Callable[..., Executed]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A built-in model run twice at an optimization level, with or without its nodes' names."""
     done: dict[tuple[str, str, bool], Executed] = {}
 
     def execute(name: str, level: str, *, named: bool = True) -> Executed:
         key = (name, level, named)
         if key not in done:
-            done[key] = _run(name, level, named, tmp_path_factory.mktemp("run"), cache_folder)
+            done[key] = _run(name, level, named, tmp_path_factory.mktemp("run"))
         return done[key]
 
     return execute
 
 
-def _run(name: str, level: str, named: bool, folder: Path, cache: Path) -> Executed:
-    choice = resolve_model(name, {}, cache)
+def _run(name: str, level: str, named: bool, folder: Path) -> Executed:
+    choice = resolve_model(name, {})
     path = choice.path
     if not named:
         model = onnx.load(str(path))

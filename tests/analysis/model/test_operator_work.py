@@ -557,9 +557,9 @@ EXPECTED_RATIOS: Final[Mapping[str, float]] = {
 }
 
 
-def test_sums_of_products_agree_with_onnx_tool(benchmark: ModuleType, cache_folder: Path) -> None:
+def test_sums_of_products_agree_with_onnx_tool(benchmark: ModuleType) -> None:
     pytest.importorskip("onnx_tool", reason="onnx-tool is the second count to compare with")
-    found = benchmark.comparisons(cache_folder)
+    found = benchmark.comparisons()
     assert len(found) >= 10
     ours_by_type: dict[str, float] = {}
     theirs_by_type: dict[str, float] = {}

@@ -101,8 +101,8 @@ def test_external_data_is_never_opened_and_leaves_no_trace(save: Save, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
-def test_the_same_model_gives_the_same_bytes_and_stripping_again_changes_nothing(save: Save, tmp_path: Path) -> None:
-    path = resolve_model("gpt_tiny", {}, tmp_path).path
+def test_the_same_model_gives_the_same_bytes_and_stripping_again_changes_nothing(save: Save) -> None:
+    path = resolve_model("gpt_tiny", {}).path
     first = graph_only(path)
     assert graph_only(path) == first
     assert len(first) < path.stat().st_size / 100
@@ -239,8 +239,8 @@ def test_names_of_bodies_that_are_no_text_are_refused() -> None:
 # ---- the graph as frames -----------------------------------------------------------------------------------------
 
 
-def test_bodies_follow_their_node_and_see_the_tensors_around_them(tmp_path: Path) -> None:
-    graph = read(graph_only(resolve_model("control_flow", {}, tmp_path).path), "control_flow")
+def test_bodies_follow_their_node_and_see_the_tensors_around_them() -> None:
+    graph = read(graph_only(resolve_model("control_flow", {}).path), "control_flow")
     nodes = graph.nodes
     assert nodes.get_column("node_id").to_list() == list(range(nodes.height))
     by_name = {row["name"]: row for row in nodes.iter_rows(named=True)}
@@ -456,9 +456,9 @@ def test_an_impossible_graph_gives_what_it_declares_and_a_reason() -> None:
     assert found.types == {"x": ("float32", (3,)), "y": ("float32", (3,))}
 
 
-def test_the_built_in_models_of_fixed_shape_are_inferred_whole(tmp_path: Path) -> None:
+def test_the_built_in_models_of_fixed_shape_are_inferred_whole() -> None:
     for name in ("squeezenet", "resnet50", "densenet121"):
-        choice = resolve_model(name, {}, tmp_path)
+        choice = resolve_model(name, {})
         stored = graph_only(choice.path)
         types = inferred_shapes(stored, choice.input_shapes).types
         outputs = [tensor for names in read(stored, name).nodes.get_column("outputs") for tensor in names]

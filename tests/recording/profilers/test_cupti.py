@@ -97,12 +97,15 @@ def test_folders_of_the_programs_own_python_come_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this host")
-def test_the_compilers_first_error_is_told_with_the_headers_and_nothing_is_kept(tmp_path: Path) -> None:
+def test_the_compilers_first_error_is_told_with_the_headers_and_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AACO_CACHE", str(tmp_path / "cache"))
     own = headers(tmp_path / "include", 130001)
     one = Cupti((own,), library(tmp_path / "lib", 13), 13, 130001)
     with pytest.raises(UnavailableError, match=r"cannot build .*include: .*error.*; set CUDA_HOME"):
-        cupti.compiled(tmp_path / "cache", "g++", one)
-    assert list((tmp_path / "cache").iterdir()) == []
+        cupti.compiled("g++", one)
+    assert list((tmp_path / "cache" / "cupti").iterdir()) == []
 
 
 def test_a_library_is_built_once_for_the_same_headers_source_and_compiler(tmp_path: Path) -> None:
@@ -114,12 +117,12 @@ def test_a_library_is_built_once_for_the_same_headers_source_and_compiler(tmp_pa
         'while [ "$1" != -o ]; do shift; done\ncat > "$2"',
     )
     one = Cupti((headers(tmp_path / "include", 130001),), tmp_path / "libcupti.so.13", 13, 130001)
-    first = cupti.compiled(tmp_path / "cache", str(compiler), one)
+    first = cupti.compiled(str(compiler), one)
     assert b"InitializeInjection" in first.read_bytes(), "the compiler was given another source"
-    assert cupti.compiled(tmp_path / "cache", str(compiler), one) == first
+    assert cupti.compiled(str(compiler), one) == first
     assert log.read_text().count("built") == 1
     headers(tmp_path / "include", 130002)
-    assert cupti.compiled(tmp_path / "cache", str(compiler), one) != first
+    assert cupti.compiled(str(compiler), one) != first
     assert log.read_text().count("built") == 2
 
 
@@ -127,7 +130,7 @@ def test_without_a_driver_the_reason_is_one_line_that_names_what_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cupti, "_DRIVER", "libno-such-driver.so.1")
-    reason = cupti.present(tmp_path)
+    reason = cupti.present()
     assert reason is not None
     assert "libno-such-driver.so.1" in reason
     assert "\n" not in reason
@@ -145,7 +148,7 @@ def test_what_cannot_work_with_the_driver_is_told(
     monkeypatch.setattr(cupti, "candidates", lambda *_: [one] if major else [])
     monkeypatch.setattr(shutil, "which", lambda name, path=None: f"/usr/bin/{name}")
     with pytest.raises(UnavailableError, match=word):
-        cupti.prepared(tmp_path / "cache")
+        cupti.prepared()
 
 
 def test_a_driver_newer_than_the_headers_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +157,7 @@ def test_a_driver_newer_than_the_headers_is_used(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(cupti, "candidates", lambda *_: [one])
     monkeypatch.setattr(cupti, "compiled", lambda *_: tmp_path / "injection.so")
     monkeypatch.setattr(shutil, "which", lambda name, path=None: f"/usr/bin/{name}")
-    prepared = cupti.prepared(tmp_path / "cache")
+    prepared = cupti.prepared()
     environment = prepared.environment(tmp_path / "streams")
     assert (
         environment["CUDA_INJECTION64_PATH"] == environment["NVTX_INJECTION64_PATH"] == str(tmp_path / "injection.so")

@@ -57,7 +57,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     subprocess.run([*flags, "-shared", "-fPIC", SOURCES / "stand_in_cupti.cpp", "-o", library, "-lpthread"], check=True)
     subprocess.run([*flags, SOURCES / "program.cpp", "-o", program, "-ldl"], check=True)
     stand_in = Cupti((folder, SOURCES), library, 13, 130001)
-    return Built(program, Injection(compiled(folder / "cache", COMPILER, stand_in), stand_in))
+    return Built(program, Injection(compiled(COMPILER, stand_in), stand_in))
 
 
 def run(built: Built, tmp_path: Path, mode: str, **environment: str) -> Ran:

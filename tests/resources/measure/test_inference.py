@@ -23,7 +23,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from aaco_pipeline.analysis.sessions.environment import environment, fingerprint
-from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import AacoError, LakeError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats import native as inference_capture
@@ -571,7 +570,7 @@ def test_the_cache_gives_the_tokens_that_reading_everything_anew_gives(generated
     one = document(generated / "latency.json")
     job = document(generated / "capture.json")
     session = ort.InferenceSession(
-        str(resolve_model(job["model"]["name"], {}, default_cache_dir()).path), providers=["CPUExecutionProvider"]
+        str(resolve_model(job["model"]["name"], {}).path), providers=["CPUExecutionProvider"]
     )
     tokens = np.random.default_rng(5).integers(0, 4096, (4, 2, 7))[0]
     empty = {i.name: np.zeros((2, 4, 0, 64), np.float32) for i in session.get_inputs() if i.name != "input_ids"}

@@ -2,12 +2,11 @@
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.cache_folder import default_cache_dir
+from aaco_pipeline.cache_folder import own_code
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.resources.targets.cpu.compiler import HOW_TO_INSTALL, Compiler, compile_confined
@@ -32,16 +31,12 @@ def _made(compiler: Compiler, source: str, name: str, flags: Sequence[str]) -> P
         flags = [flag for flag in flags if not flag.startswith("-fcf-protection")]
     text = (_SOURCES / source).read_bytes()
     digest = hashlib.sha256("\0".join([compiler.path, compiler.version, *flags]).encode() + text).hexdigest()
-    made = default_cache_dir() / "cpu_target" / digest[:32] / name
-    if made.is_file():
-        return made
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
-        folder = Path(scratch)
-        (folder / source).write_bytes(text)
+
+    def build(made: Path) -> None:
+        made.with_name(source).write_bytes(text)
         try:
-            compile_confined(compiler, ["-x", "c", source, *flags, "-o", name], folder)
+            compile_confined(compiler, ["-x", "c", source, *flags, "-o", made.name], made.parent)
         except Refused as refused:
             raise UsageError(f"{compiler.path} cannot make {source}: {refused.reason}; {HOW_TO_INSTALL}") from refused
-        (folder / name).replace(made)
-    return made
+
+    return own_code(f"cpu_target/{digest[:32]}/{name}", build)

@@ -6,11 +6,10 @@ architecture are given its constants, by one number changed in those of the next
 
 import hashlib
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.cache_folder import default_cache_dir
+from aaco_pipeline.cache_folder import own_code
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain
 from aaco_pipeline.resources.toolchains.amdgpu.remarks import PASSES
@@ -46,8 +45,8 @@ def compile_command(toolchain: Toolchain, architecture: str, runner: Runner) -> 
 def _with_control_file(toolchain: Toolchain, architecture: str, runner: Runner) -> Path:
     """The folder of device libraries, with the file that names the architecture's version to them.
 
-    Where only that file is missing, a folder in the cache has links to the others and one made of an older
-    architecture's: the two differ in one number.
+    Where only that file is missing, a folder beside the source has links to the others and one made of an older
+    architecture's, from the cache: the two differ in one number.
     """
     libraries = toolchain.device_libraries
     name = _CONTROL.format(architecture.removeprefix("gfx"))
@@ -60,29 +59,24 @@ def _with_control_file(toolchain: Toolchain, architecture: str, runner: Runner) 
     if not model.exists():
         raise UnavailableError(f"{libraries} has neither {name} nor {model.name}")
     digest = hashlib.sha256(model.read_bytes() + str(libraries).encode()).hexdigest()[:16]
-    made = default_cache_dir() / f"device-libraries-{digest}"
-    if (made / name).exists():
-        return made
-    runner.prepare([toolchain.tools["llvm-dis"], str(model), "-o", "control.ll"])
-    text = (runner.folder / "control.ll").read_text()
-    wanted, instead = f"constant i32 {number}", f"constant i32 {_STATED_VERSIONS[architecture]}"
-    if text.count(wanted) != 1:
-        raise UnavailableError(f"{model} is not what it was in ROCm 5.2: it does not state {number} once")
-    (runner.folder / "control.ll").write_text(text.replace(wanted, instead))
-    made.parent.mkdir(parents=True, exist_ok=True)
-    staged = Path(tempfile.mkdtemp(prefix=f".{made.name}-", dir=made.parent))
-    try:
-        runner.prepare([toolchain.tools["llvm-as"], "control.ll", "-o", str(staged / name)])
-        for one in libraries.glob("*.bc"):
-            (staged / one.name).symlink_to(one)
-        if not made.exists():
-            staged.rename(made)
-    except OSError:
-        if not (made / name).exists():  # somebody else made it meanwhile
-            raise
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
-    return made
+
+    def build(made: Path) -> None:
+        runner.prepare([toolchain.tools["llvm-dis"], str(model), "-o", "control.ll"])
+        text = (runner.folder / "control.ll").read_text()
+        wanted, instead = f"constant i32 {number}", f"constant i32 {_STATED_VERSIONS[architecture]}"
+        if text.count(wanted) != 1:
+            raise UnavailableError(f"{model} is not what it was in ROCm 5.2: it does not state {number} once")
+        (runner.folder / "control.ll").write_text(text.replace(wanted, instead))
+        runner.prepare([toolchain.tools["llvm-as"], "control.ll", "-o", "control.bc"])
+        shutil.copyfile(runner.folder / "control.bc", made)
+
+    control = own_code(f"device_libraries/{digest}/{name}", build)
+    folder = runner.folder.absolute() / "device_libraries"
+    folder.mkdir()
+    for one in libraries.glob("*.bc"):
+        (folder / one.name).symlink_to(one.absolute())
+    shutil.copyfile(control, folder / name)
+    return folder
 
 
 def _packages_flags(toolchain: Toolchain, architecture: str, runner: Runner) -> list[str]:

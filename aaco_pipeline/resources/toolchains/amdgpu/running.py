@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.cache_folder import default_cache_dir
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain
@@ -27,10 +26,6 @@ class Runner:
     def __init__(self, toolchain: Toolchain, folder: Path) -> None:
         self.folder = folder
         self._environment = _ENVIRONMENT | {"HOME": str(folder), "TMPDIR": str(folder)}
-        if toolchain.kind == "packages":  # zig keeps what it makes, and would do so in the user's home
-            kept = default_cache_dir() / "zig"
-            kept.mkdir(parents=True, exist_ok=True)
-            self._environment |= {"ZIG_GLOBAL_CACHE_DIR": str(kept), "ZIG_LOCAL_CACHE_DIR": str(kept)}
 
     def step(self, command: Sequence[str]) -> None:
         """Run a command; Refused (`compile`) with what it says when it fails or takes more than its limits."""
