@@ -294,7 +294,7 @@ def test_what_is_damaged_ends_in_one_line(make: Callable[[Path], Path], reason: 
 
 
 @pytest.mark.parametrize(
-    ("setting", "reason"), [("_SECONDS", "takes longer than .* s of CPU time$"), ("_LEAST_GROWTH_BYTES", "become more")]
+    ("setting", "reason"), [("_SECONDS", "takes longer than .* s of CPU time"), ("_LEAST_GROWTH_BYTES", "become more")]
 )
 def test_a_copy_without_end_is_stopped(
     setting: str, reason: str, generated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,6 @@ from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.replay.plan import Reservation
 
 Outcome = Literal["exact", "relocated", "failed"]
-_SECONDS: Final = 60.0
 #: Runs in a process that has loaded as little as it can. All ranges are held until the last was tried: two that
 #: exclude each other must not both be called exact.
 _RESERVE: Final = """
@@ -52,7 +51,6 @@ def reserve(planned: Sequence[Reservation]) -> tuple[Reserved, ...]:
             input=asked,
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
             check=True,
             env={},
         )

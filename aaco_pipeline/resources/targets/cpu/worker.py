@@ -45,7 +45,8 @@ _NO_ADDRESS: Final = 0x80
 _MEMORY_BYTES: Final = 512 << 20
 _START_NS: Final = 10_000_000_000
 _END_SECONDS: Final = 20
-_PATIENCE: Final = 10
+#: Of the clock, for each second of CPU time: it ends only what waits for ever, however busy the machine is.
+_PATIENCE: Final = 60
 _LOOK_MS: Final = 50
 #: What a process that waits for a request may use between two calls. It is at rest and uses nothing; this is for what
 #: the system may count to it all the same.
@@ -116,7 +117,7 @@ class _Process:
         return Confinement(bool(namespaces & 1), not namespaces & 2)
 
     def _hear(self, size: int, limit_ns: int) -> bytes:
-        """The next message of that size, within that CPU time of the child and ten times as much of the clock."""
+        """The next message of that size, within so much CPU time of the child, `_PATIENCE` times that of the clock."""
         began = time.clock_gettime_ns(self.clock)
         deadline = time.monotonic_ns() + _PATIENCE * limit_ns
         watched = select.poll()

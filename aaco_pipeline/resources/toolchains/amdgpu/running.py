@@ -13,7 +13,8 @@ from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain
 from aaco_pipeline.resources.toolchains.limited import Limits, ending, run_limited
 
 _LIMITS: Final = Limits(memory_bytes=6 << 30, cpu_seconds=60, file_bytes=64 << 20)
-_LIMIT_SECONDS: Final = 240.0
+#: Ends only what waits for ever: what a compiler computes is limited in CPU time.
+_LIMIT_SECONDS: Final = 3_600.0
 _TOLD_BYTES: Final = 64 << 10
 _TOLD_LINES: Final = 3
 #: Nothing of the user's environment, in which CPATH or CCC_OVERRIDE_OPTIONS would change what is compiled.
