@@ -369,7 +369,7 @@ def test_the_measured_process_imports_only_numpy_and_the_runtime() -> None:
 
 #: What else may know where the cache lies, with why nothing of it is executed from there.
 KNOWS_THE_CACHE: Final = {
-    "aaco_pipeline.automation.optimizing.running": "a folder that was checked, for a search that builds all in it anew",
+    "aaco_pipeline.automation.scratch": "a folder that was checked, for what builds all in it anew",
     "aaco_pipeline.lake.catalogue.local_cache": "a folder that was checked, with rows for SQLite to read",
     "aaco_pipeline.report.html.page": "asks whether templates can be kept at all, and has them through the door",
 }

@@ -13,7 +13,7 @@ from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.lake.retention import parse_age
 from aaco_pipeline.lake.segments.compaction import compact
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.dagster_resources import Lake, Runner
 from aaco_pipeline.resources.retention_settings import RETENTION_FILE, retention_settings
 
 
@@ -28,7 +28,7 @@ class CompactionConfig(dg.Config):
     out=dg.Out(dg.Nothing),
     pool=MEASUREMENT_POOL,  # it would disturb a measurement
 )
-def compact_tables(context: dg.OpExecutionContext, config: CompactionConfig, lake: LakeResource) -> None:
+def compact_tables(context: dg.OpExecutionContext, config: CompactionConfig, lake: Lake) -> None:
     with expected_errors():
         done = compact(lake.open(), datetime.now(UTC), parse_age(config.grace))
         for one in done:
@@ -65,6 +65,6 @@ def compaction() -> None:
         "on; `aaco compact --dry-run` shows what there is to do."
     ),
 )
-def nightly_compaction(runner: InferenceRunner) -> dg.RunRequest:
+def nightly_compaction(runner: Runner) -> dg.RunRequest:
     grace = retention_settings(runner.folder).grace
     return dg.RunRequest(run_config={"ops": {compact_tables.name: {"config": {"grace": grace}}}})

@@ -8,13 +8,15 @@ capture is asked for, and again after a failure, is `aaco_pipeline.automation.in
 import hashlib
 import json
 import os
+import stat
 from bisect import bisect_left
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.files import lake_errors
 
 INBOX_VARIABLE: Final = "AACO_INBOX"
@@ -32,6 +34,8 @@ _MOST_ENTRIES: Final = 20_000
 #: A look at the inbox stops after so many entries, a folder counting as ten more, and the next one goes on there.
 _ENTRIES_A_LOOK: Final = 6_000
 _FOLDER_COUNTS: Final = 10
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Seen(NamedTuple):
@@ -121,6 +125,24 @@ def look(inbox: Path, memory: Memory, now: float) -> list[Arrival]:
     return sorted(found, key=lambda arrival: arrival.path.name)
 
 
+def entry_of(inbox: Path, path: Path) -> Path:
+    """The entry of the inbox that `path` is. UsageError when it is none that `look` would find: it is not moved.
+
+    An entry is a file or a folder in the inbox itself, whichever way its folder is spelled; a link is none.
+    """
+    try:
+        is_inside = path.parent.samefile(inbox)
+        mode = os.lstat(inbox / path.name).st_mode if is_inside and _may_be_capture(path.name) else 0
+    except (OSError, ValueError):
+        mode = 0
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UsageError(
+            f"{str(path)!r} is no entry of the inbox {inbox} and is not moved; give a file or folder in it, set "
+            f"{INBOX_VARIABLE} to its folder, or leave from_inbox out"
+        )
+    return inbox / path.name
+
+
 def says_done(path: Path) -> bool:
     """Whether an entry of the inbox is marked as finished."""
     return os.path.lexists(path / DONE_FILE if path.is_dir() else path.with_name(path.name + DONE_FILE))
@@ -137,21 +159,36 @@ def put_away(path: Path, not_taken: Sequence[str] = ()) -> Path:
 
 
 def _moved(path: Path, name: str, reason: str) -> Path:
+    """By the folders' descriptors: a link that takes the place of one of them meanwhile leads nowhere."""
     folder = path.parent / name
-    with lake_errors(folder):
-        folder.mkdir(exist_ok=True)
-        if folder.is_symlink():
-            raise LakeError(f"{folder}: a link; links in the inbox are not followed, remove it")
-        target = folder / path.name
-        number = 1
-        while os.path.lexists(target):
+    with lake_errors(folder), ExitStack() as opened:
+        inbox = _descriptor(opened, path.parent)
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=inbox)
+        try:
+            aside = _descriptor(opened, name, inbox)
+        except NotADirectoryError as error:
+            raise LakeError(f"{folder}: a link or a file; links in the inbox are not followed, remove it") from error
+        with os.scandir(aside) as listed:
+            taken = {one.name for one in listed}
+        target, number = path.name, 1
+        while target in taken:
             number += 1
-            target = folder / f"{path.name}.{number}"
+            target = f"{path.name}.{number}"
         if reason:
-            target.with_name(f"{target.name}.reason.txt").write_text(f"{reason}\n")
-        path.rename(target)
-        path.with_name(path.name + DONE_FILE).unlink(missing_ok=True)
-    return target
+            descriptor = os.open(f"{target}.reason.txt", _NEW_FILE, 0o666, dir_fd=aside)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(f"{reason}\n")
+        os.rename(path.name, target, src_dir_fd=inbox, dst_dir_fd=aside)
+        with suppress(FileNotFoundError):
+            os.unlink(path.name + DONE_FILE, dir_fd=inbox)
+    return folder / target
+
+
+def _descriptor(opened: ExitStack, path: Path | str, folder: int | None = None) -> int:
+    descriptor = os.open(path, _FOLDER if folder is None else _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    opened.callback(os.close, descriptor)
+    return descriptor
 
 
 def _listed(inbox: Path) -> tuple[dict[str, os.DirEntry[str]], set[str]]:
@@ -166,7 +203,7 @@ def _listed(inbox: Path) -> tuple[dict[str, os.DirEntry[str]], set[str]]:
         with listing:
             for entry in listing:
                 name = entry.name
-                if name.startswith(".") or name in (TAKEN_FOLDER, REJECTED_FOLDER) or not name.isprintable():
+                if not _may_be_capture(name):
                     continue
                 if entry.is_file(follow_symlinks=False):
                     if name.endswith(DONE_FILE):
@@ -176,6 +213,10 @@ def _listed(inbox: Path) -> tuple[dict[str, os.DirEntry[str]], set[str]]:
                 elif entry.is_dir(follow_symlinks=False):
                     found[name] = entry
     return found, marks
+
+
+def _may_be_capture(name: str) -> bool:
+    return not name.startswith(".") and name not in ("", TAKEN_FOLDER, REJECTED_FOLDER) and name.isprintable()
 
 
 def _state(entry: os.DirEntry[str]) -> tuple[str, int, bool]:

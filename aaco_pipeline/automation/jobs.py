@@ -4,7 +4,7 @@ The first two only register; the sensor `start_observing` then requests `observe
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import quote
 
 import dagster as dg
@@ -12,16 +12,17 @@ from pydantic import Field
 
 from aaco_pipeline.automation.attempts import SESSION_TAG
 from aaco_pipeline.automation.dead_runs import reap
-from aaco_pipeline.automation.inbox import says_done, set_aside
+from aaco_pipeline.automation.inbox import entry_of, inbox_of, says_done, set_aside
 from aaco_pipeline.automation.inbox_runs import INGEST_JOB, REFUSED_TAG, settle
-from aaco_pipeline.automation.sessions import add_partition, register
+from aaco_pipeline.automation.sessions import add_partition
 from aaco_pipeline.automation.stage_events import expected_errors
+from aaco_pipeline.automation.trusted_models import register_trusted
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
 from aaco_pipeline.errors import CaptureError, LakeError, SourceError, UsageError
 from aaco_pipeline.lake.layout import LakeFolder
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS, load_backends
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.dagster_resources import Lake, Runner
 from aaco_pipeline.resources.host.process_identity import process_tags
 from aaco_pipeline.resources.project import find_project
 
@@ -37,6 +38,10 @@ def _backend_names() -> tuple[str, ...]:
         return tuple(BUILT_IN_BACKENDS)
 
 
+#: Settings that name a program to run: a run of Dagster never does.
+_NEVER: Final = ("interpreter",)
+
+
 class StartSession(MeasurementSettings, dg.Config):
     """What to measure, as the launchpad shows it: the settings of a request, with those that are names as choices."""
 
@@ -49,16 +54,15 @@ class StartSession(MeasurementSettings, dg.Config):
 @dg.op(
     description="Check the settings, then register the session; its stages follow by themselves.",
     # Taken as plain values: Dagster would word what is out of bounds over many lines, a request does it in one.
-    config_schema=StartSession.to_fields_dict(),
+    config_schema={name: field for name, field in StartSession.to_fields_dict().items() if name not in _NEVER},
     out=dg.Out(dg.Nothing),
 )
-def register_session(context: dg.OpExecutionContext, lake: LakeResource, runner: InferenceRunner) -> None:
+def register_session(context: dg.OpExecutionContext, lake: Lake, runner: Runner) -> None:
     with expected_errors():
         request = MeasurementRequest.model_validate(context.op_config)
-        runner.check(request)
         for dead in reap(context.instance):
             context.log.warning(f"run {dead.run_id} was dead: {dead.reason}")
-        session = register(lake.open(), context.instance, request)
+        session = register_trusted(lake.open(), context.instance, runner, request)
     context.instance.add_run_tags(context.run_id, {SESSION_TAG: session, **process_tags()})
     # The run of its stages is requested by a sensor: known by its tag before there is one.
     runs = f"/runs?q%5B0%5D={quote(f'tag:{SESSION_TAG}={session}')}"
@@ -78,11 +82,13 @@ class IngestCapture(dg.Config):
     description="Take in every run of a capture minus secrets, and register a session for each that is not whole yet.",
     out=dg.Out(dg.Nothing),
 )
-def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake: LakeResource) -> None:
+def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake: Lake) -> None:
     from aaco_pipeline.automation.ingestion import discovered, ingest  # every reader: only where one is taken in
 
-    path, opened = Path(config.path), lake.open()
+    opened = lake.open()
     context.instance.add_run_tags(context.run_id, process_tags())  # a run that is killed is known by them
+    with expected_errors():
+        path = entry_of(inbox_of(opened.path), Path(config.path)) if config.from_inbox else Path(config.path)
     unfinished: list[str] = []
 
     def register(session: str) -> None:
@@ -148,7 +154,11 @@ def ingest_capture() -> None:
     executor_def=dg.in_process_executor,
     # The launchpad opens with this. What it scaffolds from the schema leaves out every setting that is null.
     config={
-        "ops": {"register_session": {"config": {name: f.default for name, f in StartSession.model_fields.items()}}}
+        "ops": {
+            "register_session": {
+                "config": {name: f.default for name, f in StartSession.model_fields.items() if name not in _NEVER}
+            }
+        }
     },
 )
 def start_session() -> None:

@@ -14,7 +14,7 @@ from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.retention import Limits, parse_age
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.dagster_resources import Lake, Runner
 from aaco_pipeline.resources.retention_settings import RETENTION_FILE, retention_settings
 
 
@@ -32,7 +32,7 @@ class RetentionConfig(dg.Config):
     out=dg.Out(dg.Nothing),
     pool=MEASUREMENT_POOL,  # deleting thousands of files would disturb a measurement
 )
-def remove_what_is_not_kept(context: dg.OpExecutionContext, config: RetentionConfig, lake: LakeResource) -> None:
+def remove_what_is_not_kept(context: dg.OpExecutionContext, config: RetentionConfig, lake: Lake) -> None:
     with expected_errors():
         keep = None if config.keep is None else parse_age(config.keep)
         limits = Limits(keep, config.keep_last, config.keep_baselines)
@@ -72,6 +72,6 @@ def retention() -> None:
         "90 days, the 10 newest, baselines). Off until you switch it on; `aaco gc --dry-run` shows what would go."
     ),
 )
-def nightly_retention(runner: InferenceRunner) -> dg.RunRequest:
+def nightly_retention(runner: Runner) -> dg.RunRequest:
     limits = retention_settings(runner.folder).model_dump(exclude={"grace"})
     return dg.RunRequest(run_config={"ops": {remove_what_is_not_kept.name: {"config": limits}}})

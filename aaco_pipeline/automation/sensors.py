@@ -25,7 +25,7 @@ from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.automation.stage_assets import observe
 from aaco_pipeline.automation.stage_batches import MOST_SESSIONS_A_RUN
-from aaco_pipeline.resources.dagster_resources import LakeResource
+from aaco_pipeline.resources.dagster_resources import Lake
 
 #: Sessions that one tick of `lake_sessions` makes known at most, and after how long it stops early:
 #: Dagster gives a tick a minute.
@@ -62,7 +62,7 @@ def start_observing(context: dg.RunStatusSensorContext) -> Iterator[dg.RunReques
         f"{MOST_ATTEMPTS} times in all."
     ),
 )
-def capture_inbox(context: dg.SensorEvaluationContext, lake: LakeResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
+def capture_inbox(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
     opened, memory = lake.open(), Memory.from_text(context.cursor)
     inbox = inbox_of(opened.path)
     asked = due(opened, context.instance, inbox, memory, monotonic())
@@ -88,9 +88,7 @@ def capture_inbox(context: dg.SensorEvaluationContext, lake: LakeResource) -> It
         f"{MOST_ATTEMPTS} times in all, and never while a run is at work on the session, here or on another host."
     ),
 )
-def unfinished_sessions(
-    context: dg.SensorEvaluationContext, lake: LakeResource
-) -> Iterator[dg.RunRequest | dg.SkipReason]:
+def unfinished_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
     asked = unfinished.due(lake.open(), context.instance, time())
     if not asked.requests:
         yield dg.SkipReason("; ".join(asked.notes) or "every session is whole")
@@ -114,9 +112,7 @@ def unfinished_sessions(
         "host."
     ),
 )
-def unfinished_campaigns(
-    context: dg.SensorEvaluationContext, lake: LakeResource
-) -> Iterator[dg.RunRequest | dg.SkipReason]:
+def unfinished_campaigns(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
     asked = campaigns.due(lake.open(), context.instance, datetime.now(UTC))
     if not asked.requests:
         yield dg.SkipReason("; ".join(asked.notes) or "every campaign is judged or in work")
@@ -134,7 +130,7 @@ def unfinished_campaigns(
         "campaign its partition; nothing is measured or computed again."
     ),
 )
-def lake_sessions(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SkipReason:
+def lake_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> dg.SkipReason:
     opened, began = lake.open(), monotonic()
     since = _look(context.cursor, time())
     context.update_cursor(since)

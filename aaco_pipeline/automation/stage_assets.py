@@ -17,7 +17,7 @@ from aaco_pipeline.automation.stage_batches import MOST_SESSIONS_A_RUN, run_stag
 from aaco_pipeline.automation.stage_events import CONTRACT
 from aaco_pipeline.automation.stale import rerun_when_stale
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.dagster_resources import InferenceRunner, Lake, LakeResource, Runner
 
 #: The job of all stages.
 JOB: Final = "observe"
@@ -105,7 +105,7 @@ def _asset(one: Stage) -> dg.AssetsDefinition:
         backfill_policy=None if one.pool is not None else dg.BackfillPolicy.multi_run(MOST_SESSIONS_A_RUN),
         automation_condition=None if one.pool is not None else rerun_when_stale(),
     )
-    def asset(context: dg.AssetExecutionContext, lake: LakeResource, runner: InferenceRunner) -> Iterator[Any]:
+    def asset(context: dg.AssetExecutionContext, lake: Lake, runner: Runner) -> Iterator[Any]:
         yield from run_stage(context, one, lake.open(), runner)
 
     return asset

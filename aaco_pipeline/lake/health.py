@@ -3,8 +3,10 @@
 What is wrong between the lake, Dagster and the host is `aaco_pipeline.automation.doctor`, which also runs stages again.
 """
 
+import json
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -279,9 +281,9 @@ def _unfinished(lake: LakeReader, folder: Path) -> Iterator[Fault]:
 
 
 def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
-    """Artefacts that no baseline, build, optimization or night names. A young one may be about to be named."""
+    """Artefacts that no baseline, build, optimization, night or request names. A young one may be about to be named."""
     naming = (lake.read(table).get_column(column).drop_nulls() for table, column in _NAMING)
-    named = [*(artefact for column in naming for artefact in column), *_of_the_last_nights(lake)]
+    named = [*(artefact for column in naming for artefact in column), *_of_the_last_nights(lake), *_waiting(lake)]
     for folder in unnamed_artefacts(lake.path, named):
         state = lake.storage.state(folder)
         if state is not None and time.time() - state.changed_at >= UNFINISHED_STAYS.total_seconds():
@@ -295,6 +297,15 @@ def _of_the_last_nights(lake: LakeReader) -> list[str]:
     nights = lake.read("campaigns").filter(pl.col("night") >= pl.col("night").max() - CAMPAIGN_STAYS_OPEN)
     arms = lake.read("campaign_arms").join(nights, on="campaign_id", how="semi")
     return arms.get_column("artefact").to_list()
+
+
+def _waiting(lake: LakeReader) -> Iterator[str]:
+    """The files that sessions measure which were asked for and are not captured yet."""
+    for session in lake.requests():
+        with suppress(FileNotFoundError, ValueError):
+            asked = json.loads(lake.storage.read(lake.request_path(session)))
+            if isinstance(asked, dict) and asked.get("artefact") is not None:
+                yield str(asked["artefact"])
 
 
 def _stale_locks(lake: LakeReader) -> Iterator[Fault]:

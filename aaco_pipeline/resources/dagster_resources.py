@@ -2,10 +2,12 @@
 
 They are thin: the lake is `aaco_pipeline.lake`, measuring is `aaco_pipeline.resources.measure.inference`. Without a
 path each is the project's, found when it is used (`aaco_pipeline.resources.project`), so that the definitions load
-anywhere. A test overrides them with the same types pointed elsewhere.
+anywhere. A test overrides them with the same types pointed elsewhere. They are plain objects: the fields of a
+`ConfigurableResource` could be set by whoever starts a run, and with them which settings name what may be executed.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from aaco_pipeline.capture.request import MeasurementRequest
 
 
-class LakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+@dataclass(frozen=True)
+class LakeResource:
     """The TraceLake at a local path; the project's without one."""
 
     path: str | None = None
@@ -27,7 +30,8 @@ class LakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return TraceLake(self.path or find_project(new=True).lake)
 
 
-class InferenceRunner(dg.ConfigurableResource):  # type: ignore[type-arg]
+@dataclass(frozen=True)
+class InferenceRunner:
     """Measures on this host, with the registries in the folder `configs`; the project's without one."""
 
     configs: str | None = None
@@ -48,3 +52,8 @@ class InferenceRunner(dg.ConfigurableResource):  # type: ignore[type-arg]
         from aaco_pipeline.resources.measure.inference import capture_inference
 
         capture_inference(launch, folder, self.folder, log)
+
+
+#: How an asset, op, sensor or schedule asks for them.
+Lake = dg.ResourceParam[LakeResource]
+Runner = dg.ResourceParam[InferenceRunner]

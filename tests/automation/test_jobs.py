@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -118,7 +119,9 @@ def test_starting_measures_nothing_and_holds_no_slot(
         ({"model": "squeezenet", "input_shapes": {"data": [1]}}, 2, "no input 'data'; its inputs are data_0"),
         ({"model": "squeezenet", "batch_size": 2}, 2, "fixed batch dimension 1"),
         ({"model": "squeezenet", "precision": "int8"}, 4, "cannot convert a model to int8"),
-        ({"model": "/nowhere/model.onnx"}, 3, "/nowhere/model.onnx: no such file"),
+        ({"model": "/nowhere/model.onnx"}, 2, "trusted_folders.yaml names these folders"),
+        ({"model": "squeezenet", "provider_options": {"a": "b/c"}}, 2, "provider_options.a is 'b/c'"),
+        ({"model": "squeezenet", "provider_options": {"backend_path": "x"}}, 2, "names no file"),
     ],
 )
 def test_settings_that_cannot_be_meant_fail_in_one_line_and_register_nothing(
@@ -142,7 +145,7 @@ def launchpad(job: dg.JobDefinition) -> dict[str, Any]:
 
 def test_the_launchpad_opens_with_every_setting_and_the_commands_defaults() -> None:
     settings = launchpad(start_session)
-    assert list(settings) == list(MeasurementSettings.model_fields)
+    assert list(settings) == [name for name in MeasurementSettings.model_fields if name != "interpreter"]
     assert MeasurementRequest(**settings) == MeasurementRequest(model="squeezenet")
 
 
@@ -171,7 +174,9 @@ def test_the_launchpad_offers_names_as_choices() -> None:
 def test_settings_of_the_wrong_kind_are_refused_before_there_is_a_run(
     project: Project, instance: dg.DagsterInstance
 ) -> None:
-    for wrong in ({"batch_size": "many"}, {"colour": "red"}, {"backend": "abacus"}, {"precision": "fp64"}):
+    names = ("interpreter", "artefact")  # a program, and a file that stands for the model: never a run's to name
+    programs = [{name: sys.executable} for name in names]
+    for wrong in ({"batch_size": "many"}, {"colour": "red"}, {"backend": "abacus"}, {"precision": "fp64"}, *programs):
         with pytest.raises(dg.DagsterInvalidConfigError, match=next(iter(wrong))):
             start(project, instance, **{"model": "squeezenet", **wrong})
     assert instance.get_runs() == []
@@ -214,6 +219,29 @@ def ingested(instance: dg.DagsterInstance, project: Project, path: Path) -> dg.E
         resources={"lake": LakeResource(path=str(project.lake))},
         raise_on_error=False,
     )
+
+
+def test_only_an_entry_of_the_inbox_is_moved(
+    dropped: Path, instance: dg.DagsterInstance, project: Project, tmp_path: Path
+) -> None:
+    (elsewhere := tmp_path / "mine" / "run").mkdir(parents=True)
+    (elsewhere / "out_kernel_trace.csv").write_text(KERNELS)
+    (elsewhere / ".done").touch()
+    (dropped.parent / "linked").symlink_to(elsewhere)
+    (dropped.parent / "taken").mkdir()
+    (tmp_path / "bin").symlink_to(tmp_path / "mine")
+    inbox = dropped.parent
+    hostile = [elsewhere, inbox / "linked", inbox / "taken", inbox / "run" / "..", inbox / ".." / "mine" / "run", inbox]
+    for path in (*hostile, tmp_path / "bin" / "run", inbox / "none", Path("run"), dropped / "out_kernel_trace.csv"):
+        result = ingested(instance, project, path)
+        description, code = failure_of(result)
+        assert f"is no entry of the inbox {inbox}" in description
+        assert code == 2
+        assert "\n" not in description
+    assert (elsewhere / ".done").is_file()
+    assert sorted(path.name for path in elsewhere.parent.iterdir()) == ["run"]
+    assert sorted(path.name for path in inbox.iterdir()) == ["linked", "run", "taken"]
+    assert TraceLake(project.lake).captured() == []
 
 
 def tags_of(instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> Mapping[str, str]:

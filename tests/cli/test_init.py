@@ -18,6 +18,7 @@ WRITTEN = [
     "configs/nightly.yaml",
     "configs/notifications.yaml",
     "configs/retention.yaml",
+    "configs/trusted_folders.yaml",
     "dagster.yaml",
     "workspace.yaml",
 ]

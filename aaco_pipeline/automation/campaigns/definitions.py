@@ -22,7 +22,7 @@ from aaco_pipeline.report.document.verdict import verdict_document
 from aaco_pipeline.report.words.history import changes_in_words, forecast_in_words
 from aaco_pipeline.report.words.units import capital
 from aaco_pipeline.report.words.verdicts import sentence
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.dagster_resources import Lake, Runner
 from aaco_pipeline.resources.host.process_identity import process_tags
 
 #: The job of all that a campaign makes.
@@ -36,9 +36,7 @@ JOB: Final = "run_campaign"
     owners=OWNERS,
     description="Which fresh sessions belong to the campaign? Measures the blocks that are left of its plan.",
 )
-def campaign_sessions(
-    context: dg.AssetExecutionContext, lake: LakeResource, runner: InferenceRunner
-) -> dg.MaterializeResult:  # type: ignore[type-arg]
+def campaign_sessions(context: dg.AssetExecutionContext, lake: Lake, runner: Runner) -> dg.MaterializeResult:  # type: ignore[type-arg]
     context.instance.add_run_tags(context.run.run_id, process_tags())
     with expected_errors():
         rows = measure_campaign(
@@ -66,7 +64,7 @@ def campaign_sessions(
     owners=OWNERS,
     description="Is the candidate slower than the baseline, by how much, and why? From the campaign's finished blocks.",
 )
-def campaign_verdicts(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+def campaign_verdicts(context: dg.AssetExecutionContext, lake: Lake) -> dg.MaterializeResult:  # type: ignore[type-arg]
     opened, campaign = lake.open(), context.partition_key
     with expected_errors():
         verdicts = judge_campaign(opened, campaign)["verdicts"]
@@ -99,7 +97,7 @@ def campaign_verdicts(context: dg.AssetExecutionContext, lake: LakeResource) -> 
     owners=OWNERS,
     description="Where does this night lie among the benchmark's nights, where did its level change, and where to?",
 )
-def history(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+def history(context: dg.AssetExecutionContext, lake: Lake) -> dg.MaterializeResult:  # type: ignore[type-arg]
     opened, campaign = lake.open(), context.partition_key
     with expected_errors():
         tables = publish_history(opened, campaign)
@@ -124,7 +122,7 @@ def history(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.Materia
     owners=OWNERS,
     description="Which alerts does the night raise, confirm or end? Once the last campaign of its time slot is judged.",
 )
-def alerts(context: dg.AssetExecutionContext, lake: LakeResource, runner: InferenceRunner) -> dg.MaterializeResult:  # type: ignore[type-arg]
+def alerts(context: dg.AssetExecutionContext, lake: Lake, runner: Runner) -> dg.MaterializeResult:  # type: ignore[type-arg]
     opened, campaign = lake.open(), context.partition_key
     with expected_errors():
         events = judge_night(opened, campaign)["alerts"]

@@ -12,7 +12,7 @@ from aaco_pipeline.automation.nightly.benchmarks import FILE, load_benchmarks
 from aaco_pipeline.automation.nightly.due import night_of
 from aaco_pipeline.automation.nightly.night import begin_due, due_now, run_key
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.dagster_resources import InferenceRunner, Lake, Runner
 
 #: How long whoever planned a campaign has to begin it.
 BEGINS_WITHIN: Final = timedelta(hours=1)
@@ -29,7 +29,7 @@ Requests = list[dg.RunRequest] | dg.SkipReason
         "nothing. Off until you switch it on; `aaco nightly` does the same once."
     ),
 )
-def nightly_baseline(context: dg.ScheduleEvaluationContext, lake: LakeResource, runner: InferenceRunner) -> Requests:
+def nightly_baseline(context: dg.ScheduleEvaluationContext, lake: Lake, runner: Runner) -> Requests:
     opened, now = lake.open(), context.scheduled_execution_time.astimezone(UTC)
     if night_of(now) < night_of(datetime.now(UTC)):
         # Dagster makes up for the last tick that it missed; what is measured today says nothing of that night.
@@ -51,7 +51,7 @@ def nightly_baseline(context: dg.ScheduleEvaluationContext, lake: LakeResource, 
         "campaigns of a night that nobody began."
     ),
 )
-def due_confirmations(context: dg.SensorEvaluationContext, lake: LakeResource, runner: InferenceRunner) -> Requests:
+def due_confirmations(context: dg.SensorEvaluationContext, lake: Lake, runner: Runner) -> Requests:
     opened, now = lake.open(), datetime.now(UTC)
     if not opened.path.is_dir():
         return dg.SkipReason("no night was measured yet")

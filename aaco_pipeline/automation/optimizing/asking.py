@@ -1,8 +1,9 @@
 """What a person asks for: the source, its kernel and harness, and a session's evidence, found and checked once."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,9 +49,13 @@ class Subject:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find_subject(order: Order, lake: TraceLake) -> Subject:
-    """Read and check all that is asked for. UsageError in one line when something of it is missing or wrong."""
-    source = read_source(order.source)
+def find_subject(order: Order, lake: TraceLake, read: Callable[[Path], bytes] = Path.read_bytes) -> Subject:
+    """Read and check all that is asked for. UsageError in one line when something of it is missing or wrong.
+
+    Source and harness are read by `read`, once each: what is hashed is what is compiled and run.
+    """
+    once = cache(read)
+    source = read_source(order.source, once)
     try:
         unit = parse(source)
     except Refused as refused:
@@ -60,13 +65,13 @@ def find_subject(order: Order, lake: TraceLake) -> Subject:
     session = None if order.session is None else lake.find_session(order.session)
     name = order.kernel or _of_session(lake, session, unit)
     try:
-        harness = load_harness(order.source, order.harness, name)
+        harness = load_harness(order.source, order.harness, name, once)
         kernel = unit.kernel(harness.kernel)
     except Refused as refused:
         names = ", ".join(one.name for one in unit.kernels)
         raise UsageError(f"{order.source}: {refused.reason}; its kernels: {names}") from refused
     assert harness.path is not None, "it was read from a file"
-    digest = hashlib.sha256(harness.path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(once(harness.path)).hexdigest()
     evidence = {} if session is None else evidence_of(lake, session, kernel.name)
     return Subject(order.source, source, kernel, harness, digest, session, evidence)
 

@@ -25,7 +25,8 @@ from aaco_pipeline.automation.campaigns.placebo import placebo_of
 from aaco_pipeline.automation.campaigns.plan import Plan, Subject, new_plan, subject
 from aaco_pipeline.automation.campaigns.running import begin, run
 from aaco_pipeline.automation.optimizing.record import Recorder, new_name, open_journal
-from aaco_pipeline.automation.optimizing.running import Log, scratch, telling
+from aaco_pipeline.automation.optimizing.running import SCRATCH, Log, telling
+from aaco_pipeline.automation.scratch import scratch
 from aaco_pipeline.capture.request import Arm, MeasurementRequest, as_options
 from aaco_pipeline.errors import ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats import native
@@ -111,7 +112,7 @@ def optimize_model(
     shapes = check_request(request, project.configs)
     own = subject(request, project.configs)
     name, began_at = new_name()
-    with lake.measuring(name), scratch() as folder, open_journal(lake, name) as journal:
+    with lake.measuring(name), scratch(SCRATCH) as folder, open_journal(lake, name) as journal:
         recorder = Recorder(lake, name, began_at, journal)
         with _slot(log):
             pass  # what others measure before it begins is not of its time

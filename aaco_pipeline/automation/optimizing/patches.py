@@ -3,7 +3,7 @@
 import difflib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from aaco_pipeline.errors import UsageError
@@ -19,10 +19,10 @@ def unified_diff(before: bytes, after: bytes, name: str) -> bytes:
     return b"".join(one if one.endswith(b"\n") else one + b"\n\\ No newline at end of file\n" for one in lines)
 
 
-def read_source(path: Path) -> bytes:
+def read_source(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> bytes:
     """The bytes of a source. UsageError when it cannot be read."""
     try:
-        return path.read_bytes()
+        return read(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give a file of HIP or CUDA source") from error
 

@@ -1,10 +1,8 @@
 """Runs one search from its question to its patch, and decides kept journals again."""
 
 import hashlib
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,11 +18,9 @@ from aaco_pipeline.automation.optimizing.effect import predicted_effect
 from aaco_pipeline.automation.optimizing.floors import floor_ns
 from aaco_pipeline.automation.optimizing.patches import replace_source, unified_diff
 from aaco_pipeline.automation.optimizing.record import Recorder, journal_path, new_name, open_journal
-from aaco_pipeline.cache_folder import own_folder, private_folder
+from aaco_pipeline.automation.scratch import scratch
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, temporary_beside, writer_is_gone
 from aaco_pipeline.optimization.decision.plan import Plan
 from aaco_pipeline.optimization.guards.text import check_text
 from aaco_pipeline.optimization.journal import Journal, JournalError, read_journal
@@ -42,7 +38,7 @@ from aaco_pipeline.resources.language_model.recorded import Recorded
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 
 Log = Callable[[str], None]
-_SCRATCH: Final = "optimizing"
+SCRATCH: Final = "optimizing"
 _CALL_DISTRIBUTION: Final = "normal"
 
 
@@ -55,14 +51,16 @@ class Ended:
     patch: Path | None
 
 
-def run(configs: Path, lake: TraceLake, order: Order, log: Log) -> Ended:
+def run(
+    configs: Path, lake: TraceLake, order: Order, log: Log, read: Callable[[Path], bytes] = Path.read_bytes
+) -> Ended:
     """Search, publish after every attempt, and leave a patch of what was accepted; with `apply` replace the source.
 
     `configs` is the folder of settings, where a language model may be named. AacoError when something asked for is
-    missing or wrong, before the lake is written. The source is read once; it is written at the very end at most, and
-    only where it is still as it was read.
+    missing or wrong, before the lake is written. Source and harness are read once, by `read`; the source is written at
+    the very end at most, and only where it is still as it was read.
     """
-    subject = find_subject(order, lake)
+    subject = find_subject(order, lake, read)
     target = choose_target(order.target)
     proposers = proposers_of(configs, lambda ask: ask)  # an endpoint that is wrongly configured is told first
     name, began_at = new_name()
@@ -70,7 +68,7 @@ def run(configs: Path, lake: TraceLake, order: Order, log: Log) -> Ended:
     with (
         lake.measuring(name),
         measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")),
-        scratch() as folder,
+        scratch(SCRATCH) as folder,
         open_journal(lake, name) as journal,
     ):
         recorder = Recorder(lake, name, began_at, journal)
@@ -117,22 +115,6 @@ def telling(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]
             log(f"the accepted changes as a whole: {line['decision']} ({line['guard']}): {line['reason']}")
 
     return record
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """An empty folder that goes with the block; what killed searches left of theirs goes as well."""
-    place = own_folder(_SCRATCH) or private_folder()
-    with lake_errors(place):
-        for left in place.glob(f"{TEMPORARY_PREFIX}*"):
-            if writer_is_gone(left):
-                shutil.rmtree(left, ignore_errors=True)
-        folder = temporary_beside(place / "search")
-        folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------

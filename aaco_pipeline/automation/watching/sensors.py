@@ -13,7 +13,7 @@ from aaco_pipeline.automation.watching.findings import findings
 from aaco_pipeline.automation.watching.stack import Memory, fingerprint_of, plans_of_stack, request_of_stack
 from aaco_pipeline.automation.watching.telling import MOST_ATTEMPTS, tell
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.dagster_resources import Lake, Runner
 from aaco_pipeline.resources.host.stack import stack_facts
 from aaco_pipeline.resources.notifications import load_notifications, run_hook
 
@@ -32,9 +32,7 @@ _PARTITION: Final = "dagster/partition"
         "a host it only remembers."
     ),
 )
-def rocm_stack_changed(
-    context: dg.SensorEvaluationContext, lake: LakeResource
-) -> Iterator[dg.RunRequest | dg.SkipReason]:
+def rocm_stack_changed(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
     host, facts, memory = platform.node(), stack_facts(), Memory.from_text(context.cursor)
     differing = memory.changes(host, facts)
     if not differing:
@@ -63,7 +61,7 @@ def rocm_stack_changed(
         "Says in one line which run failed and why, and runs the command that configs/notifications.yaml names for it."
     ),
 )
-def run_failed(context: dg.RunFailureSensorContext, runner: InferenceRunner) -> dg.SkipReason:
+def run_failed(context: dg.RunFailureSensorContext, runner: Runner) -> dg.SkipReason:
     run = context.dagster_run
     partition = run.tags.get(_PARTITION)
     of = f"{run.job_name} of {partition}" if partition else run.job_name
@@ -89,7 +87,7 @@ def run_failed(context: dg.RunFailureSensorContext, runner: InferenceRunner) -> 
         "findings/ of the lake, and the command that configs/notifications.yaml names, tried twice at most."
     ),
 )
-def regression_found(context: dg.SensorEvaluationContext, lake: LakeResource, runner: InferenceRunner) -> dg.SkipReason:
+def regression_found(context: dg.SensorEvaluationContext, lake: Lake, runner: Runner) -> dg.SkipReason:
     opened = lake.open()
     hook = load_notifications(runner.folder).regression_found
     done = tell(opened, findings(opened, datetime.now(UTC) - RECENT), hook, context.log.warning)

@@ -1,8 +1,12 @@
 """Reading the harness that a person wrote beside a source."""
 
-import runpy
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from importlib.abc import InspectLoader
+from importlib.util import decode_source, module_from_spec, spec_from_loader
 from pathlib import Path
+from types import CodeType
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.harness.declaration import Harness
@@ -19,22 +23,29 @@ class NoHarness(UsageError):
         self.skeleton = skeleton
 
 
-def load_harness(source: Path, harness: Path | None, kernel: str | None) -> Harness:
+def load_harness(
+    source: Path, harness: Path | None, kernel: str | None, read: Callable[[Path], bytes] = Path.read_bytes
+) -> Harness:
     """The checked harness of `source`: the file `harness`, or `<stem>_harness.py` beside the source.
 
-    It is the person's own Python and is run as their tests are. UsageError in one line where it is missing
-    (`NoHarness`), does not run or has a fault; Refused, guard `kernel`, where the source has no such kernel.
+    It is the person's own Python and is run as their tests are, from the bytes that `read` gives, which may refuse a
+    path. UsageError in one line where it is missing (`NoHarness`), does not run or has a fault; Refused, guard
+    `kernel`, where the source has no such kernel.
     """
     path = harness if harness is not None else source.with_name(f"{source.stem}_harness.py")
     try:
-        unit = parse(source.read_bytes())
+        unit = parse(read(source))
     except OSError as error:
         raise UsageError(f"{source} cannot be read: {error.strerror}") from error
-    if not path.is_file():
-        found = [unit.kernel(kernel)] if kernel is not None else [*unit.kernels]
-        raise _missing(path, found)
     try:
-        declared = runpy.run_path(str(path), run_name=path.stem).get("HARNESS")
+        content = read(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        found = [unit.kernel(kernel)] if kernel is not None else [*unit.kernels]
+        raise _missing(path, found) from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        declared = _run(path, content).get("HARNESS")
     except (Exception, SystemExit) as error:
         raise UsageError(f"{path} does not run: {type(error).__name__}: {error}") from error
     if not isinstance(declared, Harness):
@@ -44,6 +55,35 @@ def load_harness(source: Path, harness: Path | None, kernel: str | None) -> Harn
     checked = replace(declared, path=path)
     validate(checked, unit.kernel(checked.kernel).parameters)
     return checked
+
+
+class _Bytes(InspectLoader):
+    """Makes a module of bytes that were read already: the file is not opened a second time, when it may be another."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self._path = path
+        self._content = content
+
+    def get_source(self, fullname: str) -> str:
+        return decode_source(self._content)
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self._content, str(self._path))
+
+
+def _run(path: Path, content: bytes) -> dict[str, object]:
+    """What a harness' file sets when it is run; whatever it raises, and its own exit."""
+    loader = _Bytes(path, content)
+    spec = spec_from_loader(f"harness {path.stem}", loader, origin=str(path))
+    assert spec is not None, "it is given its loader"
+    module = module_from_spec(spec)
+    module.__file__ = str(path)
+    sys.modules[spec.name] = module  # where dataclasses look while the module runs
+    try:
+        loader.exec_module(module)
+    finally:
+        del sys.modules[spec.name]
+    return vars(module)
 
 
 def _missing(path: Path, found: list[Kernel]) -> NoHarness:

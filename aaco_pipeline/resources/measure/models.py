@@ -96,10 +96,13 @@ def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], file: P
     A path is what ends in `.onnx`, holds a separator or exists. A generated model is kept in the cache.
     With `file` it is that file under the model's name, with all that is registered of it.
     """
-    if entry := registry.get(name_or_path):
+    origin = origin_of(name_or_path, registry)
+    if origin == "registry":
+        entry = registry[name_or_path]
         settings = {**entry.model_dump(exclude={"path"}), "input_shapes": entry.input_shapes or {}}
         choice = ModelChoice(name_or_path, entry.path, "registry", WEIGHTS_OF_THE_FILE, **settings)
-    elif model := _BUILT_IN.get(name_or_path):
+    elif origin == "built-in":
+        model = _BUILT_IN[name_or_path]
         choice = ModelChoice(
             name_or_path,
             model.locate(),
@@ -109,13 +112,22 @@ def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], file: P
             model.integer_upper_bound,
             "float32",
         )
-    elif _is_path(name_or_path):
-        choice = ModelChoice(Path(name_or_path).stem, Path(name_or_path), "path", WEIGHTS_OF_THE_FILE)
     else:
-        raise UsageError(_unknown(name_or_path, list(dict.fromkeys((*registry, *_BUILT_IN)))))
+        choice = ModelChoice(Path(name_or_path).stem, Path(name_or_path), origin, WEIGHTS_OF_THE_FILE)
     choice = choice if file is None else replace(choice, path=file)
     check_model_file(choice.path)
     return choice
+
+
+def origin_of(name_or_path: str, registry: Mapping[str, ModelEntry]) -> Origin:
+    """Where the model that `name_or_path` means is found. UsageError for what is no name and no path."""
+    if name_or_path in registry:
+        return "registry"
+    if name_or_path in _BUILT_IN:
+        return "built-in"
+    if not _is_path(name_or_path):
+        raise UsageError(_unknown(name_or_path, list(dict.fromkeys((*registry, *_BUILT_IN)))))
+    return "path"
 
 
 def model_digest(path: Path) -> str:

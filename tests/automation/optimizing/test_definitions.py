@@ -9,14 +9,18 @@ import pytest
 from aaco_pipeline.automation.optimizing.definitions import optimization
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.trusted_folders import FILE
 from tests.automation.optimizing.stand_in import SOURCE, costing
 
 
 def materialized(lake: TraceLake, instance: dg.DagsterInstance, **config: object) -> dg.ExecuteInProcessResult:
+    """The asset with the folder `mine` beside the lake as the one that its settings name."""
+    (configs := lake.path.with_name("configs")).mkdir(exist_ok=True)
+    (configs / FILE).write_text("folders: [../mine]\n")
     return dg.materialize(
         [optimization],
         instance=instance,
-        resources={"lake": LakeResource(path=str(lake.path)), "runner": InferenceRunner(configs="nowhere")},
+        resources={"lake": LakeResource(path=str(lake.path)), "runner": InferenceRunner(configs=str(configs))},
         run_config={"ops": {"optimization": {"config": config}}},
         raise_on_error=False,
     )
@@ -35,6 +39,27 @@ def test_it_says_what_was_found_and_names_the_search(
     assert "| confirmation | 1.250 \\[1.250, 1.250\\] | confirmed: 16 of 16" in str(event.metadata["attempts"].value)
     assert "\n+    int cost = 8000;\n" in str(event.metadata["change"].value)
     assert source.read_bytes() == SOURCE
+
+
+def test_a_run_never_replaces_a_source_and_never_chooses_the_settings(
+    empty_lake: TraceLake, source: Path, instance: dg.DagsterInstance
+) -> None:
+    with pytest.raises(dg.DagsterInvalidConfigError, match="apply"):
+        materialized(empty_lake, instance, source=str(source), apply=True)
+    (own := source.with_name("configs")).mkdir()
+    (own / FILE).write_text(f"folders: [{source.parent}]\n")
+    elsewhere = {"runner": {"config": {"configs": str(own)}}, "lake": {"config": {"path": str(source.parent)}}}
+    done = dg.materialize(
+        [optimization],
+        instance=instance,
+        resources={"lake": LakeResource(path=str(empty_lake.path)), "runner": InferenceRunner(configs="nowhere")},
+        run_config={"ops": {"optimization": {"config": {"source": str(source)}}}, "resources": elsewhere},
+        raise_on_error=False,
+    )
+    (failed,) = [event for event in done.all_events if event.is_step_failure]
+    failure = failed.step_failure_data.user_failure_data
+    assert failure is not None
+    assert "nowhere/trusted_folders.yaml names these folders" in (failure.description or "")
 
 
 @pytest.mark.parametrize("config", [{"source": "/nowhere.hip"}, {}, {"source": "x", "target": "tpu"}])

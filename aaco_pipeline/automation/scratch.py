@@ -1,0 +1,26 @@
+"""Folders in the cache that a search or a job works in, and that go with it."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aaco_pipeline.cache_folder import own_folder, private_folder
+from aaco_pipeline.lake.files import lake_errors
+from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, temporary_beside, writer_is_gone
+
+
+@contextmanager
+def scratch(name: str) -> Iterator[Path]:
+    """An empty folder below `name` that goes with the block; what killed processes left of theirs goes as well."""
+    place = own_folder(name) or private_folder()
+    with lake_errors(place):
+        for left in place.glob(f"{TEMPORARY_PREFIX}*"):
+            if writer_is_gone(left):
+                shutil.rmtree(left, ignore_errors=True)
+        folder = temporary_beside(place / name)
+        folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
