@@ -33,6 +33,7 @@ from aaco_pipeline.optimization.loop.timing import RuleTimer, plan_record, recor
 from aaco_pipeline.optimization.proposers.questions import Ask
 from aaco_pipeline.optimization.proposers.questions import Question as Prompt
 from aaco_pipeline.optimization.targets import Target
+from aaco_pipeline.resources.confinement import landlock
 from aaco_pipeline.resources.host.facts import host_facts
 from aaco_pipeline.resources.language_model.recorded import Recorded
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
@@ -163,6 +164,8 @@ def _prepared(
         "plan": plan_record(plan),
         "static": {"lacking": lacking},
         "emulated": {"lacking": not_emulated},
+        # What compiles a source here gets at its own installation and its folder alone, or it is said why not.
+        "compiler_files": {"lacking": landlock.lacking()},
         "floor": {"call_ns": floor, "lacking": no_floor},
         # What is compiled is compiled in an empty folder, and once more in another one to be confirmed.
         "caches": {"compiled": "cold: empty folders", "tuned": "none is used", **_cache_facts(facts)},

@@ -52,7 +52,14 @@ def _evidence(lake: Path, document: Document) -> Document:
     patch = None if document["patch"] is None else _read(lake / document["patch"])
     found = {"patch_text": None if patch is None else patch.decode("utf-8", "replace")}
     if journal is None:
-        nothing: Document = {"timings": [], "static": [], "static_lacking": None, "not_applicable": [], "builds": []}
+        nothing: Document = {
+            "timings": [],
+            "static": [],
+            "static_lacking": None,
+            "compiler_unconfined": None,
+            "not_applicable": [],
+            "builds": [],
+        }
         return {"lacking": lacking, "notes": [], **nothing, **dict.fromkeys(_BEGUN), "launched_in": None, **found}
     accepted = [line for line in journal.of_kind("attempt") if line["decision"] == "accepted"]
     return {
@@ -61,6 +68,7 @@ def _evidence(lake: Path, document: Document) -> Document:
         "timings": list(_timings(journal)),
         "static": _static(journal, accepted),
         "static_lacking": journal.begin.get("static", {}).get("lacking"),
+        "compiler_unconfined": journal.begin.get("compiler_files", {}).get("lacking"),
         "not_applicable": [
             {name: line[name] for name in ("proposer", "reason")} for line in journal.of_kind("not_applicable")
         ],

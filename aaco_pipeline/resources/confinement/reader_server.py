@@ -36,7 +36,7 @@ import aaco_pipeline.formats.rocprof_compute.reading
 import aaco_pipeline.formats.rocprofv3_csv.reading
 import aaco_pipeline.formats.rocprofv3_json.reading
 import aaco_pipeline.formats.thread_trace.reading  # noqa: F401
-from aaco_pipeline.resources.confinement import sandbox
+from aaco_pipeline.resources.confinement import landlock, sandbox
 from aaco_pipeline.resources.confinement.bounds import Bounds
 from aaco_pipeline.resources.confinement.requests import receive, send
 from aaco_pipeline.resources.confinement.work import perform
@@ -95,7 +95,7 @@ def _be_child(request: Mapping[str, Any], network: str | None, imported: list[Pa
     if network is not None:
         # Without privileges only a process of one thread may, as this one is and its parent with its libraries is not.
         network = sandbox.without_network()
-    files = sandbox.only_beneath([*imported, *readable], writable)
+    files = landlock.only_beneath([*imported, *readable], writable)
     sandbox.within(bounds)
     unconfined = [reason for reason in (files, network) if reason is not None]
     perform({**request, "unconfined": unconfined, "result_bytes": bounds.result_bytes})

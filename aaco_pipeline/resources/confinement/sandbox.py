@@ -1,16 +1,15 @@
-"""What a process does to itself so that it can do nothing but read a capture: limits, Landlock, no network.
+"""What a process does to itself so that it can do nothing but read a capture: limits, no network, no privileges.
 
-Only calls of the kernel belong here; how much is allowed is `bounds`, and who is confined when `reader_server` says.
-What the kernel refuses is returned in plain words and becomes evidence; nothing fails for it.
+Only calls of the kernel belong here; which files it may read is left to `landlock`, how much is allowed is `bounds`,
+and who is confined when `reader_server` says. What the kernel refuses is returned in plain words and becomes evidence;
+nothing fails for it.
 """
 
 import ctypes
 import os
 import resource
 import signal
-import struct
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,18 +19,6 @@ _SET_PDEATHSIG: Final = 1
 _SET_NO_NEW_PRIVS: Final = 38
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_RULE_PATH_BENEATH: Final = 1
-_VERSION: Final = 1
-#: Rights of Landlock's first version, and those that later ones added, by version.
-_FIRST_RIGHTS: Final = (1 << 13) - 1
-_LATER_RIGHTS: Final = {2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
-_NETWORK_SINCE, _SCOPES_SINCE = 4, 6
-_WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 1, 1 << 2, 1 << 3
-_REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG, _TRUNCATE = 1 << 4, 1 << 5, 1 << 7, 1 << 8, 1 << 14
-_READ: Final = _READ_FILE | _READ_DIR
-_WRITE: Final = _READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _TRUNCATE
-_OF_FILES: Final = _READ_FILE | _WRITE_FILE | _TRUNCATE
 _MOST_FILES_OPEN: Final = 512
 #: What a library may still load or ask for, where it is there.
 _SYSTEM: Final = (
@@ -98,42 +85,3 @@ def imported_from() -> list[Path]:
             path = Path(file)
             places.add(path.parent if path.name.startswith("__init__.") else path)
     return sorted(place for place in places if place.exists())
-
-
-def only_beneath(readable: Iterable[Path], writable: Sequence[Path]) -> str | None:
-    """Leave this process the files beneath these paths alone, and no way to others. None, or why that could not be."""
-    version = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
-    if version < 1:
-        return f"no Landlock: {os.strerror(ctypes.get_errno())}; it needs Linux 5.13 with Landlock switched on"
-    rights = _FIRST_RIGHTS | sum(right for since, right in _LATER_RIGHTS.items() if version >= since)
-    attributes = struct.pack(
-        "=QQQ", rights, 0b11 if version >= _NETWORK_SINCE else 0, 0b11 if version >= _SCOPES_SINCE else 0
-    )
-    size = 24 if version >= _SCOPES_SINCE else 16 if version >= _NETWORK_SINCE else 8
-    ruleset = _libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
-    if ruleset < 0:
-        return f"no Landlock: {os.strerror(ctypes.get_errno())}"
-    try:
-        for path in readable:
-            _allow(ruleset, path, _READ & rights)
-        for path in writable:
-            _allow(ruleset, path, _WRITE & rights)
-        if _libc.syscall(_RESTRICT_SELF, ruleset, 0) != 0:
-            return f"no Landlock: {os.strerror(ctypes.get_errno())}"
-    finally:
-        os.close(ruleset)
-    return None
-
-
-def _allow(ruleset: int, path: Path, rights: int) -> None:
-    try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return  # what is not there needs no permission
-    try:
-        if not path.is_dir():
-            rights &= _OF_FILES
-        rule = struct.pack("=Qi", rights, place)
-        _libc.syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0)
-    finally:
-        os.close(place)

@@ -12,7 +12,8 @@ from typing import Final
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.resources.toolchains.limited import Limits, ending, run_limited
+from aaco_pipeline.resources.toolchains.installation import parts_of
+from aaco_pipeline.resources.toolchains.limited import Limits, Reach, ending, run_limited
 
 #: Ends only what waits for ever: what a compiler computes is limited in CPU time.
 _WALL_SECONDS: Final = 3_600
@@ -20,6 +21,9 @@ _LIMITS: Final = Limits(memory_bytes=4 << 30, cpu_seconds=60, file_bytes=128 << 
 _TOLD_LINES: Final = 6
 _TOLD_LETTERS: Final = 1_000
 _READ_BYTES: Final = 1 << 16
+_NO_CACHE: Final = {"CCACHE_DISABLE": "1"}
+#: The headers and sources of this target.
+_OWN: Final = Path(__file__).parent
 _CHOICES: Final = ("c++", "g++", "clang++")
 HOW_TO_INSTALL: Final = "install g++ or clang++ (Debian, Ubuntu: apt-get install g++)"
 
@@ -53,20 +57,25 @@ def _version(path: str) -> str:
     return said.splitlines()[0] if said else path
 
 
-def compile_confined(compiler: Compiler, arguments: Sequence[str], folder: Path) -> tuple[str, ...]:
+def compile_confined(
+    compiler: Compiler, arguments: Sequence[str], folder: Path, *, reads: Sequence[Path] = ()
+) -> tuple[str, ...]:
     """Run the compiler in `folder`, with its temporary files there; its warnings.
 
-    Refused (guard `compile`) when it fails, or takes more than 60 s of CPU time, an hour or 4 GiB. All that it
-    started has ended.
+    It gets at its own installation, that folder, this target's headers and the files `reads`, and at no others. Refused
+    (guard `compile`) when it fails, or takes more than 60 s of CPU time, an hour or 4 GiB. All that it started has
+    ended.
     """
     said = folder / "compiler.txt"
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": str(folder)}
+    # A cache of compilations would be read and written elsewhere.
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": str(folder)} | _NO_CACHE
     status = run_limited(
         [compiler.path, *arguments],
         folder,
         log=said,
         limit_seconds=_WALL_SECONDS,
         limits=_LIMITS,
+        reach=Reach((*parts_of(compiler.path), _OWN, *reads)),
         environment=environment,
     )
     if status is None:

@@ -55,7 +55,7 @@ def link(
         *("-lm", "-lc", "-lgcc"),
     ]
     try:
-        compile_confined(compiler, arguments, folder)
+        compile_confined(compiler, arguments, folder, reads=[worker])
     except Refused as refused:
         raise Refused("symbols", f"it does not link: {refused.reason}") from refused
     return program

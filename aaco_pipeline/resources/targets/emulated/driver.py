@@ -357,7 +357,7 @@ def serve(commands: TextIO, answers: TextIO) -> None:
 
 def _shut_in(given: Mapping[str, Any]) -> list[str]:
     """Leave this process its own memory and the files it may read; what the kernel would not grant, in words."""
-    from aaco_pipeline.resources.confinement import sandbox
+    from aaco_pipeline.resources.confinement import landlock, sandbox
     from aaco_pipeline.resources.confinement.bounds import Bounds
 
     bounds = Bounds(given["memory_bytes"], given["cpu_seconds"], 0.0, 1 << 20, 0)
@@ -365,7 +365,7 @@ def _shut_in(given: Mapping[str, Any]) -> list[str]:
     said = [sandbox.without_network()]
     sandbox.without_privileges()
     sandbox.within(bounds)
-    said.append(sandbox.only_beneath(readable, []))
+    said.append(landlock.only_beneath(readable, []))
     return [one for one in said if one is not None]
 
 

@@ -12,7 +12,8 @@ from typing import Final, Protocol
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.resources.targets.gpu import code_objects
-from aaco_pipeline.resources.toolchains.limited import Limits, ending, run_limited
+from aaco_pipeline.resources.toolchains.installation import parts_of
+from aaco_pipeline.resources.toolchains.limited import Limits, Reach, ending, run_limited
 
 INCLUDE: Final = Path(__file__).with_name("include")
 _SOURCE: Final = "kernel.hip"
@@ -124,6 +125,7 @@ class _Nvcc:
             log=log,
             limit_seconds=_LIMIT_SECONDS,
             limits=_LIMITS,
+            reach=Reach((*parts_of(self.program), INCLUDE)),
             # Nothing of the user's environment, in which NVCC_APPEND_FLAGS would change what is compiled.
             environment={"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LC_ALL": "C"},
         )

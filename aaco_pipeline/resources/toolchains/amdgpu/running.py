@@ -10,7 +10,8 @@ from typing import Final
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain
-from aaco_pipeline.resources.toolchains.limited import Limits, ending, run_limited
+from aaco_pipeline.resources.toolchains.installation import parts_of, prefix_parts
+from aaco_pipeline.resources.toolchains.limited import Limits, Reach, ending, run_limited
 
 _LIMITS: Final = Limits(memory_bytes=6 << 30, cpu_seconds=60, file_bytes=64 << 20)
 #: Ends only what waits for ever: what a compiler computes is limited in CPU time.
@@ -27,6 +28,7 @@ class Runner:
     def __init__(self, toolchain: Toolchain, folder: Path) -> None:
         self.folder = folder
         self._environment = _ENVIRONMENT | {"HOME": str(folder), "TMPDIR": str(folder)}
+        self._reach = Reach(_parts_of(toolchain))
 
     def step(self, command: Sequence[str]) -> None:
         """Run a command; Refused (`compile`) with what it says when it fails or takes more than its limits."""
@@ -53,6 +55,7 @@ class Runner:
             log=self.folder / "log",
             limit_seconds=_LIMIT_SECONDS,
             limits=_LIMITS,
+            reach=self._reach,
             environment=self._environment,
         )
         name = Path(command[0]).name
@@ -68,6 +71,21 @@ class Runner:
         errors = [line for line in lines if "error:" in line] or [line for line in lines if line.strip()]
         said = "; ".join(line.strip()[:300] for line in errors[:_TOLD_LINES])
         return said.replace(f"{self.folder}{os.sep}", "") or "it says nothing"
+
+
+@cache
+def _parts_of(toolchain: Toolchain) -> tuple[Path, ...]:
+    """All that the programs of a toolchain read or run; what is missing is passed over."""
+    programs = [toolchain.compiler[0], toolchain.linker[0], *toolchain.tools.values()]
+    named = [toolchain.device_libraries, *toolchain.headers, toolchain.resource_folder]
+    parts = {path.resolve() for path in named if path is not None}
+    for program in programs:
+        parts |= {*parts_of(program)}
+    if toolchain.kind == "packages":  # zig's own libraries lie beside it, in no prefix
+        parts.add(Path(toolchain.compiler[0]).resolve().parent)
+    elif toolchain.rocm is not None:
+        parts |= {*prefix_parts(toolchain.rocm.resolve() / "bin" / "clang++")}
+    return tuple(sorted(parts))
 
 
 @cache

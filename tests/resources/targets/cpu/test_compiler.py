@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import socket
 import sys
 import time
@@ -10,9 +11,27 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.resources.confinement import landlock
 from aaco_pipeline.resources.targets.cpu import compiler as compilers
-from aaco_pipeline.resources.targets.cpu.compiler import Compiler, compile_confined
+from aaco_pipeline.resources.targets.cpu.compiler import Compiler, compile_confined, find_compiler
 
+INSTALLED = [name for name in ("g++", "clang++") if shutil.which(name)]
+needs_landlock = pytest.mark.skipif(landlock.lacking() is not None, reason="this kernel has no Landlock")
+#: Sources that would put a file into what is compiled, or into what the compiler says.
+READING = {
+    "incbin": """asm(".incbin \\"FILE\\"");""",
+    "a section's incbin": """asm(".section .rodata\\n.incbin \\"FILE\\"\\n.text");""",
+    "an incbin that a macro spells": """asm(".macro q a,b\\n.\\\\a\\\\b \\"FILE\\"\\n.endm\\nq inc,bin");""",
+    "an assembler's include": """asm(".include \\"FILE\\"");""",
+    "an include": '#include "FILE"',
+    "an include by a macro": '#define F "FILE"\n#include F',
+    "an include in brackets": "#include <FILE>",
+    "an include that goes up": '#include "../../../../../../../../../..FILE"',
+    "a question": '#if __has_include("FILE")\n#error there\n#endif',
+    "a line of it in a message": '#line 1 "FILE"\nint x = y;',
+    "a pragma": '#pragma GCC dependency "FILE"\n#error after',
+    "a list of options": """asm(".section .note\\n.incbin \\"FILE\\",0,9");""",
+}
 SHELL = Compiler("/bin/sh", "a shell")
 PYTHON = Compiler(sys.executable, "Python")
 
@@ -46,10 +65,10 @@ def test_what_a_compiler_leaves_running_is_ended(tmp_path: Path) -> None:
 
 def test_a_compiler_has_limits_of_its_own(tmp_path: Path) -> None:
     program = """
-import resource
+import ctypes, resource
 for what in ("CPU", "AS", "FSIZE", "CORE"):
     print("x: warning: ", what, resource.getrlimit(getattr(resource, "RLIMIT_" + what))[0])
-print("x: warning: ", open("/proc/self/status").read().partition("NoNewPrivs:")[2].split()[0])
+print("x: warning: ", ctypes.CDLL(None).prctl(39, 0, 0, 0, 0))
 """
     told = compile_confined(PYTHON, ["-I", "-S", "-c", program], tmp_path)
     assert [line.split()[-1] for line in told] == ["60", str(4 << 30), str(128 << 20), "0", "1"]
@@ -67,7 +86,8 @@ except OSError as error:
     print("x: warning: ", error.errno)
 """
         told = compile_confined(PYTHON, ["-I", "-S", "-c", program], tmp_path)
-    assert [int(line.split()[-1]) for line in told] == [errno.ENETUNREACH]
+    # Landlock refuses first, where it knows of networks.
+    assert [int(line.split()[-1]) for line in told] in ([errno.ENETUNREACH], [errno.EACCES])
 
 
 def test_errors_are_told_in_a_few_lines_without_the_folder(tmp_path: Path) -> None:
@@ -76,3 +96,89 @@ def test_errors_are_told_in_a_few_lines_without_the_folder(tmp_path: Path) -> No
         compile_confined(SHELL, ["-c", f"printf '{text}'; exit 1"], tmp_path)
     assert refused.value.reason.startswith("kernel.cpp:0:1: error: wrong; kernel.cpp:1:1: error: wrong")
     assert len(refused.value.reason) <= 1_000 and "note" not in refused.value.reason
+
+
+@needs_landlock
+@pytest.mark.parametrize("name", INSTALLED)
+@pytest.mark.parametrize("what", READING)
+def test_a_source_gets_at_no_file_of_the_system(name: str, what: str, tmp_path: Path) -> None:
+    (folder := tmp_path / "work").mkdir()
+    (mine := tmp_path / "mine").write_text("SECRET;\n")
+    for file in (str(mine), "/etc/passwd", "/proc/self/environ", "/var/lib/dpkg/status", "/root/.profile"):
+        (folder / "a.cpp").write_text(READING[what].replace("FILE", file) + "\n")
+        with pytest.raises(Refused) as refused:
+            compile_confined(find_compiler(name), ["-S", "a.cpp"], folder)
+            compile_confined(find_compiler(name), ["-c", "a.s"], folder)
+        assert "SECRET" not in refused.value.reason
+        assert "root:" not in refused.value.reason
+
+
+@needs_landlock
+@pytest.mark.parametrize("name", INSTALLED)
+def test_what_is_compiled_may_be_told_of_files_and_writes_in_its_folder_alone(name: str, tmp_path: Path) -> None:
+    (folder := tmp_path / "work").mkdir()
+    (beside := tmp_path / "beside.h").write_text("int x;\n")
+    (folder / "a.cpp").write_text(f'#include <vector>\n#include "{beside}"\nint main() {{ return x; }}\n')
+    compiler = find_compiler(name)
+    with pytest.raises(Refused, match="Permission denied"):
+        compile_confined(compiler, ["a.cpp", "-o", "a"], folder)
+    compile_confined(compiler, ["a.cpp", "-o", "a"], folder, reads=[beside])
+    assert (folder / "a").is_file()
+    with pytest.raises(Refused):
+        compile_confined(compiler, ["a.cpp", "-o", str(tmp_path / "a")], folder, reads=[beside])
+    assert not (tmp_path / "a").exists()
+
+
+@needs_landlock
+def test_a_script_for_the_linker_reads_no_other_file(tmp_path: Path) -> None:
+    (folder := tmp_path / "work").mkdir()
+    (mine := tmp_path / "mine").write_text("SECRET;\n")
+    (folder / "a.cpp").write_text("int main() { return 0; }\n")
+    (folder / "a.ld").write_text(f"INCLUDE {mine}\n")
+    with pytest.raises(Refused) as refused:
+        compile_confined(find_compiler(), ["a.cpp", "-o", "a", "-Wl,-T,a.ld"], folder)
+    assert "SECRET" not in refused.value.reason
+
+
+@needs_landlock
+@pytest.mark.parametrize("place", ["bin", ".local/bin", "opt/gcc/bin"])
+def test_a_compiler_in_a_home_works_and_opens_nothing_else_of_it(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = find_compiler().path
+    (home := tmp_path / "home").mkdir()
+    (home / "secret").write_text("int x = y;\n")
+    (programs := home / place).mkdir(parents=True)
+    (programs / "wrapped").write_text(f'#!/bin/sh\nexec "{real}" "$@"\n')
+    (programs / "wrapped").chmod(0o755)
+    (programs / "linked").symlink_to("wrapped")
+    (chain := tmp_path / "chain").mkdir()
+    (chain / "mine++").symlink_to(programs / "linked")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{chain}:{os.environ['PATH']}")
+    compiler = find_compiler("mine++")
+    (folder := tmp_path / "work").mkdir()
+    (folder / "a.cpp").write_text("#include <vector>\nint main() { return 0; }\n")
+    compile_confined(compiler, ["a.cpp", "-o", "a"], folder)
+    (folder / "a.cpp").write_text(f'#include "{home / "secret"}"\n')
+    with pytest.raises(Refused, match="Permission denied"):
+        compile_confined(compiler, ["-c", "a.cpp"], folder)
+
+
+@needs_landlock
+def test_a_wrapper_finds_the_compiler_that_it_stands_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ccache and distcc do: the same name, further on in PATH, in a prefix that nobody else names."""
+    real = find_compiler().path
+    for prefix, text in (
+        ("first", f'PATH="{tmp_path}/second/bin:$PATH" exec c++ "$@"'),
+        ("second", f'exec "{real}" "$@"'),
+    ):
+        (program := tmp_path / prefix / "bin" / "c++").parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/first/bin:{tmp_path}/second/bin:{os.environ['PATH']}")
+    (folder := tmp_path / "work").mkdir()
+    (folder / "a.cpp").write_text("#include <vector>\nint main() { return 0; }\n")
+    compiler = Compiler(str(tmp_path / "first" / "bin" / "c++"), "a wrapper")
+    compile_confined(compiler, ["a.cpp", "-o", "a"], folder)
+    assert (folder / "a").is_file()
