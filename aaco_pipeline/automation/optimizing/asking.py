@@ -1,6 +1,7 @@
 """What a person asks for: the source, its kernel and harness, and a session's evidence, found and checked once."""
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,6 +14,8 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.first_to_fix import same_kernel
+from aaco_pipeline.optimization.guards.characters import hidden_in
+from aaco_pipeline.optimization.guards.files import check_files
 from aaco_pipeline.optimization.harness import Harness, load_harness
 from aaco_pipeline.optimization.source import Kernel, Unit, parse
 
@@ -56,8 +59,11 @@ def find_subject(order: Order, lake: TraceLake, read: Callable[[Path], bytes] = 
     """
     once = cache(read)
     source = read_source(order.source, once)
+    if hidden := hidden_in(source) or hidden_in(os.fsencode(order.source.name)):
+        raise UsageError(f"{order.source}: {hidden}; take it out: nobody could read what is changed")
     try:
         unit = parse(source)
+        check_files(source)
     except Refused as refused:
         raise UsageError(f"{order.source}: {refused.reason}") from refused
     if not unit.kernels:

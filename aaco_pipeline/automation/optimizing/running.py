@@ -22,6 +22,7 @@ from aaco_pipeline.automation.scratch import scratch
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.decision.plan import Plan
+from aaco_pipeline.optimization.guards.characters import hidden_in
 from aaco_pipeline.optimization.guards.text import check_text
 from aaco_pipeline.optimization.journal import Journal, JournalError, read_journal
 from aaco_pipeline.optimization.loop.attempt import sha256
@@ -63,6 +64,8 @@ def run(
     """
     subject = find_subject(order, lake, read)
     target = choose_target(order.target)
+    if (unconfined := landlock.lacking()) is not None:
+        log(f"compilers get at every file that you may read: {unconfined}")
     proposers = proposers_of(configs, lambda ask: ask)  # an endpoint that is wrongly configured is told first
     name, began_at = new_name()
     log(f"{name}: {subject.kernel.name} of {subject.path.name} on {target.executed_on}")
@@ -205,7 +208,10 @@ def _keep(order: Order, subject: Subject, outcome: Outcome, recorder: Recorder) 
     after = subject.source if outcome.held is None else outcome.held.version.source
     if after != subject.source:
         name = subject.path.name
-        patch = recorder.keep_patch(unified_diff(subject.source, after, name), f"{subject.path.stem}.patch")
+        written = unified_diff(subject.source, after, name)
+        if (hidden := hidden_in(written)) is not None:
+            raise UsageError(f"the patch of {name} is not written: {hidden}")
+        patch = recorder.keep_patch(written, f"{subject.path.stem}.patch")
         if order.apply and outcome.is_kept:
             try:
                 replace_source(subject.path, sha256(subject.source), after)

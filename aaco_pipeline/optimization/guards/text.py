@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from aaco_pipeline.optimization.candidates import Refused, SignatureChange
+from aaco_pipeline.optimization.guards.characters import check_characters
+from aaco_pipeline.optimization.guards.files import check_files
 from aaco_pipeline.optimization.guards.shapes import check_shapes
 from aaco_pipeline.optimization.guards.stores import check_stores
 from aaco_pipeline.optimization.guards.subject import Subject, subject_of
@@ -27,15 +29,19 @@ _UNROLL: Final = (["unroll"], ["nounroll"])
 def check_text(baseline: bytes, candidate: bytes, kernel: str, *, allowed: Collection[SignatureChange] = ()) -> None:
     """Refused where a candidate changes more of its source than the body of `kernel`, or more than a rewrite needs.
 
-    Guards: `parse` and `kernel` as `source.parse`, `outside_kernel`, `signature`, `pragmas`, `macros`, `calls`.
+    Guards: `parse` and `kernel` as `source.parse`, `characters`, `files`, `outside_kernel`, `signature`, `pragmas`,
+    `macros`, `calls`.
     `allowed` is what the proposer declared of the signature: `launch_bounds` (two constants at most), `restrict`
     (`__restrict__` added to pointers).
     """
+    check_characters(baseline, candidate)
     before, after = reading_of(baseline), reading_of(candidate)
+    check_files(baseline)
     _check_outside(before, after, kernel)
     old, new = subject_of(before, kernel), subject_of(after, kernel)
     _check_signature(old, new, allowed)
     _check_directives(old, new)
+    check_files(candidate)
     if [token.text for token in old.body] == [token.text for token in new.body]:
         return
     check_words(old, new, may_restrict="restrict" in allowed)

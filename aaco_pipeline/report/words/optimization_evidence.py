@@ -145,6 +145,7 @@ def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
         ("A gain says something of", _applies_to(document)),
         ("Host", _host(evidence["environment"] or ())),
         ("Clock", evidence["clock"]),
+        ("Compilers got at every file of the user", evidence["compiler_unconfined"]),
     )
     then: tuple[tuple[str, str | None], ...] = (
         ("Least time of a call", _floor(evidence["floor"])),

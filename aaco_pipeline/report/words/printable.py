@@ -7,12 +7,10 @@ and Dagster. JSON is ASCII throughout; Parquet and traces hold names as they are
 import re
 from typing import Final
 
-#: Characters that are seen as nothing, though Unicode counts them among letters, marks and symbols: joiners, fillers,
-#: the empty Braille pattern and variation selectors.
-_UNSEEN: Final = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+from aaco_pipeline.optimization.guards.characters import UNSEEN
+
 #: Everything but plain ASCII is looked at one by one; that finds most texts to be harmless at once.
 _TO_LOOK_AT: Final = re.compile(r"[^ -~]")
-_UNSEEN_ONES: Final = re.compile(f"[{_UNSEEN}]")
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -36,7 +34,7 @@ def in_lines(text: str) -> str:
 
 
 def _shown(one: str) -> str:
-    if one.isprintable() and _UNSEEN_ONES.match(one) is None:
+    if one.isprintable() and UNSEEN.match(one) is None:
         return one
     # What is left of the spaces are those that begin no line or paragraph of their own, such as the unbreakable one.
     if one.isspace() and one > "\x9f" and one not in "\u2028\u2029":

@@ -26,7 +26,9 @@ _ASK_SECONDS: Final = 30
 _LIBRARY: Final = re.compile(r"(?:=>\s+)?(/\S+)\s+\(0x")
 _LISTED: Final = re.compile(r"^(?:install|programs|libraries): =?(.*)$", re.MULTILINE)
 _INCLUDED: Final = re.compile(r"^ (/.*)$", re.MULTILINE)
-_ITSELF: Final = re.compile(r"^(?:COLLECT_GCC=|InstalledDir: |Selected GCC installation: )(/.*)$", re.MULTILINE)
+_ITSELF: Final = re.compile(
+    r"^(?:COLLECT_GCC=|InstalledDir: |Selected GCC installation: |#\$ _HERE_=)(/.*)$", re.MULTILINE
+)
 
 
 @cache

@@ -25,6 +25,9 @@ from aaco_pipeline.optimization.loop.means import Builder, Record, Version
 from aaco_pipeline.optimization.loop.search import optimize
 from aaco_pipeline.optimization.loop.whole import time_whole
 from aaco_pipeline.report.document.optimization import optimization_document
+from aaco_pipeline.report.document.optimization_evidence import optimization_report
+from aaco_pipeline.report.words.optimization_evidence import circumstances
+from aaco_pipeline.resources.confinement import landlock
 from tests.automation.optimizing.stand_in import BROKEN, SOURCE, WRONG, Offers, costing
 
 FASTER = costing(8000)
@@ -243,6 +246,68 @@ def test_what_is_wrongly_asked_is_told_before_anything_is_done(
     with pytest.raises(UsageError, match=told):
         run(source.parent, empty_lake, Order(**({"source": source} | order)), lambda line: None)  # type: ignore[arg-type]
     assert not empty_lake.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"// \xe2\x80\xae\n", r"twice.hip: line 8: U\+202E \(RIGHT-TO-LEFT OVERRIDE\)"),
+        (b"// \xe3\x85\xa4\n", r"twice.hip: line 8: U\+3164"),
+        (b'#include "/etc/passwd"\n', r"twice.hip: line 8: #include of \"/etc/passwd\""),
+        (b'asm(".incbin \\"/etc/passwd\\"");\n', "twice.hip: line 8: 'incbin' in a string"),
+    ],
+)
+def test_a_baseline_that_hides_something_or_reads_a_file_is_refused_at_once(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None], text: bytes, told: str
+) -> None:
+    offering()
+    source.write_bytes(SOURCE + text)
+    with pytest.raises(UsageError, match=told) as refused:
+        searched(empty_lake, source)
+    assert "\n" not in str(refused.value)
+    assert not empty_lake.path.exists()
+
+
+def test_a_source_whose_name_hides_something_is_refused_at_once(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None]
+) -> None:
+    offering()
+    with pytest.raises(UsageError, match=r"U\+202E"):
+        searched(empty_lake, source.rename(source.with_name("tw\u202eice.hip")))
+
+
+def test_a_patch_with_a_hidden_character_is_never_written(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the guard of text would let a candidate through."""
+    offering(costing(8000).replace(b"int cost", b"/* \xe2\x80\xae */ int cost"))
+    monkeypatch.setattr(running, "check_text", lambda *texts, allowed: None)
+    with pytest.raises(UsageError, match=r"the patch of twice.hip is not written: line \d+: U\+202E"):
+        searched(empty_lake, source)
+    assert list(empty_lake.path.rglob("*.patch")) == []
+
+
+def test_a_candidate_with_a_hidden_character_is_rejected_and_named(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None]
+) -> None:
+    offering(costing(8000).replace(b"int cost", b"/* \xe2\x80\xae */ int cost"))
+    searched(empty_lake, source)
+    attempts = empty_lake.read("optimization_attempts")
+    assert attempts.get_column("guard").to_list() == ["characters"]
+    assert "line 5: U+202E" in attempts.item(0, "reason")
+
+
+def test_where_compilers_cannot_be_confined_the_journal_and_the_page_say_so(
+    empty_lake: TraceLake, source: Path, offering: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offering()
+    monkeypatch.setattr(landlock, "lacking", lambda: "no Landlock: because")
+    log: list[str] = []
+    ended = run(source.parent, empty_lake, Order(source, target="cpu"), log.append)
+    assert "compilers get at every file that you may read: no Landlock: because" in log
+    document = optimization_report(empty_lake, ended.name)
+    assert document["evidence"]["compiler_unconfined"] == "no Landlock: because"
+    assert ("Compilers got at every file of the user", "no Landlock: because", ()) in circumstances(document)
 
 
 def test_what_is_no_journal_is_told_in_one_line() -> None:

@@ -116,7 +116,7 @@ HONEST: Final = {
     ),
     "a branch less": with_(SUM, "    const bool used = b[i] != 0.0f; sum += used ? a[row * n + i] * b[i] : 0.0f;\n"),
     "read-only loads": with_(SUM, "    sum += __ldg(&a[row * n + i]) * __ldg(&b[i]);\n"),
-    "another comment": with_("  // one product", "  /* atomicAdd, asm, clock64(), \u00fcber */"),
+    "another comment": with_("  // one product", "  /* atomicAdd, asm, clock64(), over */"),
     "the standard's maximum": with_(SUM, "    sum += std::max(a[row * n + i], -INFINITY) * b[i];\n"),
     "early return": with_(ROW, f"{ROW}  if (n <= 0) return;\n"),
 }

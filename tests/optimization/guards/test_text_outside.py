@@ -61,11 +61,9 @@ UNREADABLE: Final = {
     "a trigraph of a bracket": "sum += a??(0??);",
     "a digraph": "sum += a<:0:>;",
     "a digraph of a brace": "<% sum += 1.0f; %>",
-    "a letter outside ASCII": "float s\u00fcm = 1.0f;",
     "a universal name": "float s\\u00fcm = 1.0f;",
     "a return alone": "// hidden \r sum += 1.0f;",
     "an open bracket": "if (n { }",
-    "a zero": "sum += 1.0f;\0",
 }
 
 

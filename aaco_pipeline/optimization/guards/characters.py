@@ -1,0 +1,63 @@
+"""Characters that nobody sees, or that reorder what is seen: no source may hold one, and no rewrite adds new ones.
+
+A person reads a patch before it is applied. Code is ASCII: beside comments and strings the parser takes nothing else.
+In those a rewrite may use what the baseline has and nothing more, so that no letter looks like another.
+"""
+
+import re
+import unicodedata
+from typing import Final
+
+from aaco_pipeline.optimization.candidates import Refused
+
+GUARD: Final = "characters"
+#: Characters that are seen as nothing, though Unicode counts them among letters, marks and symbols: joiners, fillers,
+#: the empty Braille pattern and variation selectors.
+UNSEEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+_PLAIN: Final = re.compile(r"[\t\n\v\f\r -~]*")
+_FOREIGN: Final = re.compile(r"[^\x00-\x7f]")
+#: What line ends a compiler counts: another one would show a line elsewhere than it is.
+_WHITE: Final = "\t\n\v\f\r"
+
+
+def hidden_in(content: bytes) -> str | None:
+    """Where text holds a character that is not seen, or reorders what is, in words: `line 3: U+202E …`; else None.
+
+    These are control characters, characters of format such as bidirectional controls and joiners, separators of lines,
+    private and unassigned ones, and those of letters and marks that have no shape.
+    """
+    text = content.decode("utf-8", errors="replace")
+    if _PLAIN.fullmatch(text):
+        return None
+    for at, one in enumerate(text):
+        if (not one.isprintable() and one not in _WHITE and not one.isspace()) or UNSEEN.match(one) or one in _ENDS:
+            return f"{_place(text, at)}, which is not seen or reorders what is"
+    return None
+
+
+#: Ends of lines and groups that count as spaces, and as ends of lines in some editors.
+_ENDS: Final = "\x1c\x1d\x1e\x1f\x85\u2028\u2029"
+
+
+def check_characters(baseline: bytes, candidate: bytes) -> None:
+    """Refused where either text holds a hidden character, or the candidate one outside ASCII that is new."""
+    for name, content in (("the baseline", baseline), ("the candidate", candidate)):
+        if (found := hidden_in(content)) is not None:
+            raise Refused(GUARD, f"{name}, {found}; take it out, or write it as an escape")
+    known = set(_FOREIGN.findall(baseline.decode("utf-8", errors="replace")))
+    text = candidate.decode("utf-8", errors="replace")
+    for match in _FOREIGN.finditer(text):
+        if match[0] not in known:
+            raise Refused(
+                GUARD,
+                f"{_place(text, match.start())}, outside ASCII and not in the baseline: it may look like another "
+                "letter; write comments and strings in ASCII",
+            )
+
+
+def _place(text: str, at: int) -> str:
+    name = unicodedata.name(text[at], "")
+    line = text.count("\n", 0, at) + 1
+    return f"line {line}: U+{ord(text[at]):04X}{f' ({name})' if name else ''}"
