@@ -65,7 +65,7 @@ def examine(
             found.extend(_disagreements(lake, instance, half, busy))
             found.extend(_campaigns_out_of_step(lake, instance))
     except LakeError as error:
-        if all(one.kind != "unreadable manifest" for one in found):
+        if all(one.kind not in health.OF_MANIFESTS for one in found):
             found.append(Problem("unreadable lake", str(lake.path), f"{error}; sessions were not compared"))
     return found
 

@@ -52,8 +52,10 @@ def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: 
 
 
 def say_unfinished(lake: "TraceLake") -> None:
-    """Name on standard error the sessions that are not whole and that nobody is at work on, if there are any."""
+    """Name on standard error the sessions that are not whole and nobody is at work on, and what is lost."""
     with lake.catalogue() as known:
+        for one in known.lost:
+            say(f"aaco: {known.errors[one]}", err=True)
         half = {session: one.count for session, one in known.progress().items() if one.is_whole is False}
     named = [f"{session} ({count})" for session, count in half.items() if not lake.is_running(session)]
     if named:

@@ -100,6 +100,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.automation.session_runs import finish_session
     from aaco_pipeline.cli.progress_bar import progress_bar
+    from aaco_pipeline.lake.markers import mark_earlier
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.progress import progress_listener
     from aaco_pipeline.resources.targets.emulated import finding as emulators
@@ -108,6 +109,8 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     lake = TraceLake(project.lake)
     # A home that was deleted comes back with what the lake holds.
     has_instance = (project.dagster_home / "dagster.yaml").exists() or (mend and lake.path.is_dir())
+    if mend and lake.path.is_dir():
+        mark_earlier(lake)
     rows: list[dict[str, str]] = []
     with open_instance(project) if has_instance else nullcontext() as instance:
 

@@ -34,7 +34,7 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
     """
     from contextlib import nullcontext
 
-    from aaco_pipeline.automation.campaigns.removing import campaign_bytes, require_whole, sessions_of
+    from aaco_pipeline.automation.campaigns.removing import require_whole, sessions_of
     from aaco_pipeline.automation.instance import open_instance
 
     lake = TraceLake(project.lake)
@@ -47,7 +47,7 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
     told = " and ".join(counted(*one) for one in counts if one[0])
     if not yes:
         for one, goes in campaigns.items():
-            bytes_ = campaign_bytes(lake, one) + sum(map(lake.disk_bytes, goes))
+            bytes_ = lake.table_bytes(one, "campaign") + sum(map(lake.disk_bytes, goes))
             say(f"{one}  {size(bytes_)}, {counted(len(goes), 'session')}", err=True)
         for one in sessions:
             say(f"{one}  {size(lake.disk_bytes(one))}", err=True)

@@ -12,7 +12,9 @@ from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import console, data_format, print_json, print_json_rows, say
-from aaco_pipeline.lake.listing import listed
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.listing import Listing, listed
+from aaco_pipeline.lake.manifest import LostManifestError
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.kernel import kernel_document
@@ -34,20 +36,25 @@ if TYPE_CHECKING:
 @click.option("-n", "--newest", type=click.IntRange(min=1), metavar="N", help="List only the N newest.")
 @lake_option
 @data_format
-def ls(project: "Project", newest: int | None, as_json: bool) -> None:
-    """List sessions, newest first, with latency and disk use."""
+def ls(project: "Project", newest: int | None, as_json: bool) -> int:
+    """List sessions, newest first, with latency and disk use.
+
+    Exits with 8 when one of them is lost or cannot be read, after listing the others.
+    """
     lake = TraceLake(project.lake)
     found = listed(lake, newest)
     for error in found.errors.values():
         say(f"aaco: {error}", err=True)
     if as_json:
         print_json_rows(found.rows)
-        return
+        return _code(found)
     if not found.rows:
         say(f"{lake.path}: no sessions yet; `aaco run --model squeezenet` makes one")
-        return
+        return _code(found)
     half = {session: one.count for session, one in found.progress.items() if one.is_whole is False}
-    half |= dict.fromkeys(found.errors, "unreadable")
+    half |= {
+        one: "lost" if isinstance(error, LostManifestError) else "unreadable" for one, error in found.errors.items()
+    }
     print_table(
         console(),
         {
@@ -68,6 +75,11 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> None:
     )
     total = sum(row["disk_bytes"] or 0 for row in found.rows)
     say(f"{counted(len(found.rows), 'session')}, {size(total)} in {lake.path}")
+    return _code(found)
+
+
+def _code(found: Listing) -> int:
+    return LakeError.exit_code if found.errors else 0
 
 
 def noisy(row: Row) -> str | None:

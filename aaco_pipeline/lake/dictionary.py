@@ -40,7 +40,8 @@ a table may gain columns and the lake may gain tables, and nothing that is liste
 - **One Parquet file per table, stage and session**, or per campaign for tables of scope campaign; none for a table
   without rows. Rows are sorted by the sort key. `session_id` (or `campaign_id`) stands in the file's path, as
   `dispatches/session_id=…/`, so that pandas, pyarrow, DuckDB and Polars read a table's folder as one partitioned data
-  set, until `aaco compact` has put files together: see
+  set, until `aaco compact` has put files together; of `sessions` and `campaigns`, which hold markers too, pandas and
+  pyarrow need the files by name, `[*Path(lake, "sessions").glob("*/*.parquet")]`: see
   [how to read those, too](scale.md#reading-the-lake-with-other-tools). The contract's version is written into each
   file: older files are read with the columns they lack as null, newer ones are refused by name.
 """

@@ -14,13 +14,31 @@ from typing import Final
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.artefacts import ARTEFACTS, BUILDS, drop_artefact, unnamed_artefacts
+from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.journal import JOURNAL
-from aaco_pipeline.lake.layout import CALIBRATIONS, FINDINGS, MANIFESTS, REQUESTS, SEGMENTS, SESSION_FOLDERS, owner_of
-from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, NewerManifestError
+from aaco_pipeline.lake.layout import (
+    CALIBRATIONS,
+    FINDINGS,
+    MANIFESTS,
+    REQUESTS,
+    SEGMENTS,
+    SESSION_FOLDERS,
+    owner_of,
+    scope_of,
+)
+from aaco_pipeline.lake.manifest import (
+    Artifact,
+    Entry,
+    LostManifestError,
+    Manifest,
+    MisnamedManifestError,
+    NewerManifestError,
+)
+from aaco_pipeline.lake.markers import mark, unmarked
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
-from aaco_pipeline.lake.rebuilding import rebuild_manifest
+from aaco_pipeline.lake.rebuilding import is_rebuildable, put_back, rebuild_manifest
 from aaco_pipeline.lake.retention import CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS
 from aaco_pipeline.lake.segments.health import (
     TORN_SEGMENT,
@@ -45,6 +63,9 @@ _WITHOUT_TABLES: Final = (
     SEGMENTS,
     *SESSION_FOLDERS,
 )
+#: While there is one of these, what the lake holds is not known.
+OF_MANIFESTS: Final = ("lost manifest", "misnamed manifest", "unreadable manifest")
+UNMARKED: Final = "unmarked manifest"
 _BY_A_WRITER: Final = "left by a writer that died"
 #: Tables that name artefacts, with the column.
 _NAMING: Final = (("baselines", "artefact"), ("bisection_builds", "artefact"), ("optimizations", "journal"))
@@ -72,11 +93,13 @@ def faults(lake: LakeReader) -> list[Fault]:
         present = _present(lake)
         published: set[str] = set()
         unreadable: set[str] = set()
+        committed: list[tuple[Scope, str]] = []
         for path, manifest in _manifests(lake):
             if isinstance(manifest, LakeError):
-                unreadable.add(path.stem)
-                found.append(_unreadable(path, manifest))
+                unreadable |= _owners(path, manifest)
+                found.append(_unreadable(lake, path, manifest))
             else:
+                committed.append((manifest.scope, manifest.id))
                 published |= {file for file in manifest.files if file.rpartition("/")[0] in present}
                 found += _damaged_files(lake, manifest, segments, present)
         # A folder that was made meanwhile is a writer's.
@@ -86,7 +109,11 @@ def faults(lake: LakeReader) -> list[Fault]:
             if one.kind != "orphan file" or one.path.parent.relative_to(lake.path).as_posix() in present
         ]
         # A torn table of baselines is told above, and what it names is not known.
-        unknown = any(one.kind != "unreadable manifest" and one.path.parts[-3] == "baselines" for one in found)
+        unknown = any(one.kind not in OF_MANIFESTS and one.path.parts[-3] == "baselines" for one in found)
+        found += [
+            Fault(UNMARKED, lake.marker_path(one, scope), "that it was committed is not marked", True)
+            for scope, one in unmarked(lake, committed)
+        ]
         artefacts = () if unreadable or unknown else _unnamed_artefacts(lake)
         # Torn segments come after the sessions whose rows they lost, which are mended first.
         torn = [Fault(*one) for one in segments.faults]
@@ -117,7 +144,9 @@ def clear_away(lake: TraceLake) -> None:
         manifests = dict(_manifests(lake))
         readable = [one for one in manifests.values() if isinstance(one, Manifest)]
         published = {file for manifest in readable for file in manifest.files}
-        unreadable = {path.stem for path, one in manifests.items() if isinstance(one, LakeError)}
+        unreadable = {
+            owner for path, one in manifests.items() if isinstance(one, LakeError) for owner in _owners(path, one)
+        }
         # The locks come last: removing a file takes its owner's.
         for fault in chain(_unneeded_files(lake, published, unreadable), _stale_locks(lake)):
             mend(lake, fault)
@@ -139,9 +168,8 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
         return True
     if fault.kind in (TORN_SEGMENT, UNFINISHED_SEGMENT, "torn copy"):
         return _remove_copy(lake, fault.path) if fault.kind == "torn copy" else mend_segment(lake, fault.path)
-    if fault.kind == "unreadable manifest":
-        rebuild_manifest(lake, fault.path.stem)
-        return True
+    if fault.kind in (*OF_MANIFESTS, UNMARKED):
+        return _mend_manifest(lake, fault)
     with lake_errors(fault.path):
         if fault.kind == "unverified capture":
             lake.storage.write(fault.path / RAW_LIST, raw_list(raw_digests(lake.storage.local(fault.path))))
@@ -161,10 +189,34 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
     return lake.storage.state(fault.path) is None
 
 
-def _unreadable(path: Path, error: LakeError) -> Fault:
-    is_newer = isinstance(error, NewerManifestError)  # whole, and not to be touched
-    session = path.stem if SESSION_ID.fullmatch(path.stem) and not is_newer else None
-    return Fault("unreadable manifest", path, str(error), not is_newer, session)
+def _mend_manifest(lake: TraceLake, fault: Fault) -> bool:
+    if fault.kind == UNMARKED:
+        return mark(lake, fault.path.name, scope_of(fault.path.name))
+    if fault.kind == "misnamed manifest":
+        return put_back(lake, fault.path)
+    rebuild_manifest(lake, fault.path.stem)
+    return True
+
+
+def _unreadable(lake: LakeReader, path: Path, error: LakeError) -> Fault:
+    scope = scope_of(path.stem)
+    session = path.stem if scope == "session" else None
+    if isinstance(error, NewerManifestError):  # whole, and not to be touched
+        return Fault("unreadable manifest", path, str(error), mendable=False)
+    if isinstance(error, MisnamedManifestError):
+        return Fault("misnamed manifest", path, str(error), mendable=True)
+    if not isinstance(error, LostManifestError):
+        return Fault("unreadable manifest", path, str(error), mendable=True, session=session)
+    if is_rebuildable(lake, path.stem, scope):
+        is_captured = session is not None and lake.has_raw(session)  # else no stage can run again
+        return Fault("lost manifest", path, str(error), mendable=True, session=session if is_captured else None)
+    why = f"lost, and all that {path.stem} published, too; `aaco rm {path.stem}` accepts the loss"
+    return Fault("lost manifest", path, why, mendable=False)
+
+
+def _owners(path: Path, error: LakeError) -> set[str]:
+    """The sessions and campaigns of which it is not known what they publish, because of one manifest."""
+    return {path.stem} | ({error.identifier} if isinstance(error, MisnamedManifestError) else set())
 
 
 def _present(lake: LakeReader) -> set[str]:
@@ -235,16 +287,23 @@ def _captures(lake: LakeReader) -> Iterator[Fault]:
 
 
 def _manifests(lake: LakeReader) -> Iterator[tuple[Path, Manifest | LakeError]]:
-    """Each manifest's file with what it states, or why it cannot be read."""
+    """Each manifest's file, also of one that is lost, with what it states, or why it cannot be read."""
     folder = lake.path / MANIFESTS
-    for path in (folder / name for name in lake.storage.names(folder) if name.endswith(".json")):
+    names = [name for name in lake.storage.names(folder) if name.endswith(".json")]
+    misnamed = set[str]()
+    for path in map(folder.joinpath, names):
         try:
             manifest = read_manifest(lake.storage, path)
         except LakeError as error:
+            misnamed |= _owners(path, error)
             yield path, error
             continue
         if manifest is not None:
             yield path, manifest
+    for scope, identifier in lake.lost({f"{MANIFESTS}/{name}" for name in names}):
+        path = lake.manifest_path(identifier, scope)
+        if identifier not in misnamed:  # which only has to be put back
+            yield path, LostManifestError(path)
 
 
 def _unneeded_files(lake: LakeReader, published: set[str], unreadable: set[str]) -> Iterator[Fault]:
@@ -309,7 +368,7 @@ def _waiting(lake: LakeReader) -> Iterator[str]:
 
 
 def _stale_locks(lake: LakeReader) -> Iterator[Fault]:
-    known = {name.removesuffix(".json") for name in lake.storage.names(lake.path / MANIFESTS)} | set(lake.captured())
+    known = {*lake.sessions(), *lake.campaigns(), *lake.captured()}
     folder = lake.path / ".locks"
     for name in lake.storage.names(folder):
         owner, is_lock, _ = name.partition(".lock")

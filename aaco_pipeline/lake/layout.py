@@ -3,7 +3,7 @@
 Reading is `aaco_pipeline.lake.reading`, writing `aaco_pipeline.lake.store`, finding damage `aaco_pipeline.lake.health`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,10 @@ LOCK_TIMEOUT_SECONDS: Final = 120.0
 #: Whoever runs a session's stages may be measuring for hours.
 RUN_TIMEOUT_SECONDS: Final = 86_400.0
 MANIFESTS: Final = "manifests"
+#: Where the markers lie: an empty file for each session and campaign that was committed, beside the folders of a table.
+MARKERS: Final[Mapping[Scope, str]] = {"session": "sessions", "campaign": "campaigns"}
+#: In the folder of manifests: every manifest from before there were markers has got its own.
+MARKED: Final = "marked"
 REQUESTS: Final = "launches"
 #: Folders of a lake that hold one folder per session, besides the tables.
 SESSION_FOLDERS: Final = ("raw", "traces", "reports")
@@ -71,12 +75,35 @@ class LakeFolder:
         return self.path / "reports" / f"campaign_id={require_campaign_id(campaign)}" / "search.html"
 
     def has_campaign(self, name: str) -> bool:
-        """Whether a campaign of this name has published anything."""
-        return is_id(name, "campaign") and self.storage.state(self.manifest_path(name, "campaign")) is not None
+        """Whether a campaign of this name has published anything, also one whose manifest is lost."""
+        places = (self.manifest_path, self.marker_path) if is_id(name, "campaign") else ()
+        return any(self.storage.state(place(name, "campaign")) is not None for place in places)
 
     def manifest_path(self, identifier: str, scope: Scope) -> Path:
         """The file that says what is published for a session or campaign."""
         return self.path / MANIFESTS / f"{_REQUIRE_ID[scope](identifier)}.json"
+
+    def marker_path(self, identifier: str, scope: Scope) -> Path:
+        """The empty file that says that a session or campaign was committed, whether or not its manifest is there."""
+        return self.path / MARKERS[scope] / _REQUIRE_ID[scope](identifier)
+
+    def marked(self, scope: Scope) -> list[str]:
+        """Ids of sessions or campaigns that were committed and not removed, sorted; in an earlier lake not all."""
+        return [name for name in self.storage.names(self.path / MARKERS[scope]) if is_id(name, scope)]
+
+    def is_lost(self, identifier: str, scope: Scope) -> bool:
+        """Whether a session or campaign was committed, was not removed, and has no manifest."""
+        manifest, marker = self.manifest_path(identifier, scope), self.marker_path(identifier, scope)
+        # The marker is made last and removed first: seen after its manifest was absent, it is of one made meanwhile.
+        absent, marked, absent_still = (self.storage.state(one) is None for one in (manifest, marker, manifest))
+        return absent and not marked and absent_still
+
+    def lost(self, manifests: Collection[str]) -> Iterator[tuple[Scope, str]]:
+        """The sessions and campaigns whose manifests are lost, but for `manifests`, by their names in the lake."""
+        for scope in MARKERS:
+            for identifier in self.marked(scope):
+                if f"{MANIFESTS}/{identifier}.json" not in manifests and self.is_lost(identifier, scope):
+                    yield scope, identifier
 
     def request_path(self, session: str) -> Path:
         """The file that keeps what is to be measured for the session."""
@@ -97,13 +124,11 @@ class LakeFolder:
         return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
     @contextmanager
-    def locked(self, identifier: str, scope: Scope) -> Iterator[None]:
-        """A block in which no other writer changes the session or campaign."""
+    def locked(self, identifier: str, scope: Scope, wait_seconds: float | None = None) -> Iterator[None]:
+        """A block in which no other writer changes the session or campaign. PassingLakeError after the wait."""
         path = self.lock_path(_REQUIRE_ID[scope](identifier))
-        with (
-            lake_errors(path),
-            self.storage.hold(path, LOCK_TIMEOUT_SECONDS, f"{scope} {identifier}"),
-        ):
+        seconds = LOCK_TIMEOUT_SECONDS if wait_seconds is None else wait_seconds
+        with lake_errors(path), self.storage.hold(path, seconds, f"{scope} {identifier}"):
             yield
 
     def attended(self, session: str) -> AbstractContextManager[None]:
@@ -179,6 +204,11 @@ def is_id(text: str, scope: Scope) -> bool:
     """Whether a text can name a session, or a campaign."""
     is_session = SESSION_ID.fullmatch(text) is not None
     return is_session if scope == "session" else not is_session and CAMPAIGN_ID.fullmatch(text) is not None
+
+
+def scope_of(identifier: str) -> Scope:
+    """Which of the two a valid id names."""
+    return "session" if SESSION_ID.fullmatch(identifier) is not None else "campaign"
 
 
 def table_file(table: str, scope: Scope, identifier: str, stage: str, digest: str) -> str:

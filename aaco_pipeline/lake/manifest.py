@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from aaco_pipeline.errors import LakeError
@@ -178,6 +179,32 @@ class Manifest:
 
 class NewerManifestError(LakeError):
     """A later version of this package wrote the manifest: it is whole, and not to be touched."""
+
+
+class LostManifestError(LakeError):
+    """A session or campaign was committed, and its manifest is gone."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path}: lost, and with it what {path.stem} published; `aaco doctor --mend` rebuilds what can be rebuilt, "
+            f"`aaco rm {path.stem}` accepts the loss"
+        )
+
+
+class MisnamedManifestError(LakeError):
+    """A manifest lies under another name than that of its session or campaign, which is `identifier`."""
+
+    def __init__(self, path: Path, identifier: str) -> None:
+        super().__init__(f"{path}: this is the manifest of {identifier}; `aaco doctor --mend` puts it back")
+        self.identifier = identifier
+
+
+def manifest_of_file(content: bytes, path: Path) -> Manifest:
+    """The manifest that a file holds. LakeError when it is newer or damaged, or does not belong under its name."""
+    manifest = Manifest.from_bytes(content, str(path))
+    if manifest.id != path.stem:
+        raise MisnamedManifestError(path, manifest.id)
+    return manifest
 
 
 def _entry(item: dict[str, Any]) -> Entry:

@@ -16,7 +16,7 @@ from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, require_session_id
 from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, LakeFolder, is_id, owner_of
-from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
+from aaco_pipeline.lake.manifest import Artifact, Entry, LostManifestError, Manifest, manifest_of_file
 from aaco_pipeline.lake.narrowing import Meant
 from aaco_pipeline.lake.places import Place, Places, read_batch, read_places
 from aaco_pipeline.lake.progress import Progress, progress_of
@@ -37,9 +37,15 @@ class LakeReader(LakeFolder):
     """A lake to read from. One that does not exist is an empty one."""
 
     def sessions(self) -> list[str]:
-        """Ids of all sessions with a manifest, oldest first: something is published, or stated to be expected."""
-        names = (name.removesuffix(".json") for name in self._manifest_names())
-        return sorted(name for name in names if SESSION_ID.fullmatch(name))
+        """Ids of all sessions with a manifest, oldest first: something is published, or stated to be expected.
+
+        Those whose manifest is lost are among them; whoever reads of one gets the error.
+        """
+        return self._committed("session")
+
+    def campaigns(self) -> list[str]:
+        """Ids of all campaigns with a manifest, sorted; those whose manifest is lost are among them."""
+        return self._committed("campaign")
 
     def catalogue(self, *, whole: bool = False) -> "Catalogue":
         """What all manifests say now, to be asked within a `with`; see `aaco_pipeline.lake.catalogue.manifests`."""
@@ -54,8 +60,16 @@ class LakeReader(LakeFolder):
             yield from known.manifests(scope)
 
     def manifest(self, identifier: str, scope: Scope = "session") -> Manifest:
-        """What is published for one session or campaign; an empty manifest when nothing is."""
-        return read_manifest(self.storage, self.manifest_path(identifier, scope)) or Manifest(scope, identifier)
+        """What is published for one session or campaign; an empty manifest when nothing is.
+
+        LakeError when it is lost or cannot be read.
+        """
+        path = self.manifest_path(identifier, scope)
+        found = read_manifest(self.storage, path)
+        with lake_errors(path):
+            if found is None and self.is_lost(identifier, scope):
+                raise LostManifestError(path)
+        return found or Manifest(scope, identifier)
 
     def progress(self, session: str) -> Progress:
         """Which stages the session is to have, and which have published, failed or never run."""
@@ -90,13 +104,21 @@ class LakeReader(LakeFolder):
     def disk_bytes(self, session: str) -> int:
         """Bytes on disk of everything the lake holds for `session`: tables, raw capture, trace and report."""
         folders = [self.path / name / f"session_id={require_session_id(session)}" for name in SESSION_FOLDERS]
-        return sum(entry.bytes for entry in self.manifest(session).entries) + sum(
-            map(self.storage.bytes_below, folders)
-        )
+        return self.table_bytes(session) + sum(map(self.storage.bytes_below, folders))
+
+    def table_bytes(self, identifier: str, scope: Scope = "session") -> int:
+        """Bytes of the published tables of a session or campaign; of a lost one, of the files that are there."""
+        if not self.is_lost(identifier, scope):
+            return sum(entry.bytes for entry in self.manifest(identifier, scope).entries)
+        tables = {*self.storage.names(self.path)}.difference(SESSION_FOLDERS)
+        return sum(self.storage.bytes_below(self.path / one / f"{scope}_id={identifier}") for one in tables)
 
     def segment_bytes(self, identifier: str, scope: Scope = "session") -> int:
-        """Bytes of a session's or campaign's tables that are in segments alone, as their own files had them."""
-        entries = self.manifest(identifier, scope).entries
+        """Bytes of a session's or campaign's tables that are in segments alone, as their own files had them.
+
+        Of a lost one that is not known, and 0.
+        """
+        entries = () if self.is_lost(identifier, scope) else self.manifest(identifier, scope).entries
         with lake_errors(self.path):
             return sum(one.bytes for one in entries if one.file and self.storage.state(self.path / one.file) is None)
 
@@ -235,10 +257,12 @@ class LakeReader(LakeFolder):
                 return content
         raise missing(path) if content is None else torn(path)
 
-    def _manifest_names(self) -> list[str]:
+    def _committed(self, scope: Scope) -> list[str]:
         self._require_folder()
         with lake_errors(self.path / MANIFESTS):
-            return [name for name in self.storage.names(self.path / MANIFESTS) if name.endswith(".json")]
+            names = (name for name in self.storage.names(self.path / MANIFESTS) if name.endswith(".json"))
+            named = {one for name in names if is_id(one := name.removesuffix(".json"), scope)}
+            return sorted(named.union(self.marked(scope)))
 
     def _require_folder(self) -> None:
         if (state := self.storage.state(self.path)) is not None and not state.is_folder:
@@ -272,7 +296,7 @@ def read_manifest(storage: Storage, path: Path) -> Manifest | None:
             content = storage.read(path)
         except FileNotFoundError:
             return None
-    return Manifest.from_bytes(content, str(path))
+    return manifest_of_file(content, path)
 
 
 def _require_readable(table: Table, entry: Entry, scope: Scope, identifier: str) -> None:

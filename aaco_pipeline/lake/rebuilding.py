@@ -1,4 +1,4 @@
-"""A manifest made anew from what the tables' files say of themselves, when it is torn.
+"""A manifest made anew from what the tables' files say of themselves when it is torn or lost, or put back in its place.
 
 Each file says in its metadata whose table it is and of which stage, and in its name what its digest begins with.
 """
@@ -12,24 +12,23 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import file_digest, lake_errors
-from aaco_pipeline.lake.identity import SESSION_ID
-from aaco_pipeline.lake.layout import DIGITS_IN_NAME, table_file
-from aaco_pipeline.lake.manifest import Entry, Manifest, NewerManifestError
-from aaco_pipeline.lake.reading import read_manifest
+from aaco_pipeline.lake.layout import DIGITS_IN_NAME, scope_of, table_file
+from aaco_pipeline.lake.manifest import Entry, Manifest, MisnamedManifestError, NewerManifestError
+from aaco_pipeline.lake.reading import LakeReader, read_manifest
 from aaco_pipeline.lake.segments.format import readable_lists
 from aaco_pipeline.lake.store import TraceLake
 
-_REASON: Final = "its manifest was torn and is rebuilt from the files of its tables; run it again"
+_REASON: Final = "its manifest was torn or lost and is rebuilt from the files of its tables; run it again"
 
 
 def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
-    """Replace the torn manifest of a session or campaign by what the tables' files say; the manifest there is now.
+    """Replace the torn or lost manifest of a session or campaign by what its tables' files say; what is there now.
 
     Tables without rows and failures of before have no files, nor is it known of two files of a table which was
     published: every stage that is found is therefore stated as failed, so that the session is not whole until they
     have run again. LakeError when the manifest is of a later version.
     """
-    scope: Scope = "session" if SESSION_ID.fullmatch(identifier) else "campaign"
+    scope = scope_of(identifier)
     path = lake.manifest_path(identifier, scope)
     with lake_errors(path), lake.locked(identifier, scope):
         try:
@@ -42,11 +41,35 @@ def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
         manifest = Manifest(scope, identifier, tuple(sorted(_entries(lake, scope, identifier))))
         for stage in {entry.stage for entry in manifest.entries}:
             manifest = manifest.with_failure(stage, "", _REASON)
-        lake.storage.write(path, manifest.to_bytes())
+        lake.commit(manifest)
         return manifest
 
 
-def _entries(lake: TraceLake, scope: Scope, identifier: str) -> Iterator[Entry]:
+def is_rebuildable(lake: LakeReader, identifier: str, scope: Scope) -> bool:
+    """Whether anything is left to rebuild a manifest from: a table's rows, or the session's capture."""
+    is_captured = scope == "session" and lake.has_raw(identifier)
+    return is_captured or next(_entries(lake, scope, identifier), None) is not None
+
+
+def put_back(lake: TraceLake, path: Path) -> bool:
+    """Give a manifest that lies under another name its own; False when that is taken by another manifest."""
+    try:
+        read_manifest(lake.storage, path)
+        return True  # another process has mended it
+    except MisnamedManifestError as error:
+        scope = scope_of(error.identifier)
+        right = lake.manifest_path(error.identifier, scope)
+        with lake_errors(path), lake.locked(error.identifier, scope):
+            misnamed = Manifest.from_bytes(lake.storage.read(path), str(path))
+            if lake.storage.state(right) is None:
+                lake.commit(misnamed)
+            elif read_manifest(lake.storage, right) != misnamed:
+                return False
+            lake.storage.remove(path)
+        return True
+
+
+def _entries(lake: LakeReader, scope: Scope, identifier: str) -> Iterator[Entry]:
     """One entry for every table of every stage that is in exactly one whole file, else in one version in segments."""
     found: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for table in all_tables().values():
@@ -61,7 +84,7 @@ def _entries(lake: TraceLake, scope: Scope, identifier: str) -> Iterator[Entry]:
     return (entries[0] for entries in found.values() if len(entries) == 1)
 
 
-def _parts(lake: TraceLake, table: Table, identifier: str) -> dict[tuple[str, str], list[Entry]]:
+def _parts(lake: LakeReader, table: Table, identifier: str) -> dict[tuple[str, str], list[Entry]]:
     """What segments hold of a session's or campaign's table, dead or not, by table and stage."""
     found: dict[tuple[str, str], set[Entry]] = defaultdict(set)
     for one in readable_lists(lake.path, table.name):
@@ -73,7 +96,7 @@ def _parts(lake: TraceLake, table: Table, identifier: str) -> dict[tuple[str, st
     return {key: list(entries) for key, entries in found.items()}
 
 
-def _entry(lake: TraceLake, table: Table, identifier: str, file: Path) -> Entry | None:
+def _entry(lake: LakeReader, table: Table, identifier: str, file: Path) -> Entry | None:
     """What a file says of itself; None when it is torn or is not of this table."""
     import polars as pl
 

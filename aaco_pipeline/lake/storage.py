@@ -71,6 +71,9 @@ class Storage(Protocol):
     def write(self, path: Path, content: bytes) -> None:
         """Replace a file: afterwards, and after a crash, it holds the old bytes or the new, whole."""
 
+    def create(self, folder: Path, names: Collection[str]) -> None:
+        """Make empty files in a folder, durably; those that are there stay as they are."""
+
     def append(self, path: Path, content: bytes) -> None:
         """Add whole lines to a file, durably; a last line that a kill cut off is ended before them."""
 
@@ -160,6 +163,16 @@ class LocalStorage:
 
     def write(self, path: Path, content: bytes) -> None:
         write_atomically(path, content)
+
+    def create(self, folder: Path, names: Collection[str]) -> None:
+        make_folder(folder)
+        made = False
+        for name in names:
+            with suppress(FileExistsError):
+                os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+                made = True
+        if made:
+            sync_folder(folder)
 
     def append(self, path: Path, content: bytes) -> None:
         make_folder(path.parent)

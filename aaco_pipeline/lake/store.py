@@ -19,7 +19,7 @@ from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.identity import new_session_id, time_of
-from aaco_pipeline.lake.layout import RAW, SESSION_FOLDERS, table_file
+from aaco_pipeline.lake.layout import MANIFESTS, MARKED, MARKERS, RAW, SESSION_FOLDERS, table_file
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list
@@ -147,7 +147,7 @@ class TraceLake(LakeReader):
                 with self.locked(session, "session"):
                     after = self.manifest(session).with_artifact(artifact)
                     self.storage.place(temporary, final)
-                    self.storage.write(self.manifest_path(session, "session"), after.to_bytes())
+                    self.commit(after)
 
     def publish(
         self,
@@ -171,18 +171,16 @@ class TraceLake(LakeReader):
             if contract(name).scope != scope:
                 raise LakeError(f"table {name} belongs to a {contract(name).scope}, and was published for a {scope}")
         frames = {name: conform(contract(name), frame, identifier) for name, frame in tables.items()}
-        path = self.manifest_path(identifier, scope)
         with lake_errors(self.path), self.locked(identifier, scope):
             before = self.manifest(identifier, scope)
             entries = [self._write(contract(name), frame, identifier, stage) for name, frame in frames.items()]
             after = before.with_stage(stage, entries, code_version)
-            if after != before or self.storage.state(path) is None:
-                self.storage.write(path, after.to_bytes())
+            self.commit(after, before)
             self._delete_unpublished(after, {e.table for e in (*before.of_stage(stage), *entries)})
         return after.of_stage(stage)
 
     def remove(self, session: str) -> int:
-        """Delete everything of `session`: first from the manifest's view, then the files. Returns the bytes freed.
+        """Delete everything of `session`: marker, manifest, then the files. Returns the bytes freed.
 
         A kill leaves nothing half: the raw capture goes last and at once, so what is left is a whole session, a whole
         capture without tables, or files that `aaco_pipeline.lake.health` finds. What is in segments leaves the disk
@@ -190,7 +188,7 @@ class TraceLake(LakeReader):
         """
         freed = self.disk_bytes(session) - self.segment_bytes(session)
         with lake_errors(self.path), self.locked(session, "session"):
-            self.storage.remove(self.manifest_path(session, "session"))
+            self._uncommit(session, "session")
             self._remove_tables("session", session)
             for name in sorted({*SESSION_FOLDERS} - {RAW}):
                 self.storage.remove_folder(self.path / name / f"session_id={session}")
@@ -203,26 +201,43 @@ class TraceLake(LakeReader):
     def remove_campaign(self, campaign: str) -> int:
         """Delete all that is published of a campaign, and none of its sessions. Returns the bytes freed.
 
-        Its manifest goes first: killed at any instant there is all of it or none.
+        Its marker and manifest go first: killed at any instant there is all of it or none.
         """
         with lake_errors(self.path), self.locked(campaign, "campaign"):
-            stated = sum(entry.bytes for entry in self.manifest(campaign, "campaign").entries)
-            freed = stated - self.segment_bytes(campaign, "campaign")
-            self.storage.remove(self.manifest_path(campaign, "campaign"))
+            freed = self.table_bytes(campaign, "campaign") - self.segment_bytes(campaign, "campaign")
+            self._uncommit(campaign, "campaign")
             self._remove_tables("campaign", campaign)
             for name in SESSION_FOLDERS:
                 self.storage.remove_folder(self.path / name / f"campaign_id={campaign}")
             self.storage.drop_lock(self.lock_path(campaign))
         return freed
 
+    def commit(self, manifest: Manifest, before: Manifest | None = None) -> None:
+        """Replace a manifest that was `before`, and mark its session or campaign, whose lock the caller holds.
+
+        A kill between the two leaves it whole and without a marker, which the next commit makes.
+        """
+        if self.storage.state(self.path / MANIFESTS / MARKED) is None:
+            from aaco_pipeline.lake.markers import mark_earlier
+
+            mark_earlier(self, but=manifest.id)
+        path = self.manifest_path(manifest.id, manifest.scope)
+        if manifest != before or self.storage.state(path) is None:
+            self.storage.write(path, manifest.to_bytes())
+        self.storage.create(self.path / MARKERS[manifest.scope], [manifest.id])
+
+    def _uncommit(self, identifier: str, scope: Scope) -> None:
+        """Remove a marker, then its manifest: a kill between them leaves it whole without a marker, never lost."""
+        self.storage.remove(self.marker_path(identifier, scope))
+        self.storage.remove(self.manifest_path(identifier, scope))
+
     def _restate(self, session: str, change: Callable[[Manifest], Manifest]) -> None:
         """Replace the session's manifest by what `change` makes of it, when that is another."""
-        path = self.manifest_path(session, "session")
         with lake_errors(self.path), self.locked(session, "session"):
             before = self.manifest(session)
             after = change(before)
             if after != before:
-                self.storage.write(path, after.to_bytes())
+                self.commit(after)
 
     def _remove_tables(self, scope: Scope, identifier: str) -> None:
         """Remove the files of all tables of a session or campaign, also of those that only a later version has."""

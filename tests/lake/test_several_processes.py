@@ -181,6 +181,7 @@ def test_a_session_removed_while_its_manifests_are_listed_is_not_there(
 
     def lose_the_later_one(storage: LocalStorage, path: Path) -> bytes:
         if path.stem == LATER:
+            lake.marker_path(LATER, "session").unlink(missing_ok=True)
             path.unlink()
         return read(storage, path)
 

@@ -19,7 +19,7 @@ from aaco_pipeline.lake.store import TraceLake
 
 def find_campaign(lake: TraceLake, name: str) -> str | None:
     """The campaign that an id or the beginning of one means; None when it means none. UsageError when several."""
-    known = [one.id for one in lake.manifests("campaign")]
+    known = lake.campaigns()
     matching = [name] if name in known else [one for one in known if one.startswith(name)]
     if len(matching) > 1:
         raise UsageError(f"campaign {name!r} is ambiguous: {', '.join(matching[:4])} …; give more of the id")
@@ -27,7 +27,12 @@ def find_campaign(lake: TraceLake, name: str) -> str | None:
 
 
 def sessions_of(lake: TraceLake, campaign: str) -> list[str]:
-    """The sessions of a campaign, or of a sweep, that are in the lake. UsageError for a baseline, which has none."""
+    """The sessions of a campaign, or of a sweep, that are in the lake; none where its manifest is lost, and they stay.
+
+    UsageError for a baseline, which has none.
+    """
+    if lake.is_lost(campaign, "campaign"):
+        return []
     if not lake.read("baselines", campaign).is_empty():
         raise UsageError(f"{campaign} is a baseline, which others were held against: `aaco baseline retire {campaign}`")
     rows = [lake.read(table, campaign).get_column("session_id").to_list() for table in ("campaign_sessions", "scaling")]
@@ -35,16 +40,12 @@ def sessions_of(lake: TraceLake, campaign: str) -> list[str]:
     return sorted(known & {session for named in rows for session in named})
 
 
-def campaign_bytes(lake: TraceLake, campaign: str) -> int:
-    """Bytes on disk of what is published of a campaign, without its sessions."""
-    return sum(entry.bytes for entry in lake.manifest(campaign, "campaign").entries)
-
-
 def require_whole(lake: TraceLake, sessions: Collection[str], campaigns: Collection[str]) -> None:
     """UsageError when one of the sessions is of a campaign that is not removed with it."""
-    members = lake.read("campaign_sessions").select("session_id", "campaign_id").iter_rows()
+    others = [one for one in lake.campaigns() if one not in campaigns] if sessions else []
+    members = lake.read("campaign_sessions", others).select("session_id", "campaign_id").iter_rows()
     for session, campaign in members:
-        if session in sessions and campaign not in campaigns:
+        if session in sessions:
             raise UsageError(f"campaign {campaign} rests on session {session}; `aaco rm {campaign}` removes both")
 
 
@@ -80,6 +81,6 @@ def _going(lake: TraceLake, campaign: str, sessions: Sequence[str]) -> list[Remo
     """The campaign first: without it nobody goes on measuring it, and what is left of its sessions goes as well."""
     told = f"of campaign {campaign}"
     return [
-        Removal("campaign", campaign, campaign_bytes(lake, campaign), ASKED, "removed by hand"),
+        Removal("campaign", campaign, lake.table_bytes(campaign, "campaign"), ASKED, "removed by hand"),
         *(Removal("session", one, lake.disk_bytes(one), ASKED, told) for one in sessions),
     ]

@@ -61,8 +61,7 @@ def _sighting(lake: TraceLake, verdict: dict[str, Any]) -> dict[str, Any]:
     planned, plan = lake.read("campaigns", campaign).row(0, named=True), read_plan(lake, campaign)
     timed = members(lake, campaign).filter((pl.col("state") == "finished") & (pl.col("purpose") == "latency"))
     # Sessions of an old campaign may have been removed since.
-    kept = [lake.manifest_path(one, "session").exists() for one in timed.get_column("session_id")]
-    timed = timed.filter(pl.Series(kept, dtype=pl.Boolean))
+    timed = timed.filter(pl.col("session_id").is_in(lake.sessions()))
     named = timed.get_column("session_id").to_list()
     sessions, facts = lake.read("sessions", named), shared_facts(lake, named)
     hosts = _known(sessions.get_column("host"))

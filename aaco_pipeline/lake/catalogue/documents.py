@@ -24,7 +24,7 @@ from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import LakeFolder
 
 #: Another number wherever the tables below, or what is kept in them, become other.
-FORM: Final = 3
+FORM: Final = 4
 #: A document is a file that is kept by its content: `name` is its path in the lake, `token` what tells that it changed.
 SCHEMA: Final = f"""
 CREATE TABLE IF NOT EXISTS documents (
@@ -54,6 +54,8 @@ class KeptDocuments(ABC, Generic[_Parsed]):
         self.errors: dict[str, LakeError] = {}
         self._lake, self._folder, self._whole = lake, folder, whole
         self._connection: sqlite3.Connection | None = None
+        #: The files, by their names in the lake, that what is asked rests on.
+        self._present = set[str]()
         #: What to try when what we have fails: first the file, then a new file, then memory.
         self._is_anew = self._is_own = False
         self._settle()
@@ -158,6 +160,7 @@ class KeptDocuments(ABC, Generic[_Parsed]):
         )
         known = {name: (token, is_settled) for name, token, is_settled in rows}
         now = {**{name: token for name, (token, _) in listed.items()}, **read}
+        self._present = {name for name, token in now.items() if token is not None}
         gone = [name for name in known if now.get(name) is None]
         due = [
             name

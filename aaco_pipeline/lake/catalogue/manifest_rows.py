@@ -58,6 +58,7 @@ STATES_OF_SESSIONS: Final = (
     "SELECT m.id, s.number FROM manifests AS m LEFT JOIN states AS s ON s.number = m.state "
     "WHERE m.scope = 'session' ORDER BY m.id"
 )
+COMMITTED: Final = "SELECT scope, id FROM manifests ORDER BY scope, id"
 #: Stands for a file whose name is the usual one; no file of a lake is called so.
 _USUAL: Final = "/"
 

@@ -14,18 +14,28 @@ from aaco_pipeline.lake.catalogue import manifest_rows as kept
 from aaco_pipeline.lake.catalogue.documents import KeptDocuments, portions
 from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.layout import MANIFESTS, LakeFolder, is_id
-from aaco_pipeline.lake.manifest import Entry, Manifest
+from aaco_pipeline.lake.manifest import Entry, LostManifestError, Manifest, manifest_of_file
 from aaco_pipeline.lake.progress import Progress, progress_of
 
 
 class Catalogue(KeptDocuments[Manifest]):
     """What the manifests say at one instant, to be asked within a `with`. Making it looks at every manifest's token.
 
-    `errors` holds why a manifest cannot be read, by its id. With `whole`, the bytes of every manifest are read, too.
+    `errors` holds why a manifest cannot be read, by its id; a lost one is among them. With `whole`, the bytes of every
+    manifest are read, too.
     """
 
     def __init__(self, lake: LakeFolder, *, whole: bool = False) -> None:
         super().__init__(lake, MANIFESTS, whole=whole)
+
+    @property
+    def lost(self) -> list[str]:
+        """The sessions and campaigns whose manifests are lost, sorted."""
+        return sorted(one for one, error in self.errors.items() if isinstance(error, LostManifestError))
+
+    def committed(self) -> list[tuple[Scope, str]]:
+        """Every session and campaign whose manifest can be read, sorted."""
+        return [(scope, identifier) for scope, identifier in self._ask(kept.COMMITTED)]
 
     def require_readable(self, scope: Scope, is_meant: Callable[[str], bool] | None = None) -> None:
         """LakeError when the manifest of a session or campaign cannot be read, of those that are meant."""
@@ -112,8 +122,13 @@ class Catalogue(KeptDocuments[Manifest]):
         with suppress(sqlite3.Error):  # it is found again
             self._write(lambda at: at.executemany("INSERT OR REPLACE INTO remembered VALUES (?, ?, ?, ?)", rows))
 
+    def _settle(self) -> None:
+        super()._settle()
+        for scope, identifier in self._lake.lost(self._present):
+            self.errors[identifier] = LostManifestError(self._lake.manifest_path(identifier, scope))
+
     def _parse(self, content: bytes, path: Path) -> Manifest:
-        return Manifest.from_bytes(content, str(path))
+        return manifest_of_file(content, path)
 
     def _keep(self, at: sqlite3.Connection, document: int, parsed: Manifest) -> None:
         kept.keep(at, document, parsed)

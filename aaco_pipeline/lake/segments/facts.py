@@ -77,7 +77,8 @@ class Published:
         self._known = known
         self._last: tuple[str, dict[PartKey, Entry]] = ("", {})
         self.unreadable: Final = frozenset(known.errors)
-        self._owners: Final = {name.removesuffix(".json") for name in lake.storage.names(lake.path / MANIFESTS)}
+        names = lake.storage.names(lake.path / MANIFESTS)
+        self._owners: Final = {name.removesuffix(".json") for name in names} | self.unreadable
 
     def entries(self, table: Table) -> Mapping[PartKey, Entry]:
         """All that has rows of a table, by what names a part."""
