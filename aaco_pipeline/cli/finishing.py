@@ -10,6 +10,7 @@ from aaco_pipeline.cli.output import say
 from aaco_pipeline.errors import AacoError
 
 if TYPE_CHECKING:
+    from aaco_pipeline.lake.manifest import LostManifestError
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
 
@@ -51,13 +52,16 @@ def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: 
         say(f"aaco: {session} is not whole: {error}", err=True)
 
 
-def say_unfinished(lake: "TraceLake") -> None:
-    """Name on standard error the sessions that are not whole and nobody is at work on, and what is lost."""
+def say_unfinished(lake: "TraceLake") -> "LostManifestError | None":
+    """Name on standard error the sessions that are not whole and that nobody is at work on, if there are any.
+
+    What is lost is for the caller to say, unless its answer rests on it.
+    """
     with lake.catalogue() as known:
-        for one in known.lost:
-            say(f"aaco: {known.errors[one]}", err=True)
+        loss = known.loss
         half = {session: one.count for session, one in known.progress().items() if one.is_whole is False}
     named = [f"{session} ({count})" for session, count in half.items() if not lake.is_running(session)]
     if named:
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
         say(f"not whole: {', '.join(named[-_NAMED:])}{more}; `aaco doctor --mend` finishes them", err=True)
+    return loss

@@ -18,7 +18,7 @@ import click
 
 from aaco_pipeline.cli.finishing import say_unfinished
 from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
-from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table
+from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table, say
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.limited_sql import (
@@ -118,19 +118,21 @@ def sql(
     if form == "parquet" and sys.stdout.isatty():
         raise click.UsageError("Parquet is bytes: redirect standard output to a file")
     lake = TraceLake(project.lake)
-    say_unfinished(lake)
+    loss = say_unfinished(lake)
     limits = Limits(memory_bytes or default_limits().memory_bytes, seconds)
     with _memory_of_process(limits.memory_bytes + _BESIDE_BYTES):
         if form == "parquet":
             _write_parquet(lake, statement, limits)
-            return
-        with closing(stream_rows(lake, statement, limits)) as parts:
-            if form == "json":
-                _print_json(parts)
-            elif form == "csv":
-                print_csv(parts, guard_formulas=guard_formulas)
-            else:
-                _print_rows(parts)
+        else:
+            with closing(stream_rows(lake, statement, limits)) as parts:
+                if form == "json":
+                    _print_json(parts)
+                elif form == "csv":
+                    print_csv(parts, guard_formulas=guard_formulas)
+                else:
+                    _print_rows(parts)
+    if loss is not None:  # the answer does not rest on it
+        say(f"aaco: {loss}", err=True)
 
 
 @contextmanager

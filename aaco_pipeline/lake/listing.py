@@ -54,7 +54,7 @@ FROM sessions AS s LEFT JOIN latest_sessions AS l USING (session_id) ORDER BY s.
 
 @dataclass
 class Listing:
-    """Sessions, newest first, and by session why something of it could not be read.
+    """Sessions, newest first, and by id why something of one, or of a campaign, could not be read.
 
     Each row has `session_id`, the facts (times in ISO 8601), `progress` (None where the manifest cannot be read) and
     `disk_bytes`, None in the same case.
@@ -66,14 +66,12 @@ class Listing:
 
 
 def listed(lake: LakeReader, newest: int | None = None) -> Listing:
-    """The sessions of a lake, or so many of the newest."""
+    """The sessions of a lake, or so many of the newest; every manifest that is lost or cannot be read is an error."""
     found = Listing()
     sessions = sorted(lake.sessions(), reverse=True)[:newest]
-    if not sessions:
-        return found
     with lake.catalogue() as known:
         progress, published = known.progress(), known.published_bytes()
-        found.errors.update((one, known.errors[one]) for one in sessions if one in known.errors)
+        found.errors.update(known.errors)
         facts = answers(lake, known, _LISTED, [one for one in sessions if one in progress], found.errors)
         captures = capture_bytes(lake, known, [one for one in sessions if one in progress])
     nothing = dict.fromkeys(FACTS)

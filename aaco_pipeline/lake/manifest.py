@@ -19,6 +19,8 @@ from aaco_pipeline.lake.sealed import is_sealed, seal
 #: 3: it has a digest of its own, and states its stages. 2: a table without rows has no file, and the key column is in
 #: a file's path alone. The earlier versions are read as well.
 MANIFEST_VERSION: Final = 3
+#: So many lost ones are named at once.
+_NAMED: Final = 5
 #: A stage reads a dozen tables of the same few sessions, `aaco sql` all of them twice; each manifest is parsed once.
 _REMEMBERED: Final = 256
 
@@ -182,12 +184,17 @@ class NewerManifestError(LakeError):
 
 
 class LostManifestError(LakeError):
-    """A session or campaign was committed, and its manifest is gone."""
+    """Sessions or campaigns were committed, and their manifests are gone."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *others: Path) -> None:
+        what = f"{path}: lost, and with it what {path.stem} published"
+        if others:
+            lost = [one.stem for one in (path, *others)]
+            named = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
+            what = f"{path.parent}: {len(lost)} manifests are lost, and with them what these published: {named}"
+        accepted = "ID" if others else path.stem
         super().__init__(
-            f"{path}: lost, and with it what {path.stem} published; `aaco doctor --mend` rebuilds what can be rebuilt, "
-            f"`aaco rm {path.stem}` accepts the loss"
+            f"{what}; `aaco doctor --mend` rebuilds what can be rebuilt, `aaco rm {accepted}` accepts the loss"
         )
 
 

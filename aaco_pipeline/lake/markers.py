@@ -47,8 +47,10 @@ def mark(lake: LakeFolder, identifier: str, scope: Scope) -> bool:
     """Mark a session or campaign that has a manifest; False when a writer is at work on it."""
     try:
         with lake.locked(identifier, scope, wait_seconds=0.0):
-            if lake.storage.state(lake.manifest_path(identifier, scope)) is not None:  # and not removed meanwhile
+            if lake.storage.state(lake.manifest_path(identifier, scope)) is not None:
                 lake.storage.create(lake.path / MARKERS[scope], [identifier])
+            else:  # removed meanwhile, with its lock
+                lake.storage.drop_lock(lake.lock_path(identifier))
     except PassingLakeError:
         return False
     return True

@@ -4,7 +4,7 @@ How it is compared with the manifests, which stay the truth, is `documents`, in 
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +13,7 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.catalogue import manifest_rows as kept
 from aaco_pipeline.lake.catalogue.documents import KeptDocuments, portions
 from aaco_pipeline.lake.declaration import Scope
-from aaco_pipeline.lake.layout import MANIFESTS, LakeFolder, is_id
+from aaco_pipeline.lake.layout import MANIFESTS, LakeFolder, scope_of
 from aaco_pipeline.lake.manifest import Entry, LostManifestError, Manifest, manifest_of_file
 from aaco_pipeline.lake.progress import Progress, progress_of
 
@@ -29,9 +29,13 @@ class Catalogue(KeptDocuments[Manifest]):
         super().__init__(lake, MANIFESTS, whole=whole)
 
     @property
-    def lost(self) -> list[str]:
-        """The sessions and campaigns whose manifests are lost, sorted."""
-        return sorted(one for one, error in self.errors.items() if isinstance(error, LostManifestError))
+    def loss(self) -> LostManifestError | None:
+        """The error of all sessions and campaigns whose manifests are lost; None when none is."""
+        return self._loss(self.errors)
+
+    def _loss(self, identifiers: Iterable[str]) -> LostManifestError | None:
+        lost = [one for one in sorted(identifiers) if isinstance(self.errors[one], LostManifestError)]
+        return LostManifestError(*(self._lake.manifest_path(one, scope_of(one)) for one in lost)) if lost else None
 
     def committed(self) -> list[tuple[Scope, str]]:
         """Every session and campaign whose manifest can be read, sorted."""
@@ -39,9 +43,9 @@ class Catalogue(KeptDocuments[Manifest]):
 
     def require_readable(self, scope: Scope, is_meant: Callable[[str], bool] | None = None) -> None:
         """LakeError when the manifest of a session or campaign cannot be read, of those that are meant."""
-        for identifier, error in sorted(self.errors.items()):
-            if is_id(identifier, "session") == (scope == "session") and (is_meant is None or is_meant(identifier)):
-                raise error
+        meant = [one for one in sorted(self.errors) if scope_of(one) == scope and (is_meant is None or is_meant(one))]
+        if meant:
+            raise self._loss(meant) or self.errors[meant[0]]
 
     def entries(
         self, table: str, scope: Scope, is_meant: Callable[[str], bool] | None = None

@@ -1,0 +1,260 @@
+"""Every road names manifests that were removed or renamed by hand: one, several, all, and a campaign's.
+
+A small campaign is measured, and the lake is filled with copies of its sessions. Then its manifests are damaged in one
+way after another, and put back: each road that rests on what is gone has to end with 8 and name it, and roads that do
+not rest on it have to answer and may name it. Before the first and after the last damage all roads have to be well.
+Run as `python -m benchmarks.lost_manifests --sessions 50`; exits with 1 when a road did not name a loss.
+"""
+
+import argparse
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+import dagster as dg
+
+from aaco_pipeline.automation.instance import open_instance
+from aaco_pipeline.automation.sessions import add_partition
+from aaco_pipeline.automation.stage_assets import stage_assets
+from aaco_pipeline.cli.main import main as aaco
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.layout import MANIFESTS
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+from benchmarks.generate_lake import copy_number, publish, read_original
+
+SESSIONS: Final = 50
+SEVERAL: Final = 5
+_COMPARED: Final = (
+    "--baseline",
+    "control_flow --iterations 5",
+    "--candidate",
+    "control_flow --iterations 5 --threads 2",
+)
+_ROOT: Final = Path(__file__).parents[1]
+#: A stage that reads the tables of others, and measures nothing.
+_STAGE: Final = "completeness"
+_ALL: Final = "select count(*) from sessions"
+
+Rename = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A lake with a campaign, and the project that commands are run in."""
+
+    project: Project
+    campaign: str
+
+    @property
+    def lake(self) -> TraceLake:
+        """The lake."""
+        return TraceLake(self.project.lake)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Manifests that are damaged: to which name each goes, None for those that are removed."""
+
+    name: str
+    renamed: Rename
+
+    @property
+    def lost(self) -> set[str]:
+        """The sessions and campaigns whose manifests are not in their place."""
+        taken = {other for other in self.renamed.values() if other is not None}
+        return {*self.renamed} | taken
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a road said, and with which exit code it ended."""
+
+    code: int
+    said: str
+
+
+def cases(place: Place) -> list[Case]:
+    """The ways in which manifests are damaged, each with a session of the campaign among its sessions."""
+    sessions = place.lake.sessions()
+    member = members(place)[0]
+    others = [one for one in sessions if one != member]
+    several = [member, *others[:: max(1, len(others) // (SEVERAL - 1))][: SEVERAL - 1]]
+    return [
+        Case("one removed", {member: None}),
+        Case("several removed", dict.fromkeys(several)),
+        Case("all removed", dict.fromkeys(sessions)),
+        Case("one renamed", {member: "x"}),
+        Case("several renamed", {one: f"20990101T000000Z-{number:08x}" for number, one in enumerate(several)}),
+        Case("one in another's place", {member: others[-1]}),
+        Case("campaign removed", {place.campaign: None}),
+        Case("campaign renamed", {place.campaign: "x"}),
+    ]
+
+
+def members(place: Place) -> list[str]:
+    """The sessions of the campaign."""
+    rows = place.lake.read("campaign_sessions", place.campaign).filter(state="finished", purpose="latency")
+    return sorted(rows.get_column("session_id"))
+
+
+@contextmanager
+def damaged(lake: TraceLake, case: Case) -> Iterator[None]:
+    """A block in which manifests are not in their places."""
+    folder, kept = lake.path / MANIFESTS, lake.path.with_name("kept")
+    shutil.copytree(folder, kept)
+    try:
+        for one, other in case.renamed.items():
+            path = folder / f"{one}.json"
+            path.unlink() if other is None else path.replace(folder / f"{other}.json")
+        yield
+    finally:
+        shutil.rmtree(folder)
+        kept.rename(folder)
+
+
+def roads(place: Place, lost: Collection[str], member: str) -> dict[str, Callable[[], Answer]]:
+    """What rests on a lost session or campaign, by name; without any, roads that are well."""
+    present = [one for one in place.lake.sessions() if one not in lost]
+    a_session = next((one for one in sorted(lost) if one[0] == "2" and not one.startswith("2099")), None)
+    of_all: dict[str, Sequence[str]] = {
+        "ls": ("ls",),
+        "ls --json": ("ls", "--json"),
+        "tables": ("tables",),
+        "doctor": ("doctor",),
+        "gc": ("gc", "--dry-run"),
+        "report of the campaign": ("report", place.campaign, "--format", "json"),
+    }
+    if place.campaign in lost or not lost:
+        of_all |= {"sql over campaigns": ("sql", "select count(*) from verdicts")}
+    if place.campaign in lost:
+        of_all |= {"compare --resume": ("compare", "--resume", place.campaign)}
+    if a_session is not None or not lost:
+        one = a_session or member
+        other = present[0] if present else next(two for two in sorted(lost) if two != one)
+        of_all |= {
+            "sql over all": ("sql", _ALL),
+            "sql over it": ("sql", f"{_ALL} where session_id = '{one}'"),
+            "show": ("show", one),
+            "report": ("report", one, "--format", "json"),
+            "diff": ("diff", *sorted({other, one}), "--json"),
+        }
+    found = {name: _command(place.project, arguments) for name, arguments in of_all.items()}
+    if a_session is not None or not lost:
+        found["Dagster"] = _stage(place, a_session or member)
+    return found
+
+
+def _command(project: Project, arguments: Sequence[str]) -> Callable[[], Answer]:
+    def called() -> Answer:
+        environment = {LAKE_VARIABLE: str(project.lake), HOME_VARIABLE: str(project.dagster_home)}
+        text = io.StringIO()
+        with patch.dict(os.environ, environment), redirect_stdout(text), redirect_stderr(text):
+            code = aaco(list(arguments))
+        return Answer(code, text.getvalue())
+
+    return called
+
+
+def _stage(place: Place, session: str) -> Callable[[], Answer]:
+    """A stage of the session run by Dagster, as its executor does."""
+
+    def ran() -> Answer:
+        environment = {LAKE_VARIABLE: str(place.project.lake), HOME_VARIABLE: str(place.project.dagster_home)}
+        (asset,) = [one for one in stage_assets() if one.key == dg.AssetKey(_STAGE)]
+        text = io.StringIO()
+        with patch.dict(os.environ, environment), redirect_stderr(text), open_instance(place.project) as instance:
+            add_partition(instance, session)
+            done = dg.materialize(
+                [asset],
+                partition_key=session,
+                instance=instance,
+                resources={"lake": LakeResource(path=str(place.lake.path)), "runner": InferenceRunner()},
+                raise_on_error=False,
+            )
+            failed = [event.step_failure_data for event in done.all_events if event.is_step_failure]
+        said = [one.user_failure_data.description or "" for one in failed if one.user_failure_data is not None]
+        return Answer(LakeError.exit_code if failed else 0, "\n".join(said))
+
+    return ran
+
+
+def is_named(answer: Answer, lost: Collection[str], case: Case) -> bool:
+    """Whether a road ended with 8 and said what is lost: each by its id, or one or more of them and how many."""
+    named = [one for one in case.lost if one in answer.said]
+    counted = f"{len([one for one in lost if one[0] == '2'])} manifests are lost" in answer.said
+    return answer.code == LakeError.exit_code and bool(named) and (len(named) == len(case.lost) or counted)
+
+
+def made(folder: Path, sessions: int) -> Place:
+    """A lake of so many sessions with one campaign."""
+    project = Project(_ROOT, folder / "lake", folder / "home")
+    told = _command(project, ("compare", *_COMPARED, "--sessions", "5", "--traced", "1", "--format", "json"))()
+    if told.code not in (0, 5):
+        raise SystemExit(f"the campaign was not measured: {told.said}")
+    lake = TraceLake(project.lake)
+    (campaign,) = lake.campaigns()
+    measured = lake.sessions()
+    with patch.object(os, "fsync", lambda descriptor: None):
+        originals = [read_original(lake, one) for one in measured]
+        for number in range(sessions - len(measured)):
+            original = originals[number % len(originals)]
+            publish(lake, original, copy_number(original.manifest.id, number, number))
+    return Place(project, campaign)
+
+
+def run(place: Place) -> tuple[dict[tuple[str, str], bool], list[str]]:
+    """Whether each road named each case, and what was wrong of roads that were to be well."""
+    found: dict[tuple[str, str], bool] = {}
+    member = members(place)[0]
+    wrong = _well(place, member)
+    for case in cases(place):
+        with damaged(place.lake, case):
+            for name, road in roads(place, case.lost, member).items():
+                answer = road()
+                found[name, case.name] = is_named(answer, case.lost, case)
+                if not found[name, case.name]:
+                    wrong.append(f"{name}, {case.name}: {answer.code} {answer.said[-500:]}")
+    return found, [*wrong, *_well(place, member)]
+
+
+def _well(place: Place, member: str) -> list[str]:
+    answers = {name: road() for name, road in roads(place, (), member).items()}
+    return [f"{name}, undamaged: {one.code} {one.said[-500:]}" for name, one in answers.items() if one.code]
+
+
+def table(found: Mapping[tuple[str, str], bool]) -> str:
+    """Road by case: named or NOT; – where the road does not rest on it."""
+    ways = list(dict.fromkeys(case for _, case in found))
+    lines = [("road", *ways)]
+    for name in dict.fromkeys(road for road, _ in found):
+        lines.append((name, *({True: "named", False: "NOT", None: "–"}[found.get((name, way))] for way in ways)))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Damage a lake in every way and print what each road said; 1 when one did not name it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sessions", type=int, default=SESSIONS)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        found, wrong = run(made(Path(folder), options.sessions))
+    print(table(found))
+    print(f"{sum(found.values())} of {len(found)} named")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
