@@ -15,13 +15,14 @@ from aaco_pipeline.assets.stage import outdated, stages, standing
 from aaco_pipeline.automation.attempts import PARTITION_TAG
 from aaco_pipeline.automation.campaigns.unfinished import half_campaigns, over, unknown_campaigns
 from aaco_pipeline.automation.dead_runs import await_names, find_dead_runs, living_runs, reap, unserved_runs
-from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
+from aaco_pipeline.automation.known_sessions import make_known, once_of, unknown_sessions
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
 from aaco_pipeline.automation.retention import clean_up
 from aaco_pipeline.automation.sessions import add_partition, forget
 from aaco_pipeline.automation.unfinished import begun, busy_sessions, can_be_run, half_removed
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import health
+from aaco_pipeline.lake.removals import Account
 from aaco_pipeline.lake.retention import Limits
 from aaco_pipeline.lake.store import TraceLake
 
@@ -174,8 +175,8 @@ def _disagreements(
             return True
 
         yield Problem("session without partition", session, "Dagster does not show a session of the lake", add)
-    held = {*lake.sessions(), *half, *busy}
-    for session in sorted(set(instance.get_dynamic_partitions(PARTITIONS_NAME)) - held):
+    others = set(instance.get_dynamic_partitions(PARTITIONS_NAME)).difference(lake.sessions(), half, busy)
+    for session in sorted(once_of(lake, instance, others)):
         why = "the lake holds nothing of it"
         yield Problem("partition without session", session, why, _forgetting(lake, instance, session))
 
@@ -220,8 +221,8 @@ def _campaigns_out_of_step(lake: TraceLake, instance: dg.DagsterInstance) -> Ite
             return True
 
         yield Problem("campaign without partition", campaign, "Dagster does not show a campaign of the lake", add)
-    planned = set(lake.read("campaigns").get_column("campaign_id"))
-    for campaign in sorted(set(instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME)) - planned):
+    gone = Account(lake).named("campaign").difference(lake.read("campaigns").get_column("campaign_id"))
+    for campaign in sorted(gone.intersection(instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME))):
 
         def drop(campaign: str = campaign) -> bool:
             instance.delete_dynamic_partition(CAMPAIGN_PARTITIONS_NAME, campaign)

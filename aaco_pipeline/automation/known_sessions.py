@@ -18,12 +18,15 @@ from aaco_pipeline.assets.stage import Session, Stage, stages
 from aaco_pipeline.automation.event_storage import connections_kept
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.sessions import add_partition
-from aaco_pipeline.automation.stage_events import amounts, checked, evaluation, version_tags
+from aaco_pipeline.automation.stage_events import LAKE_KEY, amounts, checked, evaluation, version_tags
+from aaco_pipeline.lake.removals import Account
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.progress import Progress
     from aaco_pipeline.lake.store import TraceLake
 
+#: The stage that every session begins with.
+CAPTURE: Final = "capture"
 #: Dagster is asked about so many sessions by name; about more it is asked for all that it has.
 _MOST_NAMED: Final = 1000
 
@@ -62,6 +65,25 @@ def unknown_sessions(
         if since is not None:
             known.remember("known", {session: (made_of[session], "") for session in whole})
     return found
+
+
+def once_of(lake: "TraceLake", instance: dg.DagsterInstance, sessions: Collection[str]) -> set[str]:
+    """Those of `sessions` that are known to have been in this lake: several lakes may share Dagster's home.
+
+    Where Dagster shows a session's capture, that names the lake; else this lake's account of removals has the session.
+    """
+    capture, made = dg.AssetKey(CAPTURE), dg.DagsterEventType.ASSET_MATERIALIZATION
+    ask = instance.event_log_storage.get_latest_storage_id_by_partition
+    shown = ask(capture, made, partitions=set(sessions)) if sessions else {}
+    numbers, own = [one for one in shown.values() if one is not None], set[str]()
+    for first in range(0, len(numbers), _MOST_NAMED):
+        some = numbers[first : first + _MOST_NAMED]
+        asked = dg.AssetRecordsFilter(asset_key=capture, storage_ids=some)
+        for record in instance.fetch_materializations(asked, limit=len(some)).records:
+            place = record.asset_materialization.metadata.get(LAKE_KEY) if record.asset_materialization else None
+            if place is not None and place.value == str(lake.path) and record.partition_key is not None:
+                own.add(record.partition_key)
+    return own | (set(sessions) - shown.keys()) & Account(lake).named("session")
 
 
 def events_of(lake: "TraceLake", instance: dg.DagsterInstance, session: str, shown: Collection[str]) -> Iterator[Event]:

@@ -17,6 +17,7 @@ from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation.attempts import PARTITION_TAG, SESSION_TAG
 from aaco_pipeline.automation.dead_runs import find_dead_runs
 from aaco_pipeline.automation.event_storage import forget_run, stored_bytes
+from aaco_pipeline.automation.known_sessions import once_of
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.automation.sessions import drop_partition
 from aaco_pipeline.automation.unfinished import half_removed
@@ -102,8 +103,13 @@ def _plan(
     if instance is not None and limits.keep is not None:
         reason = f"ended more than {age_words(limits.keep)} ago, and its session is gone"
         taken = {one.name for group in groups for one in group if one.kind == "run"}
+        here = account.named("campaign").union(lake.campaigns(), (one.id for one in facts))
         for runs in _ended_runs(instance, now - limits.keep):
-            ids = [run.run_id for run in runs if not _sessions_of(run) & present and run.run_id not in taken]
+            absent = [run for run in runs if not _sessions_of(run) & present and run.run_id not in taken]
+            named = {one for run in absent for one in _sessions_of(run)}
+            own = once_of(lake, instance, named) | here
+            # Of another lake under the same home it says nothing that its sessions are not here.
+            ids = [run.run_id for run in absent if not (of := _sessions_of(run)) or of & own]
             groups.append([Removal("run", run_id, stored_bytes(instance, run_id), "age", reason) for run_id in ids])
     return [group for group in groups if group], kept
 

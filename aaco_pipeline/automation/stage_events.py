@@ -34,6 +34,8 @@ from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.units import duration, share, shortened, size
 from aaco_pipeline.resources.report_server import address_of
 
+#: In a materialization: the lake that the stage published into.
+LAKE_KEY: Final = "dagster/uri"
 EXIT_CODE_KEY: Final = "aaco/exit_code"
 #: The check that every stage has.
 CONTRACT: Final = "contract"
@@ -87,7 +89,7 @@ def amounts(session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str,
     """What the manifest alone says of a published stage: rows, bytes, and where its file is."""
     told: dict[str, Any] = {
         "dagster/row_count": sum(entry.rows for entry in entries),
-        "dagster/uri": str(session.lake.path),
+        LAKE_KEY: str(session.lake.path),
         **{f"{entry.table}_rows": entry.rows for entry in entries},
         "published_bytes": sum(entry.bytes for entry in entries),
     }

@@ -3,7 +3,6 @@
 What goes with a campaign, and when it may not go, is `aaco_pipeline.automation.campaigns.removing`.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,13 +11,10 @@ from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import data_format, print_json, say
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.identity import SESSION_ID
-from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.words.units import counted, size
 
 if TYPE_CHECKING:
-    import dagster as dg
-
     from aaco_pipeline.resources.project import Project
 
 
@@ -34,7 +30,12 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
     """
     from contextlib import nullcontext
 
-    from aaco_pipeline.automation.campaigns.removing import require_whole, sessions_of
+    from aaco_pipeline.automation.campaigns.removing import (
+        remove_campaigns,
+        remove_sessions,
+        require_whole,
+        sessions_of,
+    )
     from aaco_pipeline.automation.instance import open_instance
 
     lake = TraceLake(project.lake)
@@ -55,11 +56,14 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
     has_instance = (project.dagster_home / "dagster.yaml").exists()
     later = sum(map(lake.segment_bytes, (*sessions, *own)))
     with open_instance(project) if has_instance else nullcontext() as instance:
-        freed, failed = _remove(lake, instance, campaigns, sessions)
+        rounds = [remove_campaigns(lake, instance, campaigns)] if campaigns else []
+        rounds += [remove_sessions(lake, instance, sessions)] if sessions else []
+    removed = [one for done in rounds for one in done.removed]
+    failed = [line for done in rounds for line in done.failed]
     if as_json:
-        print_json([{f"{kind}_id": name, "freed_bytes": bytes_} for (kind, name), bytes_ in freed.items()])
+        print_json([{f"{one.kind}_id": one.name, "freed_bytes": one.bytes} for one in removed])
     elif not failed:
-        say(f"removed {told}, {size(sum(freed.values()))} freed")
+        say(f"removed {told}, {size(sum(one.bytes for one in removed))} freed")
         if later:
             say(f"{size(later)} in segments leave the disk with the next `aaco compact`")
     for line in failed:
@@ -72,27 +76,3 @@ def _campaign(lake: TraceLake, name: str) -> str | None:
     from aaco_pipeline.automation.campaigns.removing import find_campaign
 
     return None if name == "latest" or SESSION_ID.fullmatch(name) else find_campaign(lake, name)
-
-
-def _remove(
-    lake: TraceLake,
-    instance: "dg.DagsterInstance | None",
-    campaigns: Mapping[str, Sequence[str]],
-    sessions: Sequence[str],
-) -> tuple[dict[tuple[str, str], int], list[str]]:
-    """Remove campaigns with their sessions, then sessions; the bytes that each freed, and what could not be removed."""
-    from aaco_pipeline.automation.campaigns.removing import remove_campaigns
-    from aaco_pipeline.automation.sessions import drop_partition
-
-    freed: dict[tuple[str, str], int] = {}
-    failed: list[str] = []
-    if campaigns:
-        done = remove_campaigns(lake, instance, campaigns)
-        freed = {(one.kind, one.name): one.bytes for one in done.removed}
-        failed = done.failed
-    for session in sessions:
-        freed["session", session] = lake.remove(session)
-        if instance is not None:
-            drop_partition(instance, session)
-    Journal(lake).forget_removed(lake.raw)
-    return freed, failed

@@ -61,6 +61,10 @@ class Account:
                 open_.pop((removal.kind, removal.name), None)
         return list(open_.values())
 
+    def named(self, kind: Kind) -> set[str]:
+        """The names of all of a kind whose removal was ever begun: they have been in this lake."""
+        return {removal.name for _, removal in self._lines() if removal.kind == kind}
+
     def begin(self, removals: Sequence[Removal]) -> None:
         """State what is removed next."""
         self._append("begun", removals)

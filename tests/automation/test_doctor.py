@@ -258,6 +258,10 @@ def test_a_session_that_dagster_does_not_know_gets_its_partition(
 def test_a_partition_of_nothing_is_forgotten(lake: TraceLake, healthy: dg.DagsterInstance) -> None:
     lost = new_session_id()
     healthy.add_dynamic_partitions(PARTITIONS_NAME, [lost])
+    assert examine(lake, healthy) == []  # it may be of another lake under the same home
+    healthy.report_runless_asset_event(
+        dg.AssetMaterialization("capture", partition=lost, metadata={"dagster/uri": str(lake.path)})
+    )
     ailment = only(examine(lake, healthy))
     assert (ailment.kind, ailment.subject) == ("partition without session", lost)
     assert ailment.explanation == "the lake holds nothing of it"

@@ -84,7 +84,9 @@ def test_doctor_mends_what_a_killed_run_leaves(aaco: Aaco, copied: Project) -> N
     unfinished = lake.path / "raw" / ".tmp-99999999-0123abcd"  # numbers of processes end well below
     (unfinished / ".latency").mkdir(parents=True)
     with open_instance(copied) as instance:
-        instance.add_dynamic_partitions(PARTITIONS_NAME, ["20010101T000000Z-00000002"])
+        instance.add_dynamic_partitions(PARTITIONS_NAME, [gone := "20010101T000000Z-00000002"])
+        of_this_lake = {"dagster/uri": str(lake.path)}
+        instance.report_runless_asset_event(dg.AssetMaterialization("capture", partition=gone, metadata=of_this_lake))
         instance.delete_dynamic_partition(PARTITIONS_NAME, older)
 
     answer = aaco("doctor", project=copied)

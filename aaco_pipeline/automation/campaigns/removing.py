@@ -66,6 +66,14 @@ def remove_campaigns(
     return done
 
 
+def remove_sessions(lake: TraceLake, instance: dg.DagsterInstance | None, sessions: Sequence[str]) -> Round:
+    """Remove sessions of no campaign from lake and Dagster; killed, `aaco gc` or `doctor --mend` goes on."""
+    account, done = Account(lake), Round()
+    with account.held():
+        carry_out(lake, instance, account, [[_session(lake, one, "removed by hand")] for one in sessions], done)
+    return done
+
+
 def _require_at_rest(
     lake: TraceLake, instance: dg.DagsterInstance | None, campaign: str, sessions: Sequence[str]
 ) -> None:
@@ -82,5 +90,9 @@ def _going(lake: TraceLake, campaign: str, sessions: Sequence[str]) -> list[Remo
     told = f"of campaign {campaign}"
     return [
         Removal("campaign", campaign, lake.table_bytes(campaign, "campaign"), ASKED, "removed by hand"),
-        *(Removal("session", one, lake.disk_bytes(one), ASKED, told) for one in sessions),
+        *(_session(lake, one, told) for one in sessions),
     ]
+
+
+def _session(lake: TraceLake, session: str, told: str) -> Removal:
+    return Removal("session", session, lake.disk_bytes(session) - lake.segment_bytes(session), ASKED, told)

@@ -17,6 +17,7 @@ from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.automation.sensors import lake_sessions, unfinished_campaigns
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
+from aaco_pipeline.lake.removals import Account, Removal
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
@@ -205,7 +206,9 @@ def test_doctor_puts_lake_and_dagster_in_step_on_campaigns(
 ) -> None:
     judged(empty_lake, campaign)
     instance.delete_dynamic_partition(CAMPAIGN_PARTITIONS_NAME, campaign)
-    instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, ["compare-gone"])
+    instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, ["compare-gone", "compare-of-another-lake"])
+    Account(empty_lake).begin(gone := [Removal("campaign", "compare-gone", 0, "asked", "removed by hand")])
+    Account(empty_lake).end(gone)
     found = examine(empty_lake, instance)
     assert [(one.kind, one.subject) for one in found] == [
         ("campaign without partition", campaign),
@@ -214,5 +217,6 @@ def test_doctor_puts_lake_and_dagster_in_step_on_campaigns(
     for one in found:
         assert one.mend is not None
         assert one.mend()
-    assert instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME) == [campaign]
+    kept = {campaign, "compare-of-another-lake"}
+    assert set(instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME)) == kept
     assert examine(empty_lake, instance) == []
