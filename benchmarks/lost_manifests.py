@@ -67,12 +67,13 @@ class Case:
 
     name: str
     renamed: Rename
+    #: The session in whose manifest's place one of them is put.
+    overwritten: str | None = None
 
     @property
     def lost(self) -> set[str]:
         """The sessions and campaigns whose manifests are not in their place."""
-        taken = {other for other in self.renamed.values() if other is not None}
-        return {*self.renamed} | taken
+        return {*self.renamed, *filter(None, [self.overwritten])}
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def cases(place: Place) -> list[Case]:
         Case("all removed", dict.fromkeys(sessions)),
         Case("one renamed", {member: "x"}),
         Case("several renamed", {one: f"20990101T000000Z-{number:08x}" for number, one in enumerate(several)}),
-        Case("one in another's place", {member: others[-1]}),
+        Case("one in another's place", {member: others[-1]}, overwritten=others[-1]),
         Case("campaign removed", {place.campaign: None}),
         Case("campaign renamed", {place.campaign: "x"}),
     ]
@@ -122,36 +123,35 @@ def damaged(lake: TraceLake, case: Case) -> Iterator[None]:
         kept.rename(folder)
 
 
-def roads(place: Place, lost: Collection[str], member: str) -> dict[str, Callable[[], Answer]]:
-    """What rests on a lost session or campaign, by name; without any, roads that are well."""
-    present = [one for one in place.lake.sessions() if one not in lost]
-    a_session = next((one for one in sorted(lost) if one[0] == "2" and not one.startswith("2099")), None)
-    of_all: dict[str, Sequence[str]] = {
-        "ls": ("ls",),
-        "ls --json": ("ls", "--json"),
-        "tables": ("tables",),
-        "doctor": ("doctor",),
-        "gc": ("gc", "--dry-run"),
-        "report of the campaign": ("report", place.campaign, "--format", "json"),
+def roads(place: Place, lost: Collection[str], member: str) -> "dict[str, tuple[Callable[[], Answer], set[str]]]":
+    """What rests on a lost session or campaign, by name, and which of them; without any, all that is asked."""
+    present = [one for one in place.lake.sessions() if one not in lost and not one.startswith("2099")]
+    lost_sessions = {one for one in lost if one != place.campaign}
+    one = member if member in lost or not lost else ""
+    everything, of_campaign = {*lost}, {*lost} & {place.campaign} or {member}
+    asked: dict[str, tuple[Sequence[str], set[str]]] = {
+        "ls": (("ls",), everything),
+        "ls --json": (("ls", "--json"), everything),
+        "tables": (("tables",), everything),
+        "doctor": (("doctor", "--json"), everything),
+        "gc": (("gc", "--dry-run"), everything),
+        "report of the campaign": (("report", place.campaign, "--format", "json"), of_campaign),
     }
-    if place.campaign in lost or not lost:
-        of_all |= {"sql over campaigns": ("sql", "select count(*) from verdicts")}
+    if not lost_sessions:
+        asked["sql over campaigns"] = (("sql", "select count(*) from verdicts"), everything)
     if place.campaign in lost:
-        of_all |= {"compare --resume": ("compare", "--resume", place.campaign)}
-    if a_session is not None or not lost:
-        one = a_session or member
+        asked["compare --resume"] = (("compare", "--resume", place.campaign), everything)
+    if one:
         other = present[0] if present else next(two for two in sorted(lost) if two != one)
-        of_all |= {
-            "sql over all": ("sql", _ALL),
-            "sql over it": ("sql", f"{_ALL} where session_id = '{one}'"),
-            "show": ("show", one),
-            "report": ("report", one, "--format", "json"),
-            "diff": ("diff", *sorted({other, one}), "--json"),
+        asked |= {
+            "sql over all": (("sql", _ALL), lost_sessions),
+            "sql over it": (("sql", f"{_ALL} where session_id = '{one}'"), {one}),
+            "show": (("show", one), {one}),
+            "report": (("report", one, "--format", "json"), {one}),
+            "diff": (("diff", one, other, "--json"), {one}),
         }
-    found = {name: _command(place.project, arguments) for name, arguments in of_all.items()}
-    if a_session is not None or not lost:
-        found["Dagster"] = _stage(place, a_session or member)
-    return found
+    found = {name: (_command(place.project, arguments), rests) for name, (arguments, rests) in asked.items()}
+    return found | ({"Dagster": (_stage(place, one), {one})} if one else {})
 
 
 def _command(project: Project, arguments: Sequence[str]) -> Callable[[], Answer]:
@@ -188,11 +188,11 @@ def _stage(place: Place, session: str) -> Callable[[], Answer]:
     return ran
 
 
-def is_named(answer: Answer, lost: Collection[str], case: Case) -> bool:
-    """Whether a road ended with 8 and said what is lost: each by its id, or one or more of them and how many."""
-    named = [one for one in case.lost if one in answer.said]
-    counted = f"{len([one for one in lost if one[0] == '2'])} manifests are lost" in answer.said
-    return answer.code == LakeError.exit_code and bool(named) and (len(named) == len(case.lost) or counted)
+def is_named(answer: Answer, rests: Collection[str]) -> bool:
+    """Whether a road ended with 8 and named what it rests on: each by its id, or the first of them and how many."""
+    named = [one for one in rests if one in answer.said]
+    is_counted = f" {len(rests)} manifests are lost" in answer.said
+    return answer.code == LakeError.exit_code and bool(named) and (len(named) == len(rests) or is_counted)
 
 
 def made(folder: Path, sessions: int) -> Place:
@@ -209,6 +209,9 @@ def made(folder: Path, sessions: int) -> Place:
         for number in range(sessions - len(measured)):
             original = originals[number % len(originals)]
             publish(lake, original, copy_number(original.manifest.id, number, number))
+    told = _command(project, ("doctor", "--mend"))()  # Dagster comes to know the copies
+    if told.code:
+        raise SystemExit(f"the lake is not well: {told.said}")
     return Place(project, campaign)
 
 
@@ -219,16 +222,16 @@ def run(place: Place) -> tuple[dict[tuple[str, str], bool], list[str]]:
     wrong = _well(place, member)
     for case in cases(place):
         with damaged(place.lake, case):
-            for name, road in roads(place, case.lost, member).items():
+            for name, (road, rests) in roads(place, case.lost, member).items():
                 answer = road()
-                found[name, case.name] = is_named(answer, case.lost, case)
+                found[name, case.name] = is_named(answer, rests)
                 if not found[name, case.name]:
                     wrong.append(f"{name}, {case.name}: {answer.code} {answer.said[-500:]}")
     return found, [*wrong, *_well(place, member)]
 
 
 def _well(place: Place, member: str) -> list[str]:
-    answers = {name: road() for name, road in roads(place, (), member).items()}
+    answers = {name: road() for name, (road, _) in roads(place, (), member).items()}
     return [f"{name}, undamaged: {one.code} {one.said[-500:]}" for name, one in answers.items() if one.code]
 
 

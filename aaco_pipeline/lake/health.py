@@ -39,6 +39,7 @@ from aaco_pipeline.lake.manifest import (
 from aaco_pipeline.lake.markers import mark, unmarked
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
 from aaco_pipeline.lake.rebuilding import is_rebuildable, put_back, rebuild_manifest
+from aaco_pipeline.lake.removals import ASKED, Account
 from aaco_pipeline.lake.retention import CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS
 from aaco_pipeline.lake.segments.health import (
     TORN_SEGMENT,
@@ -110,6 +111,8 @@ def faults(lake: LakeReader) -> list[Fault]:
         ]
         # A torn table of baselines is told above, and what it names is not known.
         unknown = any(one.kind not in OF_MANIFESTS and one.path.parts[-3] == "baselines" for one in found)
+        going = {one.name for one in Account(lake).pending() if one.rule == ASKED}  # whose marker is gone already
+        committed = [(scope, one) for scope, one in committed if one not in going]
         found += [
             Fault(UNMARKED, lake.marker_path(one, scope), "that it was committed is not marked", True)
             for scope, one in unmarked(lake, committed)

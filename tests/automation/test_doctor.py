@@ -317,6 +317,7 @@ def test_a_removal_that_was_broken_off_is_ended_and_nothing_of_the_session_compu
 ) -> None:
     Account(lake).begin([Removal("session", session, 1, "age", "too old")])
     assert examine(lake, healthy) == []  # it is still whole: the next round of retention decides
+    lake.marker_path(session, "session").unlink()
     lake.manifest_path(session, "session").unlink()
     ailment = next(one for one in examine(lake, healthy, pytest.fail) if one.kind != "orphan file")
     assert (ailment.kind, ailment.subject) == ("half removed", session)

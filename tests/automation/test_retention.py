@@ -21,6 +21,7 @@ from aaco_pipeline.automation.sessions import add_partition
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.journal import Journal, JournalEntry
+from aaco_pipeline.lake.layout import MANIFESTS, MARKED
 from aaco_pipeline.lake.removals import Account
 from aaco_pipeline.lake.retention import Limits
 from aaco_pipeline.lake.store import TraceLake
@@ -223,7 +224,7 @@ def test_killed_at_any_step_nothing_is_half_and_the_next_round_goes_on(
         clean_up(copy, None, LIMITS, NOW)
         assert copy.sessions() == copy.captured() == [NEW]
         stayed = {name for name in files(lake.path) if NEW in name or DIGESTS[NEW] in name}
-        assert files(copy.path) - {"removals.jsonl"} == stayed
+        assert files(copy.path) - {"removals.jsonl", f"{MANIFESTS}/{MARKED}"} == stayed
         assert Account(copy).pending() == []
         assert told(copy, "removed") == [OLDER, OLD]
         step += 1

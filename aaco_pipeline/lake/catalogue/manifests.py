@@ -44,8 +44,11 @@ class Catalogue(KeptDocuments[Manifest]):
     def require_readable(self, scope: Scope, is_meant: Callable[[str], bool] | None = None) -> None:
         """LakeError when the manifest of a session or campaign cannot be read, of those that are meant."""
         meant = [one for one in sorted(self.errors) if scope_of(one) == scope and (is_meant is None or is_meant(one))]
-        if meant:
-            raise self._loss(meant) or self.errors[meant[0]]
+        unread = [self.errors[one] for one in meant if not isinstance(self.errors[one], LostManifestError)]
+        if (loss := self._loss(meant)) is not None:
+            raise LakeError(f"{loss}; {unread[0]}") if unread else loss
+        if unread:
+            raise unread[0]
 
     def entries(
         self, table: str, scope: Scope, is_meant: Callable[[str], bool] | None = None

@@ -75,9 +75,9 @@ def test_what_the_last_nights_measure_is_kept_without_a_baseline(empty_lake: Tra
     (folder,) = folders(empty_lake)
     aged(folder)
     assert list(leftovers(empty_lake)) == []
-    for one in (empty_lake.path / "manifests").glob("baseline-*"):
+    for one in empty_lake.path.glob("[cm]*s/baseline-*"):  # marker and manifest
         one.unlink()
     assert [fault.path for fault in leftovers(empty_lake) if fault.kind == "unnamed artefact"] == []
-    for one in (empty_lake.path / "manifests").glob("nightly-*"):
+    for one in empty_lake.path.glob("[cm]*s/nightly-*"):
         one.unlink()
     assert [fault.path for fault in leftovers(empty_lake) if fault.kind == "unnamed artefact"] == [folder]
