@@ -303,7 +303,7 @@ def _manifests(lake: LakeReader) -> Iterator[tuple[Path, Manifest | LakeError]]:
             continue
         if manifest is not None:
             yield path, manifest
-    for scope, identifier in lake.lost({f"{MANIFESTS}/{name}" for name in names}):
+    for scope, identifier in lake.lost({name.removesuffix(".json") for name in names}):
         path = lake.manifest_path(identifier, scope)
         if identifier not in misnamed:  # which only has to be put back
             yield path, LostManifestError(path)

@@ -98,12 +98,12 @@ class LakeFolder:
         absent, marked, absent_still = (self.storage.state(one) is None for one in (manifest, marker, manifest))
         return absent and not marked and absent_still
 
-    def lost(self, manifests: Collection[str]) -> Iterator[tuple[Scope, str]]:
-        """The sessions and campaigns whose manifests are lost, but for `manifests`, by their names in the lake."""
-        for scope in MARKERS:
-            for identifier in self.marked(scope):
-                if f"{MANIFESTS}/{identifier}.json" not in manifests and self.is_lost(identifier, scope):
-                    yield scope, identifier
+    def lost(self, present: Collection[str]) -> Iterator[tuple[Scope, str]]:
+        """The sessions and campaigns whose manifests are lost, of those that are not in `present`, a set of ids."""
+        for scope, folder in MARKERS.items():
+            for name in self.storage.names(self.path / folder):
+                if name not in present and "_id=" not in name and is_id(name, scope) and self.is_lost(name, scope):
+                    yield scope, name
 
     def request_path(self, session: str) -> Path:
         """The file that keeps what is to be measured for the session."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.catalogue.manifests import Catalogue
+from aaco_pipeline.lake.identity import SESSION_ID
 from aaco_pipeline.lake.layout import RAW, LakeFolder
 from aaco_pipeline.lake.progress import Progress
 from aaco_pipeline.lake.reading import LakeReader
@@ -68,9 +69,9 @@ class Listing:
 def listed(lake: LakeReader, newest: int | None = None) -> Listing:
     """The sessions of a lake, or so many of the newest; every manifest that is lost or cannot be read is an error."""
     found = Listing()
-    sessions = sorted(lake.sessions(), reverse=True)[:newest]
     with lake.catalogue() as known:
         progress, published = known.progress(), known.published_bytes()
+        sessions = sorted({*progress, *filter(SESSION_ID.fullmatch, known.errors)}, reverse=True)[:newest]
         found.errors.update(known.errors)
         facts = answers(lake, known, _LISTED, [one for one in sessions if one in progress], found.errors)
         captures = capture_bytes(lake, known, [one for one in sessions if one in progress])

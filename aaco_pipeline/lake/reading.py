@@ -261,8 +261,9 @@ class LakeReader(LakeFolder):
         self._require_folder()
         with lake_errors(self.path / MANIFESTS):
             names = (name for name in self.storage.names(self.path / MANIFESTS) if name.endswith(".json"))
-            named = {one for name in names if is_id(one := name.removesuffix(".json"), scope)}
-            return sorted(named.union(self.marked(scope)))
+            stated = {one for name in names if is_id(one := name.removesuffix(".json"), scope)}
+            lost = (one for scope_of_it, one in self.lost(stated) if scope_of_it == scope)
+            return sorted(stated.union(lost))
 
     def _require_folder(self) -> None:
         if (state := self.storage.state(self.path)) is not None and not state.is_folder:

@@ -131,7 +131,8 @@ class Catalogue(KeptDocuments[Manifest]):
 
     def _settle(self) -> None:
         super()._settle()
-        for scope, identifier in self._lake.lost(self._present):
+        begins, ends = len(f"{MANIFESTS}/"), -len(".json")
+        for scope, identifier in self._lake.lost({name[begins:ends] for name in self._present}):
             self.errors[identifier] = LostManifestError(self._lake.manifest_path(identifier, scope))
 
     def _parse(self, content: bytes, path: Path) -> Manifest:
