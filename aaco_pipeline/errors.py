@@ -63,3 +63,7 @@ class PassingLakeError(LakeError):
 
 class ContractError(LakeError):
     """A table does not fulfil its contract, so it is not published."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, where an interrupt is SIGINT: whoever tidies up after the one does so after the other."""

@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from aaco_pipeline.cli.main import cli
+from aaco_pipeline.cli.commands import cli
 
 
 def _commands() -> dict[str, click.Command]:

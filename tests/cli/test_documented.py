@@ -23,7 +23,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from aaco_pipeline.cli.main import cli, main
+from aaco_pipeline.cli.commands import cli
+from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.calibrate import calibration
 from aaco_pipeline.resources.host.processor_caches import Cache, caches

@@ -13,7 +13,8 @@ from typing import Final
 import pytest
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli.main import cli, main
+from aaco_pipeline.cli.commands import cli
+from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import LAKE_VARIABLE, Project
 from tests.cli.commands import COMMANDS

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import yaml
 
-from aaco_pipeline.cli.main import cli
+from aaco_pipeline.cli.commands import cli
 from tests.cli.commands import COMMANDS
 from tests.places import ROOT
 

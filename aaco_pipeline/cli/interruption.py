@@ -1,0 +1,148 @@
+"""Ends a command that gets SIGINT or SIGTERM: it unwinds, says one line, and leaves no process behind.
+
+The handlers raise in the main thread. Dagster puts its own in their place while it executes a job, and a library may
+swallow what they raise; so a thread notes the first signal, too, and ends the process where it does not end by itself.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import FrameType
+from typing import Final, NoReturn
+
+from aaco_pipeline.errors import Terminated
+
+_ENDING: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+#: What the line says unless somebody on the way knew better (`BaseException.add_note`).
+_USUALLY: Final = "nothing is half-published"
+#: Longer than a recorded program may take to end.
+_LONGEST_SECONDS: Final = 12.0
+_KILL_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.01
+#: Polars has system calls go on after SIGINT; a signal that nobody uses makes the main thread's return.
+_WAKING: Final = signal.SIGURG
+_WAKE_SECONDS: Final = 0.5
+_NOTE_SECONDS: Final = 1.0
+
+_noted: Final = threading.Event()
+_raised: Final = threading.Event()
+_over: Final = threading.Event()
+_numbers: Final[list[signal.Signals]] = []
+
+
+def hear() -> None:
+    """Handle SIGINT and SIGTERM from here on, also where a shell without job control had SIGINT ignored."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in _ENDING:
+        signal.signal(number, _unwind)
+    signal.signal(_WAKING, lambda *_: None)
+    threading.Thread(target=_watch, args=(reader,), name="aaco-signals", daemon=True).start()
+
+
+def close_ears() -> None:
+    """Have signals change nothing: the command is done."""
+    _over.set()
+
+
+def signal_behind(error: BaseException) -> signal.Signals | None:
+    """The signal that an error goes back to; None when none has come."""
+    if not isinstance(error, Exception | KeyboardInterrupt | SystemExit):
+        _noted.wait(_NOTE_SECONDS)  # Dagster's handler may be quicker than the thread
+    return _numbers[0] if _numbers else None
+
+
+def leave(number: signal.Signals, error: BaseException | None = None) -> NoReturn:
+    """End this process and all that it has started, and say so: nobody else says anything."""
+    from aaco_pipeline.report.words.printable import in_a_line
+
+    close_ears()
+    _kill_descendants()
+    with suppress(OSError, ValueError):
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    if sys.stderr is not None:
+        line = in_a_line(f"aaco: {_ENDING[number]}; {'; '.join(_notes(error)) or _USUALLY}") + "\n"
+        with suppress(OSError):
+            os.write(2, line.encode("utf-8", "replace"))
+    os._exit(128 + number)
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _unwind(number: int, frame: FrameType | None) -> None:
+    if _raised.is_set() or _over.is_set():
+        return
+    _raised.set()
+    _note(number)
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+def _note(number: int) -> None:
+    """Keep the first signal. From here on only `leave` is heard on standard error."""
+    if _numbers:
+        return
+    _numbers.append(signal.Signals(number))
+    if sys.stderr is not None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (to the end of the process)
+    _noted.set()
+
+
+def _watch(reader: int) -> None:
+    """Note the first signal, and end the process when it has not ended by itself in time."""
+    number = next(number for number in iter(lambda: os.read(reader, 1)[0], None) if _is_ours(number))
+    if _over.is_set():
+        return
+    _note(number)
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while time.monotonic() < deadline:
+        signal.pthread_kill(threading.main_thread().ident or 0, _WAKING)
+        time.sleep(_WAKE_SECONDS)
+    leave(_numbers[0])
+
+
+def _is_ours(number: int) -> bool:
+    """Whether no command answers for the signal itself, by a handler that is neither from here nor Dagster's."""
+    handler = signal.getsignal(number) if number in _ENDING else None
+    return handler is _unwind or getattr(handler, "__module__", "").startswith("dagster.")
+
+
+def _notes(error: BaseException | None) -> list[str]:
+    """What was noted on the error or on what it goes back to."""
+    while error is not None:
+        notes: list[str] = getattr(error, "__notes__", [])
+        if notes:
+            return notes
+        error = error.__cause__ or error.__context__
+    return []
+
+
+def _kill_descendants() -> None:
+    """SIGKILL to all that this process has started and what those have, until none is left."""
+    deadline = time.monotonic() + _KILL_SECONDS
+    while (left := _descendants()) and time.monotonic() < deadline:
+        for process in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
+
+
+def _descendants() -> list[int]:
+    """The processes below this one that have not ended."""
+    children: dict[int, list[int]] = {}
+    ended = set()
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            children.setdefault(int(parent), []).append(int(name))
+            if state in (b"Z", b"X"):
+                ended.add(int(name))
+    found = [os.getpid()]
+    for process in found:
+        found += children.get(process, [])
+    return [process for process in found[1:] if process not in ended]
