@@ -38,38 +38,25 @@ def hear() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in _ENDING:
-        signal.signal(number, _unwind)
     signal.signal(_WAKING, lambda *_: None)
     threading.Thread(target=_watch, args=(reader,), name="aaco-signals", daemon=True).start()
+    for number in _ENDING:
+        signal.signal(number, _unwind)
 
 
 def close_ears() -> None:
-    """Have signals change nothing: the command is done."""
+    """Have signals change nothing from here on, to the end of the interpreter: the command is done."""
     _over.set()
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
 
 
-def signal_behind(error: BaseException) -> signal.Signals | None:
-    """The signal that an error goes back to; None when none has come."""
+def leave_for(error: BaseException) -> None:
+    """End the process, with its line, when the error goes back to a signal; return when none has come."""
     if not isinstance(error, Exception | KeyboardInterrupt | SystemExit):
         _noted.wait(_NOTE_SECONDS)  # Dagster's handler may be quicker than the thread
-    return _numbers[0] if _numbers else None
-
-
-def leave(number: signal.Signals, error: BaseException | None = None) -> NoReturn:
-    """End this process and all that it has started, and say so: nobody else says anything."""
-    from aaco_pipeline.report.words.printable import in_a_line
-
-    close_ears()
-    _kill_descendants()
-    with suppress(OSError, ValueError):
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    if sys.stderr is not None:
-        line = in_a_line(f"aaco: {_ENDING[number]}; {'; '.join(_notes(error)) or _USUALLY}") + "\n"
-        with suppress(OSError):
-            os.write(2, line.encode("utf-8", "replace"))
-    os._exit(128 + number)
+    if _numbers:
+        _leave(error)
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
@@ -84,12 +71,12 @@ def _unwind(number: int, frame: FrameType | None) -> None:
 
 
 def _note(number: int) -> None:
-    """Keep the first signal. From here on only `leave` is heard on standard error."""
+    """Keep the first signal. From here on only `_leave` is heard on standard error."""
     if _numbers:
         return
     _numbers.append(signal.Signals(number))
     if sys.stderr is not None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (to the end of the process)
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # to the end of the process
     _noted.set()
 
 
@@ -103,7 +90,7 @@ def _watch(reader: int) -> None:
     while time.monotonic() < deadline:
         signal.pthread_kill(threading.main_thread().ident or 0, _WAKING)
         time.sleep(_WAKE_SECONDS)
-    leave(_numbers[0])
+    _leave(None)
 
 
 def _is_ours(number: int) -> bool:
@@ -134,15 +121,33 @@ def _kill_descendants() -> None:
 
 def _descendants() -> list[int]:
     """The processes below this one that have not ended."""
+    from pathlib import Path  # half of what is imported before signals are heard
+
     children: dict[int, list[int]] = {}
     ended = set()
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            state, parent = file.read().rpartition(b")")[2].split()[:2]
-            children.setdefault(int(parent), []).append(int(name))
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, parent = (place / "stat").read_bytes().rpartition(b")")[2].split()[:2]
+            children.setdefault(int(parent), []).append(int(place.name))
             if state in (b"Z", b"X"):
-                ended.add(int(name))
+                ended.add(int(place.name))
     found = [os.getpid()]
     for process in found:
         found += children.get(process, [])
     return [process for process in found[1:] if process not in ended]
+
+
+def _leave(error: BaseException | None) -> NoReturn:
+    """End this process and all that it has started, and say so."""
+    from aaco_pipeline.report.words.printable import in_a_line
+
+    _over.set()
+    _kill_descendants()
+    with suppress(OSError, ValueError):
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    if sys.stderr is not None:
+        line = in_a_line(f"aaco: {_ENDING[_numbers[0]]}; {'; '.join(_notes(error)) or _USUALLY}") + "\n"
+        with suppress(OSError):
+            os.write(2, line.encode("utf-8", "replace"))
+    os._exit(128 + _numbers[0])

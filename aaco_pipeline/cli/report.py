@@ -170,6 +170,6 @@ def _serve(files: Mapping[str, bytes | None]) -> None:
         webbrowser.open(address)
         server.serve_forever()
     except KeyboardInterrupt:
-        say("stopped", err=True)
+        say("stopped")
     finally:
         server.server_close()

@@ -59,7 +59,10 @@ def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -
         running = {}
         for cpu in cpus:
             command = [sys.executable, "-I", "-S", "-c", _PROBE, str(cpu), str(seconds), str(_STEP_NS)]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            # Ctrl-C is this process's to answer, which ends them.
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
+            )
             started.enter_context(process)
             started.callback(process.kill)
             running[cpu] = process

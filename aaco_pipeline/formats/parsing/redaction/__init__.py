@@ -55,4 +55,4 @@ __all__ = [
 ]
 
 #: Counts up whenever a rule hides or keeps what it did not before; it is in the list of a session's files.
-RULES_VERSION: Final = 6
+RULES_VERSION: Final = 7

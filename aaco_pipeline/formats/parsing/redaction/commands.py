@@ -5,7 +5,7 @@ What a name announces is `keys`'s, what a secret looks like `shapes`'s.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -16,6 +16,14 @@ from aaco_pipeline.formats.parsing.redaction.keys import (
     is_secret,
     is_technical,
     looks_chosen,
+)
+from aaco_pipeline.formats.parsing.redaction.programs import (
+    LOG_IN,
+    LOGIN,
+    PROGRAMS,
+    Takes,
+    login_at,
+    password_at,
 )
 from aaco_pipeline.formats.parsing.redaction.text import REDACTED, safe_text
 
@@ -34,33 +42,32 @@ _QUOTES: Final = re.compile(r"""\\?["']""")
 _PAIR: Final = re.compile(r"""(?s)(-{0,2}["']?[A-Za-z_][\w.:/-]*?["']?)(=)(.*)""")
 _WHOLE_QUOTE: Final = re.compile(r"""(["'])(.*)\1""", re.DOTALL)
 
-#: Options that carry a password, by program; with `glued` the value may follow without a space.
-_PASSWORD_OPTIONS: Final = {
-    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump", "mysqlimport"), ("-p",)),
-    **dict.fromkeys(("sshpass", "mongo", "mongosh", "mongodump", "mongorestore", "7z", "7za", "rar", "unrar"), ("-p",)),
-    **dict.fromkeys(("redis-cli", "valkey-cli"), ("-a",)),
-    **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify", "ldapdelete"), ("-w",)),
-    **dict.fromkeys(("zip", "unzip", "sqlcmd", "bcp", "isql"), ("-P",)),
-    "openssl": ("-k", "-K"),
-    "tsql": ("-P",),
-}
-_GLUED: Final = frozenset({"-p", "-P", "-a", "-w"})
 _LOGIN_OPTIONS: Final = frozenset({"-u", "-U", "--user", "--proxy-user", "--userpwd", "--auth", "-a"})
 _NAMES_A_USER: Final = frozenset({"-u", "-U", "--user", "--username", "--login", "login", "--login-name"})
 _PIPED_INTO: Final = re.compile(r"password-stdin|with-token|chpasswd|sudo\s+-\w*S|--passphrase-fd")
 _ECHOED: Final = ("echo", "printf")
+_SEPARATORS: Final = frozenset({"|", "||", "|&", "&", "&&", ";"})
 
 
 #: What stands before a secret in a command line and hardly ever in other text; longer options announce theirs by name.
 _ANCHORS: Final = (
     (b" -", re.compile(rb"[pP]|[uUabwkK] |-(?:user|auth)[= ]|-cookie |pass|-password-stdin|-with-token")),
     (b" login ", re.compile(rb"")),
+    (b"snmp", re.compile(rb"\w{3,12} ")),
+    *((program, re.compile(rb"(?:\.exe)? ")) for program in (b"curl", b"zip", b"lftp", b"rar", b"xfreerdp", b"doctl")),
+    *((program, re.compile(rb" ")) for program in (b"ssh-keygen", b"slappasswd", b"pk12util", b"nsupdate", b"dig")),
+    *((program, re.compile(rb" ")) for program in (b"add_user", b"change_password", b"htpasswd", b"rclone obscure")),
+    *((program, re.compile(rb" ")) for program in (b"wpa_passphrase", b"radtest", b"openssl passwd", b"swaks")),
+    (b"ldap", re.compile(rb"[a-z]{3,9} ")),
     (b" set ", re.compile(rb"\S{0,64}(?i:key|secret|token|pass)")),
 )
 #: A pattern that finds at least these, for `suspects`.
 ANCHORED: Final = "|".join(f"{anchor.decode()}(?:{further.pattern.decode()})" for anchor, further in _ANCHORS)
 _LINE_END: Final = re.compile(rb"""\n|(?<!\\)\"""")
 _LONGEST_LINE: Final = 2048
+
+
+_NOTHING: Final = Takes()
 
 
 @dataclass
@@ -70,9 +77,15 @@ class _State:
     logs_in: bool
     echo_is_secret: bool
     program: str = ""
+    takes: Takes = _NOTHING
     waiting: Announced = Announced.NOTHING
+    #: The program that runs is known to take a password here, whatever it looks like.
+    is_sure: bool = False
+    #: What stands between a user and a password in the next word.
+    between: str = ""
+    #: How many arguments are left before those that are passwords; None where none are.
+    before_passwords: int | None = None
     after: str = ""
-    options: tuple[str, ...] = field(default=())
 
 
 def safe_command(words: str | Sequence[str]) -> str:
@@ -160,14 +173,20 @@ def _safe_words(words: Sequence[str], depth: int) -> list[str]:
 
 
 def _safe_word(word: str, plain: str, state: _State, depth: int) -> str:
-    waiting, after = state.waiting, state.after
-    state.waiting, state.after = Announced.NOTHING, plain
-    program = PurePosixPath(plain).name if not plain.startswith("-") and len(plain) < _LONGEST_PROGRAM else ""
-    if program in _PASSWORD_OPTIONS or program in _ECHOED:
-        state.program, state.options = program, _PASSWORD_OPTIONS.get(program, ())
-    awaited = waiting and not plain.startswith("--") and is_secret(plain, waiting) and not _is_known(plain, after)
-    if awaited or _is_positional_secret(plain, after, state):
+    waiting, is_sure, between, after = state.waiting, state.is_sure, state.between, state.after
+    state.waiting, state.is_sure, state.between, state.after = Announced.NOTHING, False, "", plain
+    if plain in _SEPARATORS or after.endswith(";"):
+        state.program, state.takes, state.before_passwords = "", _NOTHING, None
+    awaited = waiting and not plain.startswith("--") and is_secret(plain, waiting)
+    logs_in = between and between in plain[1:-1]
+    if (
+        logs_in
+        or (awaited and (is_sure or not _is_known(plain, after)))
+        or _is_argument_secret(plain, state)
+        or _is_positional_secret(plain, after, state)
+    ):
         return _like(word, REDACTED)
+    _recognize(plain, after, state)
     if _SPACE.search(plain) and depth < _DEEPEST:
         quoted = _WHOLE_QUOTE.fullmatch(word)
         if quoted is None:
@@ -184,13 +203,29 @@ def _safe_word(word: str, plain: str, state: _State, depth: int) -> str:
     return word
 
 
+def _recognize(plain: str, after: str, state: _State) -> None:
+    """Note the program that a word names, or its command, and so what its options and arguments are."""
+    is_option = plain.startswith("-")
+    if not is_option and state.takes.runs:
+        state.takes = _NOTHING
+    name = PurePosixPath(plain).name.removesuffix(".exe") if not is_option and len(plain) < _LONGEST_PROGRAM else ""
+    # The value of an option is no program: `docker run --name mysql -p 3306:3306`.
+    if (name in PROGRAMS or name in LOG_IN or name in _ECHOED) and (after == "--" or not after.startswith("--")):
+        state.program, state.takes, state.before_passwords = name, PROGRAMS.get(name, _NOTHING), None
+    elif plain == "login" and state.program in LOG_IN:
+        state.takes = LOGIN
+    elif state.before_passwords is not None and not is_option:
+        state.before_passwords -= 1
+    state.before_passwords = state.takes.arguments.get(name or plain, state.before_passwords)
+
+
 def _safe_pair(pair: re.Match[str], state: _State, depth: int) -> str:
     """`--name=value`, `NAME=value`, or one of them within the value (`--env=NAME=value`)."""
     name, value = _QUOTES.sub("", pair[1]), pair[3]
     plain = _QUOTES.sub("", value)
     if is_secret(plain, announced(name)) and not ("&" in plain and "=" in plain):
         return pair[1] + "=" + _like(value, REDACTED)
-    if name in _LOGIN_OPTIONS and is_login(plain):
+    if name in _LOGIN_OPTIONS and (is_login(plain) or (state.takes.logins and state.takes.between in plain[1:-1])):
         return pair[1] + "=" + REDACTED
     inner = _PAIR.fullmatch(value)
     if inner is not None and depth < _DEEPEST:
@@ -201,19 +236,27 @@ def _safe_pair(pair: re.Match[str], state: _State, depth: int) -> str:
 def _safe_option(word: str, plain: str, state: _State) -> str:
     """An option without `=`: whether it waits for a secret, or has one glued to it."""
     state.waiting = announced(plain)
-    if plain in state.options:
-        state.waiting = Announced.SURELY
+    at, login = password_at(state.takes, plain), login_at(state.takes, plain)
+    if at is not None:
+        if at < len(plain):
+            return plain[:at] + REDACTED
+        if not state.takes.only_glued:
+            state.waiting, state.is_sure = Announced.SURELY, True
+    elif login is not None:
+        if state.takes.between in plain[login + 1 : -1]:
+            return plain[:login] + REDACTED
+        state.between = state.takes.between
     elif plain in ("-p", "-P"):
         state.waiting = Announced.LIKELY if state.logs_in else Announced.PERHAPS
-    elif _has_glued(plain, state):
+    elif plain.startswith("-p") and state.logs_in and looks_chosen(plain[2:]):
         return plain[:2] + REDACTED
     return word
 
 
-def _has_glued(plain: str, state: _State) -> bool:
-    """Whether a password follows its option without a space: `-phunter2`."""
-    option, value = plain[:2], plain[2:]
-    return (option in _GLUED and option in state.options) or (option == "-p" and state.logs_in and looks_chosen(value))
+def _is_argument_secret(plain: str, state: _State) -> bool:
+    """Whether a word is a password by its place behind a command: `rabbitmqctl add_user NAME SECRET`."""
+    is_due = state.before_passwords is not None and state.before_passwords <= 1
+    return is_due and not plain.startswith("-") and is_secret(plain, Announced.SURELY)
 
 
 def _is_positional_secret(plain: str, after: str, state: _State) -> bool:
