@@ -49,15 +49,17 @@ _ECHOED: Final = ("echo", "printf")
 _SEPARATORS: Final = frozenset({"|", "||", "|&", "&", "&&", ";"})
 
 
+#: Programs that take one in ways which begin with none of the options below.
+_NAMED: Final = (
+    "curl,mysql,mariadb,smbclient,rpcclient,zip,rar,lftp,ssh-keygen,openssl passwd,htpasswd,slappasswd,pk12util,"
+    "radtest,wpa_passphrase,rclone obscure,add_user,change_password,authenticate_user,dig,nsupdate,doctl,swaks,xfreerdp"
+)
 #: What stands before a secret in a command line and hardly ever in other text; longer options announce theirs by name.
 _ANCHORS: Final = (
-    (b" -", re.compile(rb"[pP]|[uUabwkK] |-(?:user|auth)[= ]|-cookie |pass|-password-stdin|-with-token")),
+    (b" -", re.compile(rb"[pP]|[uUabwkK] |-(?:user|auth)[= ]|-cookie |-pw |[uo]pw |pass|-password-stdin|-with-token")),
     (b" login ", re.compile(rb"")),
+    *((program.encode(), re.compile(rb"(?:\.exe)? ")) for program in _NAMED.split(",")),
     (b"snmp", re.compile(rb"\w{3,12} ")),
-    *((program, re.compile(rb"(?:\.exe)? ")) for program in (b"curl", b"zip", b"lftp", b"rar", b"xfreerdp", b"doctl")),
-    *((program, re.compile(rb" ")) for program in (b"ssh-keygen", b"slappasswd", b"pk12util", b"nsupdate", b"dig")),
-    *((program, re.compile(rb" ")) for program in (b"add_user", b"change_password", b"htpasswd", b"rclone obscure")),
-    *((program, re.compile(rb" ")) for program in (b"wpa_passphrase", b"radtest", b"openssl passwd", b"swaks")),
     (b"ldap", re.compile(rb"[a-z]{3,9} ")),
     (b" set ", re.compile(rb"\S{0,64}(?i:key|secret|token|pass)")),
 )
@@ -195,7 +197,7 @@ def _safe_word(word: str, plain: str, state: _State, depth: int) -> str:
     pair = _PAIR.fullmatch(word)
     if pair is not None:
         return _safe_pair(pair, state, depth)
-    if plain.startswith("-"):
+    if plain.startswith("-") or password_at(state.takes, plain) is not None:
         return _safe_option(word, plain, state)
     if announced(plain) is Announced.SURELY and not plain.endswith((":", ".")) and not _is_place(plain):
         # `aws configure set aws_secret_access_key …`: a name without `=` or dashes; its value must look like one.

@@ -150,4 +150,3 @@ def test_it_is_hidden_in_a_file_of_text_too(line: str) -> None:
 def test_a_variable_in_the_place_of_a_password_stays() -> None:
     for line in ("mysql -p $PASSWORD db", "sshpass -p ${PASSWORD} ssh host"):
         assert safe_command(line) == line
-
