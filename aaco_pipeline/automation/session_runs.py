@@ -117,5 +117,5 @@ def _slot(
     if measuring is None or measuring.pool is None or session.lake.raw(session.id).is_dir():
         yield lambda: None
         return
-    with pool_slot(instance, run.id, measuring.pool, measuring.name) as held:
+    with pool_slot(instance, run.id, measuring.pool, measuring.name, run.log) as held:
         yield held.close

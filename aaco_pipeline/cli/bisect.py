@@ -6,7 +6,6 @@ What is measured and told apart is `aaco_pipeline.automation.bisection`.
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,9 +14,10 @@ import click
 
 from aaco_pipeline.cli.compare import INCONCLUSIVE, REGRESSION, request_in
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json, say
+from aaco_pipeline.cli.output import data_format, print_json, say, tell
 from aaco_pipeline.cli.progress_bar import progress_bar
 from aaco_pipeline.cli.request_options import RequestCommand, request_of, request_options
+from aaco_pipeline.cli.wait_option import wait_option
 
 if TYPE_CHECKING:
     from aaco_pipeline.automation.bisection.record import Build, Recipe
@@ -50,6 +50,7 @@ _MAKE_SECONDS: Final = 3600.0
 @click.option("--resume", metavar="SEARCH", help="Go on with a search that was killed or failed.")
 @click.option("--plan", "only_plan", is_flag=True, help="Say what it would take and find; measure nothing.")
 @click.option("--strict", is_flag=True, help="Exit with 7 when no one build is named and a change is not ruled out.")
+@wait_option(tell)
 @new_lake_option
 @data_format
 @click.pass_context
@@ -96,7 +97,7 @@ def bisect(
         write(lake, search, {})
         say(f"{name}: {len(builds)} builds; if it is broken off, `aaco bisect --resume {name}` goes on", err=True)
     with open_instance(project) as instance:
-        go_on(project, lake, instance, name, log=partial(say, err=True), shown=shown)
+        go_on(project, lake, instance, name, log=tell, shown=shown)
     return show_bisection(lake, name, strict=strict, as_json=as_json)
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import console, data_format, print_json, print_table, say
+from aaco_pipeline.cli.output import console, data_format, print_json, print_table, tell
 from aaco_pipeline.cli.sweep import Sizes
+from aaco_pipeline.cli.wait_option import wait_option
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.calibrations import Calibration
@@ -37,6 +38,7 @@ _NOTE: Final = (
     type=click.FloatRange(1, 3600),
     help="Total measuring time over all thread counts (default 16), or of the GPU (default 20).",
 )
+@wait_option(tell)
 @new_lake_option
 @data_format
 def calibrate(
@@ -75,13 +77,13 @@ def _of_cpu(project: "Project", threads: list[int] | None, seconds: float | None
     wanted = threads or measuring.default_threads()
     for count in wanted:  # before time is spent on one that could not be kept
         _earlier(project, measuring.this_machine(), count)
-    return measuring.calibrate(wanted, seconds or measuring.DEFAULT_SECONDS, lambda line: say(line, err=True))
+    return measuring.calibrate(wanted, seconds or measuring.DEFAULT_SECONDS, tell)
 
 
 def _of_gpu(device: int, seconds: float | None) -> "list[Calibration]":
     from aaco_pipeline.resources.calibrate import gpu
 
-    return [gpu.calibrate_gpu(device, seconds or gpu.DEFAULT_SECONDS, lambda line: say(line, err=True))]
+    return [gpu.calibrate_gpu(device, seconds or gpu.DEFAULT_SECONDS, tell)]
 
 
 def _earlier(project: "Project", machine: "Mapping[str, str | None]", threads: int | None) -> "Calibration | None":

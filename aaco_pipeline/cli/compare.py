@@ -14,10 +14,11 @@ import click
 
 from aaco_pipeline.cli.full_disk import FULL_DISK, is_of_a_full_disk
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import print_json
+from aaco_pipeline.cli.output import print_json, tell
 from aaco_pipeline.cli.progress_bar import progress_bar
 from aaco_pipeline.cli.request_options import request_of, request_options
 from aaco_pipeline.cli.verdict_output import give, verdict_format
+from aaco_pipeline.cli.wait_option import wait_option
 from aaco_pipeline.errors import AacoError, LakeError
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ _DECIDED: Final = ("regressed", "regressed between nights", "improved", "equival
     help="Longest time that a quantile may take, such as p99=20ms: is it kept?",
 )
 @click.option("--seed", type=int, help="Seed of the order of arms within the blocks (default: a random one, kept).")
+@wait_option(tell)
 @new_lake_option
 @verdict_format
 def compare(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json, say
+from aaco_pipeline.cli.output import data_format, print_json, say, tell
 from aaco_pipeline.cli.progress_bar import progress_bar
+from aaco_pipeline.cli.wait_option import wait_option
 from aaco_pipeline.errors import AacoError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _DECIDED: Final = ("improved", "equivalent")
     "--only", multiple=True, metavar="MODEL[:BACKEND]", help="Only these benchmarks (may be given several times)."
 )
 @click.option("--strict", is_flag=True, help="Exit with 7 when a benchmark is suspected or has no verdict.")
+@wait_option(tell)
 @new_lake_option
 @data_format
 def nightly(project: "Project", *, as_json: bool, strict: bool, only: tuple[str, ...]) -> int:

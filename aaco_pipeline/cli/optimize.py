@@ -4,7 +4,6 @@ What is searched, measured and kept is `aaco_pipeline.automation.optimizing`; a 
 """
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +12,8 @@ import click
 from aaco_pipeline.cli.compare import INCONCLUSIVE
 from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.optimize_model import is_of_a_model, optimize_model
-from aaco_pipeline.cli.output import data_format, print_json, say
+from aaco_pipeline.cli.output import data_format, print_json, say, tell
+from aaco_pipeline.cli.wait_option import wait_option
 from aaco_pipeline.errors import IncompleteError
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def threshold_ratio(context: click.Context, parameter: click.Parameter, value: s
 @click.option(
     "--replay", metavar="JOURNAL", help="Decide again from a journal, a file or the id of a search; run nothing."
 )
+@wait_option(tell)
 @new_lake_option
 @data_format
 def optimize(
@@ -139,7 +140,7 @@ def _search(project: "Project", order: "Order", *, strict: bool, as_json: bool) 
 
     lake = TraceLake(project.lake)
     try:
-        ended = run(project.configs, lake, order, partial(say, err=True))
+        ended = run(project.configs, lake, order, tell)
     except NoHarness as error:
         for line in (error.skeleton or "").splitlines():
             say(line)  # on standard output: it can be sent to the file that is missing

@@ -43,6 +43,11 @@ def say(line: object, *, err: bool = False) -> None:
     click.echo(printable(str(line)), err=err)
 
 
+def tell(line: object) -> None:
+    """One line for people on standard error."""
+    say(line, err=True)
+
+
 def print_json(document: Any) -> None:
     """One JSON document on standard output; times in ISO 8601, missing values as null."""
     click.echo(json.dumps(document, indent=2, default=json_value))

@@ -15,6 +15,7 @@ import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.output import data_format, say
+from aaco_pipeline.cli.wait_option import wait_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from aaco_pipeline.recording.recorder import Recorded
     from aaco_pipeline.resources.project import Project
     from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
+
+
+def _tell(line: str) -> None:
+    say(f"aaco: {line}", err=True)
 
 
 class RecordCommand(click.Command):
@@ -58,6 +63,7 @@ class RecordCommand(click.Command):
     "--archive", type=click.Path(path_type=Path), metavar="FILE", help="Write the recorder as one file for other hosts."
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
+@wait_option(_tell)
 @new_lake_option
 @data_format
 def record(
@@ -91,10 +97,6 @@ def record(
     if recorded.failure is not None:
         raise ModelError(f"{recorded.failure}; what there is of it is kept")
     return 0
-
-
-def _tell(line: str) -> None:
-    say(f"aaco: {line}", err=True)
 
 
 def _write_archive(file: Path, program: tuple[str, ...], sets: "Callable[[], CounterSets]") -> int:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import data_format, say
+from aaco_pipeline.cli.output import data_format, say, tell
 from aaco_pipeline.cli.progress_bar import progress_bar
 from aaco_pipeline.cli.request_options import RequestCommand, request_of
+from aaco_pipeline.cli.wait_option import wait_option
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -25,6 +26,7 @@ _SLOT_POLL_SECONDS: Final = 0.5
 
 
 @click.command(cls=RequestCommand)
+@wait_option(tell)
 @new_lake_option
 @data_format
 def run(project: "Project", as_json: bool, **options: Any) -> int:
@@ -82,8 +84,12 @@ def _wait_for_slot(instance: "dg.DagsterInstance", show: Callable[[str, int, int
     """Wait until no living run holds the measurement slot. The pool itself decides; this only keeps the wait short."""
     from aaco_pipeline.assets.capture import MEASUREMENT_POOL
     from aaco_pipeline.automation.dead_runs import reap, slot_holders
+    from aaco_pipeline.resources.measure.measurement_slot import slot_holder
+    from aaco_pipeline.resources.measure.slot_holder import SlotWait
 
+    wait = SlotWait(None, slot_holder)
     while slot_holders(instance, MEASUREMENT_POOL):
         show("waiting for the measurement slot", 0, 0)
+        wait.go_on()
         reap(instance)
         time.sleep(_SLOT_POLL_SECONDS)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json, say
+from aaco_pipeline.cli.output import data_format, print_json, say, tell
 from aaco_pipeline.cli.request_options import RequestCommand, request_of
+from aaco_pipeline.cli.wait_option import wait_option
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -34,6 +35,7 @@ class Sizes(click.ParamType):  # type: ignore[type-arg]  # not generic in older 
     "--batch", "batch_size", type=Sizes(), default="1,2,4,8", show_default=True, help="Batch sizes to measure."
 )
 @click.option("--prompt", "prompt_tokens", type=Sizes(), help="With --tokens: prompt lengths to measure.")
+@wait_option(tell)
 @new_lake_option
 @data_format
 def sweep(

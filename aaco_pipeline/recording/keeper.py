@@ -24,6 +24,8 @@ _SET_PDEATHSIG: Final = 1
 _SET_CHILD_SUBREAPER: Final = 36
 #: What a program that ends well may still have to tidy, such as helpers that end when they see it gone.
 _STRAGGLERS_SECONDS: Final = 0.2
+#: The byte of the control pipe that has the program terminated; any other, or its end, interrupts it.
+TERMINATE: Final = b"t"
 #: From SIGTERM, or Ctrl-C, to SIGKILL.
 _GRACE_SECONDS: Final = 5.0
 #: A process that lives so long after SIGKILL belongs to somebody else or hangs in the kernel.
@@ -39,7 +41,7 @@ def main(control: int, reports: int, held: Sequence[int]) -> None:
     """One run: the job comes as a line of JSON, `started` and `ended` go back as one each."""
     for descriptor in (control, reports, *held):
         os.set_inheritable(descriptor, False)
-    # The terminal's interrupt is the recorder's to pass on; it comes as a byte of the control pipe.
+    # The recorder's signals are its own to pass on; they come as a byte of the control pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing would wake the wait below
     libc = ctypes.CDLL(None, use_errno=True)
@@ -167,7 +169,8 @@ class _Run:
             interrupted = self._control in ready
             timed_out = not ready and left is not None
         if interrupted or timed_out:
-            self._end_all(signal.SIGINT if interrupted else signal.SIGTERM)
+            passed_on = interrupted and os.read(self._control, 1) != TERMINATE
+            self._end_all(signal.SIGINT if passed_on else signal.SIGTERM)
         ended: dict[str, Any] = {"timed_out": timed_out, "interrupted": interrupted}
         if self._ended is None:  # not even SIGKILL: what it used is not known, and it must not hold us
             times = dict.fromkeys(("user_ns", "system_ns", "max_rss_bytes", "status", "signal"))

@@ -60,8 +60,7 @@ def record(
     if os.path.lexists(folder):
         raise UsageError(f"{folder}: is there already; name a folder that is not, or remove it")
     chosen = choose(request, known, counter_sets)
-    waits = partial(tell, "waiting for the measurement slot: another run is measuring")
-    with measurement_slot(on_wait=waits) as slot, _system_errors(folder), _unfinished(folder) as (work, lock):
+    with measurement_slot(on_wait=tell) as slot, _system_errors(folder), _unfinished(folder) as (work, lock):
         passes = _Passes(request, program, chosen, work, (slot, lock), tell)
         passes.record()
         documents.sync(work)

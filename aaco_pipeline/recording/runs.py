@@ -14,7 +14,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aaco_pipeline.errors import UnavailableError, UsageError
+from aaco_pipeline.errors import Terminated, UnavailableError, UsageError
+from aaco_pipeline.recording.keeper import TERMINATE
 from aaco_pipeline.recording.output import Pump, Written
 
 _PIECE: Final = 1 << 16
@@ -67,7 +68,7 @@ def run_program(
     It reads from /dev/null. `held` are descriptors that its keeper holds as long as anything of it lives.
     `keeper_started` is called with the keeper's process number before that starts the program, `started` with the
     program's then. UsageError when the system does not start it, UnavailableError when its keeper dies,
-    KeyboardInterrupt when this process was interrupted: the program was, too.
+    KeyboardInterrupt when this process was interrupted, Terminated when it was terminated: the program was, too.
     """
     with ExitStack() as opened:
         outputs = [_output_pipe(opened, 1, "stdout", quiet=quiet), _output_pipe(opened, 2, "stderr", quiet=quiet)]
@@ -128,9 +129,9 @@ def _followed(
             if "start_monotonic_ns" in report:
                 started(report["process_id"])
             said.update(report)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         with suppress(BrokenPipeError):
-            os.write(control, b"!")
+            os.write(control, TERMINATE if isinstance(error, Terminated) else b"!")
         keeper.wait()
         raise
     except BrokenPipeError:

@@ -341,5 +341,5 @@ def test_a_run_killed_while_it_measures_is_recognized_and_the_next_may_measure(
     assert status_of(instance, run_id) == dg.DagsterRunStatus.STARTED
     assert [one.run_id for one in reap(instance)] == [run_id]
     assert slot_holders(instance, MEASUREMENT_POOL) == set()
-    with measurement_slot(on_wait=lambda: None):
+    with measurement_slot(on_wait=lambda line: None):
         pass

@@ -75,7 +75,7 @@ def made(lake: Path, search: str, number: int, build: Build, recipe: Recipe, *, 
             shutil.rmtree(place, ignore_errors=True)  # what a killed make left
             output.parent.mkdir(parents=True)
         with (
-            measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")),
+            measurement_slot(on_wait=log),
             checked_out(recipe.repository, build.revision, work / "source"),
         ):
             words = words_of(recipe.command)

@@ -188,10 +188,8 @@ def _named(arm: Arm, request: MeasurementRequest, block: int) -> Iterator[None]:
 @contextmanager
 def _slots(instance: dg.DagsterInstance, run_id: str, log: Log) -> Iterator[int]:
     """The pool's slot of this instance, then the host's: the order in which a session's run takes them."""
-    with pool_slot(instance, run_id, MEASUREMENT_POOL, STAGE):
-        wait = "waiting for the measurement slot: another run is measuring"
-        with measurement_slot(on_wait=lambda: log(wait)) as slot:
-            yield slot
+    with pool_slot(instance, run_id, MEASUREMENT_POOL, STAGE, log), measurement_slot(on_wait=log) as slot:
+        yield slot
 
 
 def publish_members(lake: TraceLake, campaign: str, rows: pl.DataFrame) -> None:

@@ -145,7 +145,7 @@ def _batch_of(shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 
 def _slot(log: Log) -> AbstractContextManager[int]:
-    return measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring"))
+    return measurement_slot(on_wait=log)
 
 
 @dataclass

@@ -71,7 +71,7 @@ def run(
     log(f"{name}: {subject.kernel.name} of {subject.path.name} on {target.executed_on}")
     with (
         lake.measuring(name),
-        measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")),
+        measurement_slot(on_wait=log),
         scratch(SCRATCH) as folder,
         open_journal(lake, name) as journal,
     ):

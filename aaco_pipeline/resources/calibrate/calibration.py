@@ -82,7 +82,7 @@ def calibrate(threads: Sequence[int], seconds: float, log: Callable[[str], None]
             )
     wanted = sorted(set(threads))
     made = []
-    with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
+    with measurement_slot(on_wait=log) as slot:
         machine = this_machine()
         for place, count in enumerate(wanted):
             progress = _Progress(place, len(wanted))

@@ -49,9 +49,7 @@ def calibrate_gpu(device: int, seconds: float, log: Callable[[str], None]) -> Ca
     with tempfile.TemporaryDirectory(prefix="aaco-calibrate-") as name:
         folder = Path(name)
         program = _built(compiler, folder)
-        with measurement_slot(
-            on_wait=lambda: log("waiting for the measurement slot: another run is measuring")
-        ) as slot:
+        with measurement_slot(on_wait=log) as slot:
             measured_at = datetime.now(UTC).replace(microsecond=0)
             about, measurements = _measured(compiler, program, device, seconds, slot)
     facts = {(fact["category"], fact["key"]): fact["value"] for fact in host_facts()["facts"]}

@@ -211,7 +211,7 @@ def _slot(held: int | None, log: Callable[[str], None]) -> Iterator[int]:
     if held is not None:
         yield held
         return
-    with measurement_slot(on_wait=lambda: log("waiting for the measurement slot: another run is measuring")) as slot:
+    with measurement_slot(on_wait=log) as slot:
         yield slot
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import UnavailableError
+from aaco_pipeline.resources.measure.slot_holder import SlotWait, holder_of, sign
 
 #: Folders that every process of the host sees as one, whatever its environment says; the first of use has the lock.
 PLACES: Sequence[Path] = (Path("/run/lock"), Path("/dev/shm"))
@@ -33,23 +34,23 @@ def slot_path() -> Path:
 
 
 @contextmanager
-def measurement_slot(path: Path | None = None, on_wait: Callable[[], None] | None = None) -> Iterator[int]:
+def measurement_slot(path: Path | None = None, on_wait: Callable[[str], None] | None = None) -> Iterator[int]:
     """Wait for the slot and hold it; yields the lock's file descriptor, to be inherited by the measured process.
 
-    `on_wait` is called once if another process holds the slot. While the measured process lives, the slot is taken,
-    even if the process that started it has been killed. UnavailableError when there can be no lock.
+    While another process holds the slot, `on_wait` is told who, at once and then each minute. While the measured
+    process lives, the slot is taken, even if the process that started it has been killed. UnavailableError when there
+    can be no lock, or when it was not free for as long as the command waits (`slot_patience`).
     """
     places = _places() if path is None else [path]
-    waiting = False
+    wait = SlotWait(on_wait, lambda: holder_of(descriptor))
     while True:
         place, descriptor = _open(places)
         try:
             while not _locked(descriptor):
-                if not waiting and on_wait is not None:
-                    on_wait()
-                waiting = True
+                wait.go_on()
                 time.sleep(_POLL_SECONDS)
             if _is_at(descriptor, place):
+                sign(descriptor)
                 yield descriptor
                 return
         finally:
@@ -64,6 +65,18 @@ def slot_is_free(path: Path | None = None) -> bool:
     _, descriptor = found
     try:
         return _locked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def slot_holder() -> str:
+    """Who holds the slot of this host now, in words."""
+    found = _existing(_places())
+    if found is None:
+        return "nobody is measuring by now"
+    _, descriptor = found
+    try:
+        return "nobody is measuring by now" if _locked(descriptor) else holder_of(descriptor)
     finally:
         os.close(descriptor)
 

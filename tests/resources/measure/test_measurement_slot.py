@@ -1,6 +1,8 @@
 """One slot per host: who holds it, who waits, and that a dead holder never keeps it."""
 
+import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -16,6 +18,7 @@ import pytest
 
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.resources.measure import measurement_slot as slots
+from aaco_pipeline.resources.measure import slot_holder
 from aaco_pipeline.resources.measure.measurement_slot import (
     measurement_slot,
     own_container,
@@ -122,7 +125,7 @@ def test_where_no_place_takes_a_lock_each_is_named_with_its_reason(places: tuple
 
 
 def test_a_lock_that_was_removed_keeps_nobody_apart_and_is_made_anew(path: Path, held: subprocess.Popen[str]) -> None:
-    def removed() -> None:
+    def removed(line: str) -> None:
         path.unlink()
         held.kill()
 
@@ -187,16 +190,88 @@ def test_an_error_while_measuring_frees_the_slot(path: Path) -> None:
 
 
 def test_a_second_holder_waits_and_is_told_so_once(path: Path, held: subprocess.Popen[str]) -> None:
-    waits: list[float] = []
+    waits: list[str] = []
     begun = time.monotonic()
     threading.Timer(0.5, held.kill).start()
-    with measurement_slot(path, on_wait=lambda: waits.append(time.monotonic())):
+    with measurement_slot(path, on_wait=waits.append):
         assert time.monotonic() - begun >= 0.4
-    assert len(waits) == 1
+    (line,) = waits
+    assert re.fullmatch(
+        rf"waiting for the measurement slot: process {held.pid} of \S+ \(`-c .*`\) is measuring since .{{19}} UTC", line
+    )
+
+
+def test_who_waits_is_told_again_and_again_by_log_and_by_screen(
+    path: Path, held: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_holder, "_EVERY_SECONDS", 0.0)
+    logged: list[str] = []
+    shown: list[str] = []
+
+    def show(line: str) -> None:
+        shown.append(line)
+        if len(shown) == 3:
+            held.kill()
+
+    with slot_holder.slot_patience(None, show), measurement_slot(path, on_wait=logged.append):
+        assert logged == shown
+    with slot_holder.slot_patience(None, shown.append), measurement_slot(path, on_wait=shown.append):
+        assert len(shown) == len(logged)  # and nobody waits now
+
+
+def test_patience_ends_in_a_line_that_names_the_holder(path: Path, held: subprocess.Popen[str]) -> None:
+    shown: list[str] = []
+    with (
+        pytest.raises(UnavailableError, match=rf"not free within 0\.3 s: process {held.pid} of .*--wait") as caught,
+        slot_holder.slot_patience(0.3, shown.append),
+        measurement_slot(path, on_wait=shown.append),
+    ):
+        pytest.fail("the slot is taken")
+    assert (caught.value.exit_code, len(shown)) == (4, 1)
+    assert not slot_is_free(path)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        b"\xff\x00nonsense",
+        b"[" * 5_000,
+        b'{"pid": 1, "since": 0, "command": "of another process"}',
+        b'{"pid": PID, "since": 1e30, "command": "x"}',
+        b'{"pid": PID, "since": "\\u001b[2J", "command": 3}',
+    ],
+)
+def test_a_record_that_is_not_the_holders_says_nothing(path: Path, held: subprocess.Popen[str], record: bytes) -> None:
+    path.write_bytes(record.replace(b"PID", str(held.pid).encode()))
+    with path.open("rb") as file:
+        assert re.fullmatch(rf"process {held.pid} of \S+ is measuring", slot_holder.holder_of(file.fileno()))
+
+
+def test_what_others_write_into_the_lock_is_shown_harmless_and_short(path: Path, held: subprocess.Popen[str]) -> None:
+    record = {"pid": held.pid, "since": 0, "command": "\x1b[2J\u202e\n" + 500 * "x"}
+    path.write_text(json.dumps(record))
+    with path.open("rb") as file:
+        told = slot_holder.holder_of(file.fileno())
+    assert told.isascii()
+    assert told.isprintable()
+    assert len(told) < 200
+
+
+def test_a_holder_that_has_died_is_not_named_as_measuring(path: Path) -> None:
+    with holder(HOLD_WITH_CHILD, path) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.kill()
+        process.wait()
+        with path.open("rb") as file:
+            told = slot_holder.holder_of(file.fileno())
+        os.kill(child, signal.SIGKILL)
+    assert told == f"process {process.pid} has ended, and what it started is still measuring"
 
 
 def test_nobody_is_told_to_wait_for_a_free_slot(path: Path) -> None:
-    with measurement_slot(path, on_wait=lambda: pytest.fail("waited")):
+    with measurement_slot(path, on_wait=pytest.fail):
         pass
 
 
