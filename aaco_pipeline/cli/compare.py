@@ -151,6 +151,9 @@ def _told_how_to_go_on(
         raise type(error)(
             f"{error}; `aaco compare --resume {campaign}` goes on with what is left, `aaco rm {campaign}` gives it up"
         ) from error
+    except KeyboardInterrupt as error:
+        error.add_note(f"`aaco compare --resume {campaign}` goes on with what is left")
+        raise
     except Exception as error:
         if is_of_a_full_disk(error):
             raise LakeError(f"{FULL_DISK}, then `aaco compare --resume {campaign}` goes on") from error

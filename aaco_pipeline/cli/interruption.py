@@ -53,8 +53,8 @@ def close_ears() -> None:
 
 def leave_for(error: BaseException) -> None:
     """End the process, with its line, when the error goes back to a signal; return when none has come."""
-    if not isinstance(error, Exception | KeyboardInterrupt | SystemExit):
-        _noted.wait(_NOTE_SECONDS)  # Dagster's handler may be quicker than the thread
+    if not isinstance(error, Exception | SystemExit):
+        _noted.wait(_NOTE_SECONDS)  # where Dagster's handler raised, the thread may be later
     if _numbers:
         _leave(error)
 

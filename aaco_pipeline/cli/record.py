@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aaco_pipeline.recording.recorder import Recorded
+    from aaco_pipeline.recording.request import RecordRequest
     from aaco_pipeline.resources.project import Project
     from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
 
@@ -80,7 +81,6 @@ def record(
     Its output goes to the terminal, and it reads from /dev/null. A pipeline is given to a shell: sh -c 'a | b'.
     """
     from aaco_pipeline.errors import ModelError
-    from aaco_pipeline.recording.recorder import record as record_into
     from aaco_pipeline.recording.request import RecordRequest
     from aaco_pipeline.resources.rocprofv3.counter_sets import COUNTER_SETS_FILE, load_counter_sets
 
@@ -89,14 +89,24 @@ def record(
         return _write_archive(archive, program, sets)
     request = RecordRequest(program, **options)
     if output is not None:
-        recorded = record_into(request, output, _tell, counter_sets=sets)
+        recorded = _recorded(request, output, sets)
         say(f"{recorded.folder}: recorded; `aaco ingest {recorded.folder}` takes it in", err=as_json)
     else:
-        recorded = record_into(request, _place(project), _tell, counter_sets=sets)
+        recorded = _recorded(request, _place(project), sets)
         _take_in(project, recorded, request.name, as_json=as_json)
     if recorded.failure is not None:
         raise ModelError(f"{recorded.failure}; what there is of it is kept")
     return 0
+
+
+def _recorded(request: "RecordRequest", folder: Path, sets: "Callable[[], CounterSets]") -> "Recorded":
+    from aaco_pipeline.recording.recorder import record as record_into
+
+    try:
+        return record_into(request, folder, _tell, counter_sets=sets)
+    except KeyboardInterrupt as error:
+        error.add_note("nothing is recorded")
+        raise
 
 
 def _write_archive(file: Path, program: tuple[str, ...], sets: "Callable[[], CounterSets]") -> int:
@@ -139,8 +149,12 @@ def _take_in(project: "Project", recorded: "Recorded", name: str, *, as_json: bo
         failed = next((one.error for one in taken if one.error is not None), None)
         if failed is not None:
             raise failed
-    except BaseException:
-        say(f"aaco: {recorded.folder} is whole; `aaco ingest {recorded.folder}` takes it in again", err=True)
+    except BaseException as error:
+        kept = f"{recorded.folder} is whole; `aaco ingest {recorded.folder}` takes it in again"
+        if isinstance(error, KeyboardInterrupt):
+            error.add_note(kept)
+        else:
+            _tell(kept)
         raise
     shutil.rmtree(recorded.folder, ignore_errors=True)
     for one in taken:

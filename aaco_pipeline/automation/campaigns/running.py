@@ -25,7 +25,7 @@ def begin(lake: TraceLake, instance: dg.DagsterInstance, plan: Plan) -> None:
 
 
 def run(project: Project, lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
-    """Run what is left of a campaign; raises the AacoError that ended it."""
+    """Run what is left of a campaign; raises the AacoError that ended it, KeyboardInterrupt when it was interrupted."""
     resources = {"lake": LakeResource(path=str(lake.path)), "runner": InferenceRunner(configs=str(project.configs))}
     definitions = dg.Definitions(assets=ASSETS, jobs=[run_campaign], resources=resources)
     job = definitions.resolve_job_def(JOB)
@@ -34,6 +34,8 @@ def run(project: Project, lake: TraceLake, instance: dg.DagsterInstance, campaig
         # Killed before its first step, a run that says whose it is counts as dead, and not as one that is to begin.
         job.execute_in_process(instance=instance, partition_key=campaign, tags=process_tags(), run_config=_QUIET)
         return
+    except dg.DagsterExecutionInterruptedError as interrupted:
+        raise KeyboardInterrupt from interrupted  # whoever tidies up knows that one
     except dg.Failure as failed:
         failure = failed
     # Outside of the block: raised within it, the cause would come to have the failure as its context, for ever round.

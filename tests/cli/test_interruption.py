@@ -1,0 +1,152 @@
+"""Ctrl-C and SIGTERM end a command with one line and its code, in a terminal and in the background.
+
+The trials come from `benchmarks/interrupted_commands.py`, which does the same with every command at many instants.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aaco_pipeline.resources.project import Project
+from benchmarks import interrupted_commands
+from benchmarks.interrupted_commands import try_once
+
+HEAR: Final = """
+import sys, time
+from aaco_pipeline.cli import interruption, main
+{before}
+def command(arguments):
+    {body}
+main.main = command
+main.entry()
+"""
+
+
+@pytest.mark.parametrize(
+    ("tried", "seconds"),
+    [
+        (("sql", "foreground", signal.SIGINT), 0.0),
+        (("sql", "background", signal.SIGTERM), 0.0),
+        (("quiet", "foreground", signal.SIGINT), 2.0),
+        (("compare", "background", signal.SIGINT), 4.0),
+        (("record", "foreground", signal.SIGTERM), 2.0),
+    ],
+)
+def test_a_command_says_one_line_and_leaves_nothing_running(
+    copied: Project, tmp_path: Path, tried: tuple[str, str, signal.Signals], seconds: float
+) -> None:
+    assert copied.lake == tmp_path / "lake"
+    trial = try_once(tmp_path, *tried, seconds)
+    assert (trial.broken, trial.code) == ([], 128 + tried[2])
+
+
+def test_the_harness_sees_a_wrong_code_a_second_line_and_a_process_that_is_left(
+    copied: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (subprocess.Popen(['sleep', '60']), print('one', file=sys.stderr), "
+        "print('two', file=sys.stderr), sys.exit(7)))\n"
+        "time.sleep(60)"
+    )
+    monkeypatch.setattr(interrupted_commands, "_ENTRY", code)
+    trial = try_once(tmp_path, "ls", "background", signal.SIGTERM, 0.2)
+    assert any("left running: sleep 60" in broken for broken in trial.broken)
+    assert any("code 7" in broken and "'two'" in broken for broken in trial.broken)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_swallows_the_interrupt_or_says_more_changes_neither_the_line_nor_the_code(number: signal.Signals) -> None:
+    body = """
+    try:
+        print('ready', flush=True); time.sleep(60)
+    except BaseException as error:
+        print('more', file=sys.stderr)
+        raise ValueError('a consequence') from error"""
+    code, said = _signalled(HEAR.format(before="", body=body), number)
+    assert (code, said.splitlines()) == (128 + number, [_line(number)])
+
+
+def test_a_second_signal_while_it_tidies_up_changes_nothing() -> None:
+    body = """
+    try:
+        print('ready', flush=True); time.sleep(60)
+    finally:
+        time.sleep(1)"""
+    code, said = _signalled(HEAR.format(before="", body=body), signal.SIGTERM, signal.SIGINT, signal.SIGINT)
+    assert (code, said.splitlines()) == (143, [_line(signal.SIGTERM)])
+
+
+def test_a_command_that_does_not_end_is_ended_and_so_is_what_it_started() -> None:
+    body = """
+    import subprocess
+    child = subprocess.Popen(['sh', '-c', 'trap "" INT TERM; sleep 61 & sleep 61'])
+    print('ready', child.pid, flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            pass"""
+    first: list[str] = []
+    code, said = _signalled(
+        HEAR.format(before="interruption._LONGEST_SECONDS = 0.5", body=body), signal.SIGINT, said_first=first
+    )
+    assert (code, said.splitlines()) == (130, [_line(signal.SIGINT)])
+    child = int(first[0].split()[1])
+    assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2]
+
+
+def test_the_notes_of_an_error_are_what_the_line_says() -> None:
+    body = """
+    try:
+        print('ready', flush=True); time.sleep(60)
+    except KeyboardInterrupt as error:
+        error.add_note('FOLDER is whole')
+        raise"""
+    code, said = _signalled(HEAR.format(before="", body=body), signal.SIGINT)
+    assert (code, said) == (130, "aaco: interrupted; FOLDER is whole\n")
+
+
+@pytest.mark.parametrize("errors", ["/dev/full", None])
+def test_where_the_line_cannot_be_said_the_code_is_the_same(errors: str | None) -> None:
+    code = HEAR.format(before="", body="print('ready', flush=True); time.sleep(60)")
+    command = (
+        [sys.executable, "-P", "-c", code]
+        if errors
+        else ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-P", "-c", code]
+    )
+    with (
+        Path(errors or os.devnull).open("w") as full,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=full, text=True) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+
+
+def _line(number: signal.Signals) -> str:
+    what = "interrupted" if number == signal.SIGINT else "terminated"
+    return f"aaco: {what}; nothing is half-published"
+
+
+def _signalled(code: str, *numbers: signal.Signals, said_first: list[str] | None = None) -> tuple[int, str]:
+    """The exit code of a Python that got these signals one after another, and what it said on standard error."""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        if said_first is not None:
+            said_first.append(first)
+        for number in numbers:
+            process.send_signal(number)
+            time.sleep(0.1)
+        _, said = process.communicate(timeout=60)
+    return process.returncode, said
