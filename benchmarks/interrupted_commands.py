@@ -153,10 +153,11 @@ def try_once(folder: Path, name: str, mode: str, number: signal.Signals, seconds
         starting = _in_terminal if mode == "foreground" else _in_background
         with starting(_command(work, name), work, _environment(work, mark)) as started:
             deadline = time.monotonic() + _LONGEST_SECONDS
-            while not _hears(started.pid) and time.monotonic() < deadline:
+            while not _has_signal(started.pid, "SigCgt") and time.monotonic() < deadline:
                 time.sleep(0.001)
             time.sleep(seconds)
             before = len(started.said())
+            trial.finished = _has_signal(started.pid, "SigIgn")
             since = time.monotonic()
             with suppress(ProcessLookupError):
                 started.interrupt() if number == signal.SIGINT else os.kill(started.pid, number)
@@ -186,7 +187,7 @@ def _judge(trial: Trial) -> None:
         if len(trial.lines) != 1 or not trial.lines[0].startswith(said):
             trial.broken.append(f"said {trial.lines}")
     elif trial.code is not None:
-        trial.finished = trial.took_seconds < _ENDING_SECONDS and trial.code in (0, 5)
+        trial.finished = trial.code in (0, 5) and (trial.finished or trial.took_seconds < _ENDING_SECONDS)
         if not trial.finished:
             trial.broken.append(f"code {trial.code} after {trial.took_seconds:.1f} s, said {trial.lines[-3:]}")
 
@@ -278,14 +279,14 @@ def _environment(work: Path, mark: str) -> dict[str, str]:
     return {**os.environ, **places, _MARK: mark, "TERM": "xterm", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
 
 
-def _hears(process: int) -> bool:
-    """Whether a process handles SIGTERM, or has ended: until then signals are Python's own affair."""
+def _has_signal(process: int, mask: str) -> bool:
+    """Whether a process handles SIGTERM (`SigCgt`), or ignores it because it is done (`SigIgn`), or has ended."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
         return True
-    caught = re.search(r"SigCgt:\s*([0-9a-f]+)", status)
-    return caught is None or bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+    signals = re.search(rf"{mask}:\s*([0-9a-f]+)", status)
+    return signals is None or bool(int(signals[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def _marked(mark: str) -> dict[int, str]:

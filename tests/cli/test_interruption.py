@@ -102,6 +102,26 @@ def test_a_command_that_does_not_end_is_ended_and_so_is_what_it_started() -> Non
     assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_recorded_program_gets_the_signal_that_the_recorder_got(tmp_path: Path, number: signal.Signals) -> None:
+    got, program = tmp_path / "got", "import signal, sys; signal.pthread_sigmask(0, [2, 15]); print(1, flush=True); "
+    program += f"open({str(got)!r}, 'w').write(str(int(signal.sigwait([2, 15]))))"
+    entry = "from aaco_pipeline.cli.main import entry; entry()"
+    command = [sys.executable, "-P", "-c", entry, "record", "--output", str(tmp_path / "out"), "--"]
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    what = "interrupted" if number == signal.SIGINT else "terminated"
+    # Before it, it may have waited for somebody else's measurement.
+    assert (process.returncode, said.splitlines()[-1]) == (128 + number, f"aaco: {what}; nothing is recorded")
+    assert got.read_text() == str(int(number))
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_notes_of_an_error_are_what_the_line_says() -> None:
     body = """
     try:
