@@ -22,6 +22,7 @@ MODULES: Final = sorted(PACKAGE.rglob("*.py"))
 #: From the doors down: a room may import from floors below its own, and within itself.
 FLOORS: Final = (
     ("cli", "definitions"),
+    ("web",),
     ("automation",),
     ("assets",),
     ("mark",),
@@ -253,24 +254,24 @@ def test_the_lake_imports_no_other_room_and_no_dagster() -> None:
     assert wrong == {}
 
 
-def test_only_resources_and_recording_start_processes_and_only_the_ui_becomes_another_program() -> None:
+def test_only_resources_and_recording_start_processes() -> None:
     starting = {name_of(path): starts for path in MODULES if (starts := process_starts(path))}
     elsewhere = {
         name: starts
         for name, starts in starting.items()
         if not is_or_is_in(name, ("aaco_pipeline.resources", "aaco_pipeline.recording"))
     }
-    assert elsewhere == {"aaco_pipeline.cli.ui": ["os.execv"]}
+    assert elsewhere == {}
     assert "aaco_pipeline.resources.measure.measured_process" in starting
 
 
-def test_only_resources_may_call_the_network_and_only_the_command_may_serve() -> None:
+def test_only_resources_may_call_the_network_and_only_the_web_may_serve() -> None:
     wrong = {
         name_of(path): module
         for path in MODULES
         if (room := room_of(name_of(path))) != "resources"
         for module in imported(path)
-        if is_or_is_in(module, TOUCHES_THE_NETWORK) and not (room == "cli" and is_or_is_in(module, ("http.server",)))
+        if is_or_is_in(module, TOUCHES_THE_NETWORK) and not (room == "web" and is_or_is_in(module, ("socket",)))
     }
     assert wrong == {}
 

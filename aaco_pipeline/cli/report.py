@@ -158,18 +158,22 @@ def _rendered(document: Document, form: str, trace: bytes | None) -> str:
 
 
 def _serve(files: Mapping[str, bytes | None]) -> None:
-    """Serve the contents of `files` on this computer alone until Ctrl-C, and open the first of them in the browser."""
+    """Serve the contents of `files` behind the door until Ctrl-C, and open the first of them in the browser."""
     import webbrowser
 
-    from aaco_pipeline.resources.report_server import loopback_server
+    from aaco_pipeline.web.contents import contents_app
+    from aaco_pipeline.web.door import names_of
+    from aaco_pipeline.web.serving import LOOPBACK, link_to, listen, port_of, server_behind_the_door
 
-    server = loopback_server(files.get)
-    address = f"http://127.0.0.1:{server.server_port}{next(iter(files))}"
-    say(f"{address} — stop with Ctrl-C")
-    try:
-        webbrowser.open(address)
-        server.serve_forever()
-    except KeyboardInterrupt:
-        say("stopped")
-    finally:
-        server.server_close()
+    links = []
+    with listen(LOOPBACK, 0) as listening:
+        port = port_of(listening)
+
+        def announce(token: str) -> None:
+            links.append(link_to(LOOPBACK, port, token))
+            say(f"{links[-1]} — stop with Ctrl-C")
+
+        app = contents_app(files.get, first=next(iter(files)))
+        server = server_behind_the_door(app, listening, names_of(LOOPBACK, port), announce)
+        webbrowser.open(links[0])
+        server.run(sockets=[listening])

@@ -22,7 +22,7 @@ from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_is_gone
-from aaco_pipeline.resources.report_server import address_of
+from aaco_pipeline.resources.served_files import address_of
 from tests.automation.conftest import QUIET, Forbidden, failures, metadata_of, observe, raw_only
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS

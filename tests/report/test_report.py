@@ -4,10 +4,6 @@ import base64
 import json
 import re
 import shutil
-import threading
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click.testing
@@ -20,7 +16,6 @@ from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.html.page import render_html
 from aaco_pipeline.report.markdown import render_markdown
 from aaco_pipeline.report.terminal.session import print_evidence, print_session
-from aaco_pipeline.resources.report_server import loopback_server
 from tests.report.html.pages import SECTIONS, Page
 from tests.report.made_up import SESSION, printed
 
@@ -102,42 +97,5 @@ def test_report_opens_the_page_from_this_computer_until_interrupted(
     monkeypatch.setattr("webbrowser.open", interrupted)
     answer = run_report(lake, "--open")
     assert answer.exit_code == 0
-    assert re.fullmatch(rf"http://127\.0\.0\.1:\d+/reports/session_id={SESSION}/report\.html", opened[0])
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}", opened[0])
     assert f"{opened[0]} — stop with Ctrl-C" in answer.output
-
-
-@pytest.fixture
-def served() -> Iterator[Callable[..., bytes]]:
-    """The page and its trace, served; a function that fetches a path."""
-    files = {f"/reports/session_id={SESSION}/report.html": b"report.html"}
-    files[f"/traces/session_id={SESSION}/trace.pftrace.gz"] = b"trace.pftrace.gz"
-    server = loopback_server(files.get)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-
-    def fetch(path: str, **headers: str) -> bytes:
-        asked = urllib.request.Request(f"http://127.0.0.1:{server.server_port}{path}", headers=headers)
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=10) as answer:
-            content: bytes = answer.read()
-            return content
-
-    yield fetch
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_server_gives_the_page_and_its_trace_and_nothing_else(served: Callable[..., bytes]) -> None:
-    page = f"/reports/session_id={SESSION}/report.html"
-    assert served(page) == b"report.html"
-    assert served(f"/traces/session_id={SESSION}/trace.pftrace.gz") == b"trace.pftrace.gz"
-    for path in ("/", "/manifests", f"/reports/session_id={SESSION}/", "/reports/../manifests/x", "//etc/passwd"):
-        refused(served, path)
-    refused(served, page, Host="elsewhere.example:80")
-
-
-def refused(fetch: Callable[..., bytes], path: str, **headers: str) -> None:
-    with pytest.raises(urllib.error.HTTPError) as error:
-        fetch(path, **headers)
-    assert error.value.code == 404
-    error.value.close()

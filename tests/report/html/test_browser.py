@@ -1,19 +1,20 @@
 """What the page does in a browser: by keyboard and pointer, in both themes, from a file and served."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import pytest
 
 from aaco_pipeline.report.html.page import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.words.session import Document
-from aaco_pipeline.resources.report_server import loopback_server
+from aaco_pipeline.web.contents import contents_app
 from tests.report.full_session import MODEL
 from tests.report.html.browser import COMPLAINTS, Browser, browser_or_skip
 from tests.report.html.pages import SECTIONS
 from tests.report.made_up import SESSION
+from tests.served import served
 
 
 @pytest.fixture(scope="module")
@@ -197,13 +198,11 @@ def test_a_served_page_hands_its_trace_to_perfetto(
     page, trace = tmp_path / "report.html", tmp_path / "trace.pftrace.gz"
     page.write_text(render_html(document, content))
     address = f"/reports/session_id={SESSION}/report.html"
-    server = loopback_server({address: page.read_bytes(), f"/traces/session_id={SESSION}/{trace.name}": content}.get)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        browser.open(f"http://127.0.0.1:{server.server_port}{address}")
-        requests = len(browser.told("Network.requestWillBeSent"))
-        assert requests == 1
+    files = {address: page.read_bytes(), f"/traces/session_id={SESSION}/{trace.name}": content}
+    with served(contents_app(files.get, first=address)) as server:
+        browser.open(server.links[0])
+        told = browser.told("Network.requestWillBeSent")
+        assert [urlsplit(one["request"]["url"]).path for one in told] == ["/", "/", address]
         # A window that answers as Perfetto does: PONG to a PING, and it keeps what it is handed.
         handed = browser.run(
             """new Promise(done => {
@@ -226,7 +225,3 @@ def test_a_served_page_hands_its_trace_to_perfetto(
         )
         assert handed == ["https://ui.perfetto.dev", "trace.pftrace.gz", f"{MODEL} {SESSION}", len(content)]
         assert browser.run("document.querySelector('#perfetto-note').textContent") == "Perfetto has the trace."
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -1,0 +1,88 @@
+"""The processes of `aaco ui`: code servers, Dagster's web server and its daemon.
+
+Their sockets are where no other user reaches them.
+"""
+
+import json
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.resources.project import WORKSPACE, Project
+from aaco_pipeline.resources.services import Service
+from aaco_pipeline.resources.strict_yaml import read_yaml
+from aaco_pipeline.web.dagster_webserver import Settings
+
+#: At Dagster's own level, info, every tick of every sensor is a line.
+_LEVEL: Final = "warning"
+#: How a module of workspace.yaml is named to `dagster code-server start`.
+_POINTERS: Final = {
+    "module_name": "-m",
+    "attribute": "-a",
+    "working_directory": "-d",
+    "location_name": "--location-name",
+}
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder that only this user may enter; its path is short, as a socket's has to be."""
+    folder = Path(tempfile.mkdtemp(prefix="aaco-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def dagster_services(
+    project: Project, folder: Path, listening: socket.socket, host: str, allowed_hosts: tuple[str, ...]
+) -> list[Service]:
+    """What runs beside one another while `aaco ui` runs, in the order in which it starts. Sockets are in `folder`."""
+    workspace, own = project.settings(WORKSPACE), folder / WORKSPACE
+    code_servers, served = [], []
+    for number, (name, pointer) in enumerate(_modules_of(workspace).items()):
+        place = str(folder / f"code{number}.sock")
+        arguments = ["code-server", "start", "--socket", place, "--log-level", _LEVEL, *pointer]
+        code_servers.append(Service(f"the code server of {name}", _program(folder, "dagster", *arguments), ready=place))
+        served.append({"grpc_server": {"socket": place, "location_name": name}})
+    own.write_text(json.dumps({"load_from": served}))
+    # The second file says where to reach what the first names; what it does not know, Dagster starts for itself.
+    workspaces = [text for path in (workspace, *([own] if served else [])) for text in ("-w", str(path))]
+    common = [*workspaces, "--code-server-log-level", _LEVEL]
+    settings = Settings(str(project.lake), str(folder), listening.fileno(), host, allowed_hosts)
+    web = [sys.executable, "-P", "-m", "aaco_pipeline.web.dagster_webserver", settings.to_json()]
+    daemon = _program(folder, "dagster-daemon", "run", "--log-level", _LEVEL, *common)
+    return [
+        *code_servers,
+        Service("Dagster's web server", [*web, "--dagster-log-level", _LEVEL, *common], None, (listening.fileno(),)),
+        Service("Dagster's daemon", daemon),
+    ]
+
+
+def _modules_of(workspace: Path) -> dict[str, list[str]]:
+    """The modules that a workspace.yaml loads, by the name of the code location, as options of a code server.
+
+    Other kinds, and what another interpreter is to load, are left to Dagster, which starts them beside each program.
+    """
+    document = read_yaml(workspace)
+    entries = document.get("load_from") if isinstance(document, dict) else None
+    found = {}
+    for entry in entries if isinstance(entries, list) else []:
+        module = entry.get("python_module") if isinstance(entry, dict) else None
+        told = {"module_name": module} if isinstance(module, str) else module
+        if not isinstance(told, dict) or not {"module_name"} <= set(told) <= set(_POINTERS):
+            continue
+        if all(isinstance(value, str) for value in told.values()):
+            plain = ":".join(told[key] for key in ("module_name", "attribute") if key in told)
+            name = told.setdefault("location_name", plain)
+            found[name] = [text for key, value in told.items() for text in (_POINTERS[key], value)]
+    return found
+
+
+def _program(folder: Path, program: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "aaco_pipeline.web.dagster_program", str(folder), program, *arguments]

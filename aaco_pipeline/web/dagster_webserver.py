@@ -1,0 +1,68 @@
+"""Dagster's web server behind the door, on a socket that `aaco ui` listens on already; beside it the lake's reports.
+
+`python -m aaco_pipeline.web.dagster_webserver SETTINGS ARGUMENTS...`: the settings as JSON, the arguments those of
+`dagster-webserver`.
+"""
+
+import json
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import uvicorn
+
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.words.printable import printable
+from aaco_pipeline.resources.served_files import content_of
+from aaco_pipeline.web.contents import contents_app
+from aaco_pipeline.web.dagster_program import run_program
+from aaco_pipeline.web.door import App, names_of
+from aaco_pipeline.web.serving import link_to, port_of, server_behind_the_door
+
+_PROGRAM: Final = "dagster-webserver"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What this process is started with. The secrets are made in it, and leave it by the printed link alone."""
+
+    lake: str
+    folder: str
+    #: The descriptor of the socket, which this process inherits.
+    listening: int
+    host: str
+    allowed_hosts: tuple[str, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def serve(settings: Settings, arguments: list[str]) -> None:
+    """Run Dagster's program up to where it would serve its application, and serve that behind the door instead.
+
+    The door stands before the socket, not in the application: were Dagster to serve in another way one day, it would
+    find the port taken.
+    """
+    listening = socket.socket(fileno=settings.listening)
+    port = port_of(listening)
+
+    def announce(token: str) -> None:
+        link = link_to(settings.host, port, token)
+        print(printable(f"Dagster on {link} — lake {settings.lake} — stop with Ctrl-C"), flush=True)
+
+    def run(app: App, **_: Any) -> None:
+        lake = TraceLake(settings.lake)
+        both = contents_app(lambda address: content_of(lake, address), app)
+        names = names_of(settings.host, port, settings.allowed_hosts)
+        with suppress(KeyboardInterrupt):  # the end that it is meant to have
+            server_behind_the_door(both, listening, names, announce).run(sockets=[listening])
+
+    uvicorn.run = run  # type: ignore[assignment]
+    run_program(settings.folder, _PROGRAM, [*arguments, "--host", settings.host, "--port", str(port)])
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    serve(Settings(**{**given, "allowed_hosts": tuple(given["allowed_hosts"])}), sys.argv[2:])

@@ -1,0 +1,215 @@
+"""The door before every web server of ours: who may come in, and by which link. Pure ASGI, standard library alone.
+
+A request passes when its Host and Origin are names of this server, no other site caused it, and it carries the cookie
+that the printed link gives. What lies behind is not looked at, but for one rule of Dagster's: `/graphql` takes POST
+with JSON alone.
+"""
+
+import hmac
+import re
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aaco_pipeline.errors import UsageError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_TOKEN_BYTES: Final = 32
+_LINK: Final = re.compile(rb"token=([A-Za-z0-9_-]{43})")
+_HOST: Final = re.compile(r"(?P<name>[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+_SINGLE: Final = (b"host", b"origin", b"cookie", b"sec-fetch-site", b"content-type")
+_ADDED: Final = (
+    (b"x-frame-options", b"SAMEORIGIN"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+_NOT_IN: Final = "Not let in: open the link that the command printed where it was started."
+_USED: Final = "This link was used already: a new one stands where the command was started."
+_OTHER_NAME: Final = "Not let in: this server goes by other names; `aaco ui --allowed-host NAME` adds one."
+_JSON_ALONE: Final = "Not let in: GraphQL takes POST with application/json alone."
+_NO_TEXT: Final = "Not let in: this request can be read in more than one way."
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a server may be called in Host, and the origins that its pages have."""
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+
+
+def names_of(host: str, port: int, allowed: tuple[str, ...] = ()) -> Names:
+    """The names of a server that listens on `host`: loopback's, its own, and `allowed` ones, also behind HTTPS.
+
+    An allowed NAME is meant with the server's port and with a browser's default one, NAME:PORT with that port alone.
+    UsageError for what is no name.
+    """
+    own = {f"{name}:{port}" for name in (*_LOOPBACK, _bracketed(host))}
+    if port == 80:
+        own |= {*_LOOPBACK, _bracketed(host)}
+    others = set()
+    for name in (one.lower() for one in allowed):
+        found = _HOST.fullmatch(name)
+        if found is None:
+            raise UsageError(f"--allowed-host {name}: write a name or NAME:PORT, without scheme and path")
+        others |= {name} if found["name"] != name else {name, f"{name}:{port}"}
+    plain = {f"http://{name}" for name in own | others}
+    return Names(frozenset(own | others), frozenset(plain | {f"https://{name}" for name in others}))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host.lower()
+
+
+class Keys:
+    """The secrets of one start: the cookie's value, and links of which each opens once.
+
+    A link that leaks after its use (a terminal's history, a log, a shared screen) opens nothing. Whoever comes with a
+    used link and no cookie, with a second browser for instance, has a new one announced, one at a time.
+    """
+
+    def __init__(self, announce: Callable[[str], None]) -> None:
+        """`announce` is given each new token; it must reach the person who started the server, and nobody else."""
+        self._announce = announce
+        self.cookie: Final = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._unused: str | None = None
+        self._used: list[str] = []
+
+    def announce(self) -> None:
+        """Make a link's token and announce it."""
+        self._unused = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._announce(self._unused)
+
+    def use(self, token: str) -> bool:
+        """Let a link in that was not used before."""
+        if self._unused is None or not _same(token, self._unused):
+            return False
+        self._used.append(self._unused)
+        self._unused = None
+        return True
+
+    def renew(self, token: str) -> bool:
+        """Announce a new link, where there is none, to whoever has a used one; False for any other token."""
+        if not any(_same(token, used) for used in self._used):
+            return False
+        if self._unused is None:
+            self.announce()
+        return True
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+class Door:
+    """The middleware: `app` sees the requests that pass, and nothing of any other."""
+
+    def __init__(self, app: App, names: Names, cookie_name: str, keys: Keys) -> None:
+        self._app = app
+        self._names = names
+        self._cookie_name = cookie_name
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        if scope["type"] not in ("http", "websocket"):
+            raise ValueError(f"the door knows no connections of type {scope['type']}")
+        headers = _single_headers(scope)
+        refusal = _NO_TEXT if headers is None else self._misnamed(scope, headers)
+        if headers is not None and refusal is None:
+            link = _link_token(scope)
+            if link is not None:
+                return await self._open(link, headers, send)
+            refusal = self._refusal(scope, headers)
+        if refusal is None:
+            return await self._app(scope, receive, send if scope["type"] == "websocket" else _with_headers(send))
+        if scope["type"] == "websocket":
+            await receive()
+            return await send({"type": "websocket.close", "code": 4403})
+        return await _answer(send, 403, refusal)
+
+    def _misnamed(self, scope: Scope, headers: dict[bytes, str]) -> str | None:
+        """Why not even a link is looked at: another server is meant, or another page asks."""
+        if not scope["path"].startswith("/"):
+            return _NO_TEXT
+        if headers.get(b"host") not in self._names.hosts:
+            return _OTHER_NAME
+        return None if headers.get(b"origin") in (None, *self._names.origins) else _NOT_IN
+
+    def _refusal(self, scope: Scope, headers: dict[bytes, str]) -> str | None:
+        if headers.get(b"sec-fetch-site", "none") not in ("none", "same-origin") or not self._has_cookie(headers):
+            return _NOT_IN
+        if scope["type"] == "http" and scope["path"].rstrip("/") == "/graphql":
+            kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
+            if scope["method"] != "POST" or kind != "application/json":
+                return _JSON_ALONE
+        return None
+
+    def _has_cookie(self, headers: dict[bytes, str]) -> bool:
+        pairs = [pair.strip().partition("=") for pair in headers.get(b"cookie", "").split(";")]
+        values = [value for name, _, value in pairs if name == self._cookie_name]
+        return len(values) == 1 and _same(values[0], self._keys.cookie)
+
+    async def _open(self, token: str, headers: dict[bytes, str], send: Send) -> None:
+        """Answer the printed link."""
+        if headers.get(b"sec-fetch-site", "none") not in ("none", "same-origin"):
+            # Clicked in a page, such as a terminal or a chat in the browser: no redirect of it would carry the strict
+            # cookie. The same link opened by a page of ours does, so that nothing is decided, nor used up, before.
+            return await _answer(send, 200, "Opening …", (b"refresh", f"0;url=/?token={token}".encode()))
+        if self._has_cookie(headers):
+            return await _answer(send, 303, "", (b"location", b"/"))
+        if self._keys.use(token):
+            cookie = f"{self._cookie_name}={self._keys.cookie}; HttpOnly; SameSite=Strict; Path=/"
+            return await _answer(send, 303, "", (b"location", b"/"), (b"set-cookie", cookie.encode()))
+        return await _answer(send, 403, _USED if self._keys.renew(token) else _NOT_IN)
+
+
+def _single_headers(scope: Scope) -> dict[bytes, str] | None:
+    """The headers that decide, each at most once; None when one is there twice, as two readers may take either."""
+    found: dict[bytes, str] = {}
+    for name, value in scope["headers"]:
+        if name.lower() in _SINGLE:
+            if name.lower() in found:
+                return None
+            found[name.lower()] = value.decode("latin-1")
+    return found
+
+
+def _link_token(scope: Scope) -> str | None:
+    if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] != "/":
+        return None
+    found = _LINK.fullmatch(scope["query_string"])
+    return None if found is None else found[1].decode()
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [(name.lower(), value) for name, value in message.get("headers", ())]
+            replaced = {name for name, _ in _ADDED}
+            kept = [(name, value) for name, value in headers if name not in replaced]
+            # A policy of its own, so that Dagster's stays as it is: a browser obeys both.
+            added = [*_ADDED, (b"content-security-policy", b"frame-ancestors 'self'")]
+            if all(name != b"cache-control" for name, _ in kept):
+                added.append((b"cache-control", b"private, no-cache"))
+            message = {**message, "headers": [*kept, *added]}
+        await send(message)
+
+    return sending
+
+
+async def _answer(send: Send, status: int, line: str, *headers: tuple[bytes, bytes]) -> None:
+    body = f"{line}\n".encode() if line else b""
+    told = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    policy = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+    fixed = [(b"cache-control", b"no-store"), policy, *_ADDED]
+    await send({"type": "http.response.start", "status": status, "headers": [*told, *fixed, *headers]})
+    await send({"type": "http.response.body", "body": body})
