@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +44,14 @@ class UserInterface:
     def is_up(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
         return bool(self.links)
+
+    def signed_in_again(self) -> urllib.request.OpenerDirector:
+        """`signed_in`, after a link was used: coming with that has a new one printed."""
+        links = self.links
+        with suppress(urllib.error.HTTPError):
+            urllib.request.build_opener(urllib.request.ProxyHandler({})).open(links[-1], timeout=60)
+        wait_for(lambda: len(self.links) > len(links), self.log.read_text)
+        return self.signed_in()
 
     def signed_in(self) -> urllib.request.OpenerDirector:
         """What opens addresses with the cookie of the newest link, which is used up by this."""
@@ -99,7 +108,7 @@ def user_interface(
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,

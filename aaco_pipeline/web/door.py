@@ -79,29 +79,25 @@ class Keys:
         """`announce` is given each new token; it must reach the person who started the server, and nobody else."""
         self._announce = announce
         self.cookie: Final = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._unused: str | None = None
-        self._used: list[str] = []
+        self._tokens: list[str] = []
+        self._newest_is_unused = False
 
     def announce(self) -> None:
-        """Make a link's token and announce it."""
-        self._unused = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._announce(self._unused)
+        """Make a link's token and announce it, unless there is one that nobody has used."""
+        if not self._newest_is_unused:
+            self._tokens.append(secrets.token_urlsafe(_TOKEN_BYTES))
+            self._newest_is_unused = True
+            self._announce(self._tokens[-1])
+
+    def knows(self, token: str) -> bool:
+        return any([_same(token, own) for own in self._tokens])  # noqa: C419 - all of them, in the same time
 
     def use(self, token: str) -> bool:
         """Let a link in that was not used before."""
-        if self._unused is None or not _same(token, self._unused):
-            return False
-        self._used.append(self._unused)
-        self._unused = None
-        return True
-
-    def renew(self, token: str) -> bool:
-        """Announce a new link, where there is none, to whoever has a used one; False for any other token."""
-        if not any(_same(token, used) for used in self._used):
-            return False
-        if self._unused is None:
-            self.announce()
-        return True
+        unused = self._newest_is_unused and _same(token, self._tokens[-1])
+        if unused:
+            self._newest_is_unused = False
+        return unused
 
 
 def _same(one: str, other: str) -> bool:
@@ -164,12 +160,15 @@ class Door:
             # Clicked in a page, such as a terminal or a chat in the browser: no redirect of it would carry the strict
             # cookie. The same link opened by a page of ours does, so that nothing is decided, nor used up, before.
             return await _answer(send, 200, "Opening …", (b"refresh", f"0;url=/?token={token}".encode()))
+        if not self._keys.knows(token):
+            return await _answer(send, 403, _NOT_IN)
         if self._has_cookie(headers):
             return await _answer(send, 303, "", (b"location", b"/"))
         if self._keys.use(token):
             cookie = f"{self._cookie_name}={self._keys.cookie}; HttpOnly; SameSite=Strict; Path=/"
             return await _answer(send, 303, "", (b"location", b"/"), (b"set-cookie", cookie.encode()))
-        return await _answer(send, 403, _USED if self._keys.renew(token) else _NOT_IN)
+        self._keys.announce()
+        return await _answer(send, 403, _USED)
 
 
 def _single_headers(scope: Scope) -> dict[bytes, str] | None:

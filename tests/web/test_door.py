@@ -271,6 +271,7 @@ def test_a_guessed_link_opens_nothing_and_announces_nothing(visitor: Visitor, gu
         told = visitor.ask(path + guess.format(visitor.tokens[0]))
         assert told[0]["status"] == 403
         assert "set-cookie" not in headers_of(told)
+    assert visitor.ask(f"/?token={'A' * 43}", visitor.cookie)[0]["status"] == 403
     assert len(visitor.tokens) == 1
 
 

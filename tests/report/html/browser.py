@@ -23,16 +23,17 @@ COMPLAINTS: Final = (
 class Browser:
     """Headless Chromium with one tab, spoken to over its debugging pipe; `events` are what it told since `open`."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, *more_flags: str) -> None:
         assert CHROMIUM is not None
         read_by_it, self._write = os.pipe()
         self._read, written_by_it = os.pipe()
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
         flags += ["--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe"]
+        flags += [*more_flags, f"--user-data-dir={profile}"]
         # Chromium reads from descriptor 3 and writes to 4.
         redirect = f'exec 3<&{read_by_it} 4>&{written_by_it}; exec "$@"'
         self._process = subprocess.Popen(
-            ["bash", "-c", redirect, "bash", CHROMIUM, *flags, f"--user-data-dir={profile}", "about:blank"],
+            ["bash", "-c", redirect, "bash", CHROMIUM, *flags, "about:blank"],
             pass_fds=(read_by_it, written_by_it),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -78,9 +79,14 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=named)
         self.events.clear()
         self.call("Page.navigate", url=address)
-        while not self.told("Page.loadEventFired"):
-            self.events.append(self._hear())
+        self.wait_for("Page.loadEventFired")
         self.settle()
+
+    def wait_for(self, method: str) -> dict[str, Any]:
+        """The first event `method` since `open`."""
+        while not self.told(method):
+            self.events.append(self._hear())
+        return self.told(method)[0]
 
     def settle(self) -> None:
         """Wait until what was begun is on the screen."""

@@ -1,0 +1,1 @@
+"""What other pages, other users and people do to a running `aaco ui`."""
