@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from aaco_pipeline.cli.main import cli
+from aaco_pipeline.cli.commands import cli
 from aaco_pipeline.definitions import defs
 from aaco_pipeline.formats.readers import READERS
 from tests.places import ROOT
