@@ -31,12 +31,12 @@ def ui(project: "Project", port: int, host: str, allowed_hosts: tuple[str, ...])
     """
     from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.resources.services import run_together
-    from aaco_pipeline.web.dagster_services import dagster_services, private_folder
+    from aaco_pipeline.web.dagster_services import dagster_services, socket_folder
     from aaco_pipeline.web.door import names_of
     from aaco_pipeline.web.serving import listen
 
     names_of(host, port, allowed_hosts)
-    with listen(host, port) as listening, private_folder() as folder:
+    with listen(host, port) as listening, socket_folder() as folder:
         with open_instance(project):
             pass  # its databases are there before Dagster's processes would each make them
         # Not in the root itself: the links assets/, resources/ and lake/ of a checkout would be importable there.

@@ -30,7 +30,7 @@ _POINTERS: Final = {
 
 
 @contextmanager
-def private_folder() -> Iterator[Path]:
+def socket_folder() -> Iterator[Path]:
     """A folder that only this user may enter; its path is short, as a socket's has to be."""
     folder = Path(tempfile.mkdtemp(prefix="aaco-"))
     try:
