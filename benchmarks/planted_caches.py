@@ -171,7 +171,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         _worker, _planted_native(("-O2", "-fno-pie", "-fno-stack-protector", "-c"), f"{_NATIVE}/worker.c"), "worker.o"
     ),
     "flush.so": Kind(_flush, _planted_native(_SHARED, f"{_NATIVE}/flush.c"), "flush.so"),
-    "CUPTI injection": Kind(_injection, _planted_native(_SHARED, "../../dev/null"), ".so"),
+    "CUPTI injection": Kind(_injection, _planted_native(_SHARED, "/dev/null"), ".so"),
     "AMD device libraries": Kind(_device_libraries, lambda _: FIRED.encode(), ".bc"),
     "generated model": Kind(_model, _planted_model, ".onnx"),
     "compiled templates": Kind(_template, _planted_template, ""),

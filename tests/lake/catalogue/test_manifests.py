@@ -130,6 +130,22 @@ def test_where_nothing_can_be_kept_the_answers_are_the_same(
         holder.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_another_user_put_into_the_cache_is_neither_believed_nor_written(
+    is_folder: bool, lake: TraceLake, caches: Path, metrics: Metrics
+) -> None:
+    lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
+    assert answers(lake) == truth(lake)
+    (file,) = cache_files(caches)
+    os.chown(file.parent if is_folder else file, 65534, 65534)
+    before = file.read_bytes()
+    lake.publish(LATER, "a", {"session_metrics": metrics(1.0)})
+    assert answers(lake) == truth(lake)
+    assert file.read_bytes() == before
+    assert not file.with_name(f"{file.name}-wal").exists()
+
+
 def test_two_processes_that_ask_at_once_get_the_same(
     lake: TraceLake, caches: Path, metrics: Metrics, start_python: Callable[..., "object"]
 ) -> None:
