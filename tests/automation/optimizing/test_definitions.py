@@ -1,5 +1,7 @@
 """The asset as a person materializes it in the interface: typed configuration in, the answer and a table out."""
 
+import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,9 +9,11 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation.optimizing.definitions import optimization
+from aaco_pipeline.automation.optimizing.samples import copy_samples
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.trusted_folders import FILE
+from benchmarks.hostile_paths import CASES, Kind, handed_over, laid_out, made, was_run
 from tests.automation.optimizing.stand_in import SOURCE, costing
 
 
@@ -30,7 +34,8 @@ def test_it_says_what_was_found_and_names_the_search(
     empty_lake: TraceLake, source: Path, offering: Callable[..., None], instance: dg.DagsterInstance
 ) -> None:
     offering(costing(8000))
-    done = materialized(empty_lake, instance, source=str(source), target="cpu", budget_seconds=60.0)
+    named = {"source": str(source), "harness": "twice_harness.py"}
+    done = materialized(empty_lake, instance, **named, target="cpu", budget_seconds=60.0)
     assert done.success
     (event,) = done.asset_materializations_for_node("optimization")
     (search,) = empty_lake.read("optimizations").get_column("campaign_id")
@@ -60,6 +65,27 @@ def test_a_run_never_replaces_a_source_and_never_chooses_the_settings(
     failure = failed.step_failure_data.user_failure_data
     assert failure is not None
     assert "nowhere/trusted_folders.yaml names these folders" in (failure.description or "")
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler")
+def test_a_real_run_takes_source_and_harness_of_a_named_folder(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    copy_samples(mine := tmp_path / "mine" / "sub")
+    done = materialized(empty_lake, instance, source="sub/row_dot.hip", target="cpu", budget_seconds=0.001)
+    assert done.success
+    hashes = empty_lake.read("optimizations").select("source_sha256", "harness_sha256").row(0)
+    read = (mine / "row_dot.hip", mine / "row_dot_harness.py")
+    assert hashes == tuple(hashlib.sha256(one.read_bytes()).hexdigest() for one in read)
+
+
+@pytest.mark.parametrize("kind", ["source", "harness"])
+@pytest.mark.parametrize("name", ["absolute, elsewhere", "a linked folder at depth 3", "an open descriptor in proc"])
+def test_a_run_executes_nothing_from_elsewhere(name: str, kind: Kind, tmp_path: Path) -> None:
+    place = laid_out(tmp_path / "place", kind, tmp_path / "ran")
+    with made(CASES[name], place) as path:
+        assert not handed_over(place, path)
+    assert not was_run(place, tmp_path / "ran")
 
 
 @pytest.mark.parametrize("config", [{"source": "/nowhere.hip"}, {}, {"source": "x", "target": "tpu"}])

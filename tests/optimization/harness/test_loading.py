@@ -1,6 +1,7 @@
 """A harness is read from beside its source; a missing one is answered with a start of one."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,26 @@ def test_the_harness_of_the_documents_is_one(tmp_path: Path) -> None:
     sample = ROOT / "aaco_pipeline" / "optimization" / "samples" / "row_dot.hip"
     assert load_harness(sample, written, "row_dot").timing_size == (1024, 1000)
     assert [name for name in DISTRIBUTIONS if f"`{name}`" not in text] == []
+
+
+def test_a_harness_is_run_from_what_was_read_and_its_file_is_not_opened_again(tmp_path: Path) -> None:
+    harness = tmp_path / "mine.py"
+    harness.write_text("raise AssertionError('the file itself was run')")
+    sample = ROOT / "aaco_pipeline" / "optimization" / "samples" / "row_dot.hip"
+    content = sample.with_name("row_dot_harness.py").read_bytes()
+    before = set(sys.modules)
+    read = {sample: sample.read_bytes(), harness: content + b"\nassert __file__.endswith('mine.py')\n"}
+    assert load_harness(sample, harness, None, read.__getitem__).path == harness
+    assert not any("mine" in name for name in set(sys.modules) - before)
+
+
+def test_a_harness_may_declare_dataclasses_of_its_own(source: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "mine.py"
+    elsewhere.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    b: int\n"
+    )
+    with pytest.raises(UsageError, match="sets no HARNESS"):
+        load_harness(source, elsewhere, None)
 
 
 def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
