@@ -194,7 +194,7 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
 
 def _mend_manifest(lake: TraceLake, fault: Fault) -> bool:
     if fault.kind == UNMARKED:
-        return mark(lake, fault.path.name, scope_of(fault.path.name))
+        return mark(lake, scope_of(fault.path.name), [fault.path.name])
     if fault.kind == "misnamed manifest":
         return put_back(lake, fault.path)
     rebuild_manifest(lake, fault.path.stem)

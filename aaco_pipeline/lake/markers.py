@@ -5,9 +5,11 @@ after a first manifest and removed before it, by `aaco_pipeline.lake.store`; whe
 `aaco_pipeline.lake.layout`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 
 from aaco_pipeline.errors import PassingLakeError
+from aaco_pipeline.lake.catalogue.documents import portions
 from aaco_pipeline.lake.catalogue.manifests import Catalogue
 from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.layout import MANIFESTS, MARKED, MARKERS, LakeFolder
@@ -18,13 +20,14 @@ def mark_earlier(lake: LakeFolder, but: str | None = None) -> None:
 
     One that a writer holds is left to it, and `but` to the caller, who is about to commit it.
     """
-    folder, left = lake.path / MANIFESTS, False
+    folder, due = lake.path / MANIFESTS, dict[Scope, list[str]]()
     if lake.storage.names(folder):
         with Catalogue(lake) as known:
-            found = known.committed()
-        for scope, identifier in _unmarked(lake, found):
-            left = not (identifier == but or mark(lake, identifier, scope)) or left
-    if not left:
+            for scope, identifier in _unmarked(lake, known.committed()):
+                if identifier != but:
+                    due.setdefault(scope, []).append(identifier)
+    done = [mark(lake, scope, identifiers) for scope, identifiers in due.items()]
+    if all(done):
         lake.storage.create(folder, [MARKED])
 
 
@@ -43,17 +46,25 @@ def _unmarked(lake: LakeFolder, committed: Iterable[tuple[Scope, str]]) -> Itera
     return ((scope, one) for scope, one in committed if one not in marked[scope])
 
 
-def mark(lake: LakeFolder, identifier: str, scope: Scope) -> bool:
-    """Mark a session or campaign that has a manifest; False when a writer is at work on it."""
-    try:
-        with lake.locked(identifier, scope, wait_seconds=0.0):
-            if lake.storage.state(lake.manifest_path(identifier, scope)) is not None:
-                lake.storage.create(lake.path / MARKERS[scope], [identifier])
-            else:  # removed meanwhile, with its lock
-                lake.storage.drop_lock(lake.lock_path(identifier))
-    except PassingLakeError:
-        return False
-    return True
+def mark(lake: LakeFolder, scope: Scope, identifiers: Sequence[str]) -> bool:
+    """Mark those that have a manifest. False when a writer is at work on one, which is left to it."""
+    is_done = True
+    for some in portions(identifiers):
+        with ExitStack() as held:
+            found = []
+            for one in some:
+                try:
+                    held.enter_context(lake.locked(one, scope, wait_seconds=0.0))
+                except PassingLakeError:
+                    is_done = False
+                    continue
+                if lake.storage.state(lake.manifest_path(one, scope)) is not None:
+                    found.append(one)
+                else:  # removed meanwhile, with its lock
+                    lake.storage.drop_lock(lake.lock_path(one))
+            if found:
+                lake.storage.create(lake.path / MARKERS[scope], found)
+    return is_done
 
 
 def _is_unmarked(lake: LakeFolder, identifier: str, scope: Scope) -> bool:

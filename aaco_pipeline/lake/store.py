@@ -19,7 +19,7 @@ from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.identity import new_session_id, time_of
-from aaco_pipeline.lake.layout import MANIFESTS, MARKED, MARKERS, RAW, SESSION_FOLDERS, table_file
+from aaco_pipeline.lake.layout import MANIFESTS, MARKED, RAW, SESSION_FOLDERS, table_file
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list
@@ -217,14 +217,16 @@ class TraceLake(LakeReader):
 
         A kill between the two leaves it whole and without a marker, which the next commit makes.
         """
-        if self.storage.state(self.path / MANIFESTS / MARKED) is None:
+        path, marker = (place(manifest.id, manifest.scope) for place in (self.manifest_path, self.marker_path))
+        is_marked = self.storage.state(marker) is not None
+        if not is_marked and self.storage.state(self.path / MANIFESTS / MARKED) is None:
             from aaco_pipeline.lake.markers import mark_earlier
 
             mark_earlier(self, but=manifest.id)
-        path = self.manifest_path(manifest.id, manifest.scope)
         if manifest != before or self.storage.state(path) is None:
             self.storage.write(path, manifest.to_bytes())
-        self.storage.create(self.path / MARKERS[manifest.scope], [manifest.id])
+        if not is_marked:
+            self.storage.create(marker.parent, [marker.name])
 
     def _uncommit(self, identifier: str, scope: Scope) -> None:
         """Remove a marker, then its manifest: a kill between them leaves it whole without a marker, never lost."""
