@@ -159,7 +159,7 @@ def test_of_what_was_compacted_nothing_is_dropped_while_its_manifest_is_lost(pop
     assert populated.sql(COUNT).item() == 2
     assert faults(populated) == []
     lose(populated, LATER)
-    compact(populated, NOW + 3 * GRACE)
+    assert compact(populated, NOW + 3 * GRACE) == []
     with pytest.raises(LostManifestError):
         populated.sql(COUNT)
     (fault,) = faults(populated)
@@ -359,6 +359,16 @@ def test_a_marker_that_is_gone_is_told_and_made_again(populated: TraceLake) -> N
         assert faults(populated) == []  # its writer is about to
     assert mend(populated, fault)
     assert faults(populated) == []
+
+
+def test_the_next_publication_marks_what_a_kill_left_without_a_marker(
+    populated: TraceLake, metrics: Metrics, filled: Filled
+) -> None:
+    marker, before = populated.marker_path(LATER, "session"), populated.manifest(LATER)
+    marker.unlink()
+    populated.publish(LATER, "a", {"session_metrics": metrics(1.0), "kernels": kernels(filled, "gemm")})
+    assert populated.manifest(LATER) == before
+    assert marker.exists()
 
 
 def test_what_appears_or_is_removed_while_it_is_looked_at_is_no_loss(
