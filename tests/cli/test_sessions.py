@@ -63,7 +63,7 @@ def test_ls_names_a_session_that_cannot_be_read_and_lists_the_others(aaco: Aaco,
     older, newer = lake.sessions()
     lake.manifest_path(older, "session").write_text("{")
     answer = aaco("ls", project=copied)
-    assert answer.returncode == 0
+    assert answer.returncode == 8
     assert answer.stderr.startswith(f"aaco: {lake.manifest_path(older, 'session')}: not a manifest")
     lines = [line.split() for line in answer.stdout.splitlines()]
     assert [line[1] for line in lines if line[:1] == [older]] == ["unreadable"]
