@@ -78,9 +78,11 @@ def test_a_second_signal_while_it_tidies_up_changes_nothing() -> None:
     try:
         print('ready', flush=True); time.sleep(60)
     finally:
-        time.sleep(1)"""
-    code, said = _signalled(HEAR.format(before="", body=body), signal.SIGTERM, signal.SIGINT, signal.SIGINT)
+        time.sleep(1); print('tidied', flush=True)"""
+    out: list[str] = []
+    code, said = _signalled(HEAR.format(before="", body=body), signal.SIGTERM, signal.SIGINT, signal.SIGINT, out=out)
     assert (code, said.splitlines()) == (143, [_line(signal.SIGTERM)])
+    assert out == ["ready\n", "tidied\n"]
 
 
 def test_a_command_that_does_not_end_is_ended_and_so_is_what_it_started() -> None:
@@ -93,12 +95,12 @@ def test_a_command_that_does_not_end_is_ended_and_so_is_what_it_started() -> Non
             time.sleep(60)
         except BaseException:
             pass"""
-    first: list[str] = []
+    out: list[str] = []
     code, said = _signalled(
-        HEAR.format(before="interruption._LONGEST_SECONDS = 0.5", body=body), signal.SIGINT, said_first=first
+        HEAR.format(before="interruption._LONGEST_SECONDS = 0.5", body=body), signal.SIGINT, out=out
     )
     assert (code, said.splitlines()) == (130, [_line(signal.SIGINT)])
-    child = int(first[0].split()[1])
+    child = int(out[0].split()[1])
     assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2]
 
 
@@ -156,17 +158,17 @@ def _line(number: signal.Signals) -> str:
     return f"aaco: {what}; nothing is half-published"
 
 
-def _signalled(code: str, *numbers: signal.Signals, said_first: list[str] | None = None) -> tuple[int, str]:
+def _signalled(code: str, *numbers: signal.Signals, out: list[str] | None = None) -> tuple[int, str]:
     """The exit code of a Python that got these signals one after another, and what it said on standard error."""
     with subprocess.Popen(
         [sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        if said_first is not None:
-            said_first.append(first)
         for number in numbers:
             process.send_signal(number)
             time.sleep(0.1)
-        _, said = process.communicate(timeout=60)
+        rest, said = process.communicate(timeout=60)
+    if out is not None:
+        out += [first, *rest.splitlines(keepends=True)]
     return process.returncode, said
