@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +25,14 @@ SCRIPT: Final = Path(__file__).with_name("attacks.js")
 FEWEST_ATTACKS: Final = 30
 #: Without a door at least so many of the attacks must get through, else the page proves nothing.
 FEWEST_THROUGH: Final = 100
-CANARIES: Final = """{ partitions: repositoryOrError(repositorySelector: {repositoryName: "__repository__",
- repositoryLocationName: "aaco_pipeline"}) { __typename } runsOrError { ... on Runs { results { runId } } } }"""
+#: Names of others lead to this host; every tab may be opened, as a person who clicks allows one at a time.
+BROWSER_FLAGS: Final = (
+    "--host-resolver-rules=MAP evil.example 127.0.0.1, MAP rebind.example 127.0.0.1",
+    "--disable-popup-blocking",
+)
+#: What the attacks would have made: partitions of sessions, by their names.
+CANARIES: Final = """{ assetNodeOrError(assetKey: {path: ["report"]}) { ... on AssetNode { partitionKeys } }
+  runsOrError { ... on Runs { results { runId } } } }"""
 STALE: Final = "B" * 43
 QUIET_SECONDS: Final = 3.0
 _PAGE: Final = "<!doctype html><meta charset=utf-8><title>attack</title><body><script>{}</script>"
@@ -84,9 +91,9 @@ def attack_from_everywhere(browser: Browser, port: int, evil: int, folder: Path)
 
 def _open(browser: Browser, address: str, page: bytes) -> None:
     """Load a page. What the rebound name gives before it is rebound, the browser is handed instead of a server."""
-    browser.call("Page.bringToFront")  # before the tabs that attacks have opened
     browser.events.clear()
     if "rebind.example" in address:
+        browser.call("Page.bringToFront")
         browser.call("Fetch.enable", patterns=[{"urlPattern": "*attack.html"}])
         browser.call("Runtime.evaluate", expression=f"location.href = {json.dumps(address)}")
         headers = [{"name": "Content-Type", "value": "text/html; charset=utf-8"}]
@@ -116,24 +123,30 @@ def settled(counts: Counts) -> int:
 
 
 def main() -> int:
-    flags = ["--host-resolver-rules=MAP evil.example 127.0.0.1, MAP rebind.example 127.0.0.1"]
-    flags += ["--disable-popup-blocking"]  # a person who clicks in the page allows one tab at a time
     broken = []
     with tempfile.TemporaryDirectory() as scratch, attacker() as evil:
         folder = Path(scratch)
         with without_a_door(folder / "bare") as (port, counts):
-            browser = Browser(folder / "bare_profile", *flags)
+            browser = Browser(folder / "bare_profile", *BROWSER_FLAGS)
             seen = attack_from_everywhere(browser, port, evil, folder)
             settled(counts)
+            asked = urllib.request.Request(
+                f"http://127.0.0.1:{port}/graphql",
+                json.dumps({"query": CANARIES}).encode(),
+                {"Content-Type": "application/json"},
+            )
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                made = json.load(answer)["data"]["assetNodeOrError"]["partitionKeys"]
             reached = {one["query"].partition("attack=")[2].partition("&")[0] for one in counts.requests()} - {""}
             browser.close()
         tried = sum(map(len, seen.values()))
         kinds = min(map(len, seen.values()))
         print(f"without a door: {len(reached)} of {tried} through: {kinds} attacks from {len(seen)} kinds of pages")
-        if kinds < FEWEST_ATTACKS or len(reached) < FEWEST_THROUGH:
+        print(f"   {len(made)} of them changed Dagster's storage")
+        if kinds < FEWEST_ATTACKS or len(reached) < FEWEST_THROUGH or not made:
             broken.append("the attacks themselves do not work")
         with with_the_door(folder / "doored") as (running, counts):
-            browser = Browser(folder / "profile", *flags)
+            browser = Browser(folder / "profile", *BROWSER_FLAGS)
             browser.open(running.links[0])
             assert browser.run("document.title") == "Dagster", "the browser is not signed in"
             browser.call("Page.navigate", url="about:blank")
@@ -147,6 +160,7 @@ def main() -> int:
         print(f"with the door, signed in: {len(through)} of {sum(map(len, seen.values()))} through")
         broken += [f"reached: {one}" for one in through]
         broken += [f"run: {one}" for one in told["runsOrError"]["results"]]
+        broken += [f"partition: {one}" for one in told["assetNodeOrError"]["partitionKeys"]]
         if sum(map(len, seen.values())) != tried:
             broken.append("not every attack ran")
     for line in broken:

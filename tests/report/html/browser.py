@@ -77,6 +77,7 @@ class Browser:
         features = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce"}
         named = [{"name": name, "value": wanted} for name, wanted in features.items()]
         self.call("Emulation.setEmulatedMedia", features=named)
+        self.call("Page.bringToFront")  # a page behind another is not drawn
         self.events.clear()
         self.call("Page.navigate", url=address)
         self.wait_for("Page.loadEventFired")
