@@ -1,5 +1,7 @@
 """`aaco ui`: a session from Dagster's launchpad becomes what `aaco run` makes, on the same lake and instance."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +11,7 @@ import pytest
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
-from tests.user_interface import UserInterface, user_interface, wait_for
+from tests.user_interface import LONGEST_WAIT_SECONDS, UserInterface, user_interface, wait_for
 
 SETTINGS: Final = {"model": "control_flow", "iterations": 5, "warmup": 1}
 LAUNCH: Final = """
@@ -96,3 +98,18 @@ def test_a_session_from_the_launchpad_is_what_aaco_run_makes(
 
 def _published(lake: TraceLake, session: str) -> set[tuple[str, str, int]]:
     return {(entry.table, entry.stage, entry.contract_version) for entry in lake.manifest(session).entries}
+
+
+def test_sigterm_in_the_background_ends_every_process(environment: dict[str, str], tmp_path: Path) -> None:
+    """As a shell starts what stands before `&`: with the interrupt ignored, to which Dagster maps SIGTERM."""
+    (tmp_path / "empty").mkdir()
+    background = ("sh", "-c", '"$@" & echo $!; wait $!', "sh")
+    with user_interface(tmp_path / "empty", environment, before=background) as running:
+        wait_for(running.is_up, running.log.read_text)
+        below = set(running.descendants())
+        assert len(below) >= 6
+        command, link = running.log.read_text().splitlines()
+        os.kill(int(command), signal.SIGTERM)
+        assert running.process.wait(LONGEST_WAIT_SECONDS) == 143
+        assert [pid for pid in below if Path(f"/proc/{pid}").exists()] == []
+        assert running.log.read_text().splitlines() == [command, link, "aaco: terminated"]

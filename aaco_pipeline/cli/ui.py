@@ -10,6 +10,8 @@ from aaco_pipeline.cli.output import say
 from aaco_pipeline.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from aaco_pipeline.resources.project import Project
 
 
@@ -29,14 +31,21 @@ def ui(project: "Project", port: int, host: str, allowed_hosts: tuple[str, ...])
 
     The printed link lets one browser in; a second browser that opens it has another one printed.
     """
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.resources.services import run_together
-    from aaco_pipeline.web.dagster_services import dagster_services, socket_folder
     from aaco_pipeline.web.door import names_of
     from aaco_pipeline.web.serving import listen
 
     names_of(host, port, allowed_hosts)
-    with listen(host, port) as listening, socket_folder() as folder:
+    with listen(host, port) as listening:
+        return _run(project, listening, host, allowed_hosts)
+
+
+def _run(project: "Project", listening: "socket", host: str, allowed_hosts: tuple[str, ...]) -> int:
+    """Run Dagster until it is ended; the exit code."""
+    from aaco_pipeline.automation.instance import open_instance
+    from aaco_pipeline.resources.services import run_together
+    from aaco_pipeline.web.dagster_services import dagster_services, socket_folder
+
+    with socket_folder() as folder:
         with open_instance(project):
             pass  # its databases are there before Dagster's processes would each make them
         # Not in the root itself: the links assets/, resources/ and lake/ of a checkout would be importable there.

@@ -217,6 +217,7 @@ def test_the_cookie_of_another_start_is_refused(visitor: Visitor) -> None:
         ("POST", "application/x-www-form-urlencoded"),
         ("POST", "multipart/form-data; boundary=application/json"),
         ("POST", "text/plain; application/json"),
+        ("POST", "application/json-seq"),
         ("POST", "application/graphql"),
         ("PUT", "application/json"),
     ],
