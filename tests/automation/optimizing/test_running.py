@@ -325,16 +325,6 @@ def test_what_dead_searches_left_is_removed(
     assert list((tmp_path / "cache" / "optimizing").iterdir()) == []
 
 
-def test_a_search_builds_nothing_where_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    monkeypatch.setenv("AACO_CACHE", str(tmp_path / "open"))
-    with running.scratch() as folder:
-        assert folder.is_dir()
-        assert not folder.is_relative_to(tmp_path)
-    assert not folder.exists()
-
-
 def test_the_tables_are_those_of_one_campaign(
     empty_lake: TraceLake, source: Path, offering: Callable[..., None]
 ) -> None:
