@@ -24,10 +24,13 @@ _KILL_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
 #: Polars has system calls go on after SIGINT; a signal that nobody uses makes the main thread's return.
 _WAKING: Final = signal.SIGURG
-_WAKE_SECONDS: Final = 0.5
+_WAKE_SECONDS: Final = 0.1
+#: Native code that is being loaded answers an exception with a panic: an import gets so long to end.
+_IMPORT_SECONDS: Final = 2.0
 _NOTE_SECONDS: Final = 1.0
 
 _noted: Final = threading.Event()
+_deferred: Final = threading.Event()
 _raised: Final = threading.Event()
 _over: Final = threading.Event()
 _numbers: Final[list[signal.Signals]] = []
@@ -38,7 +41,7 @@ def hear() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(_WAKING, lambda *_: None)
+    signal.signal(_WAKING, _unwind_now)
     threading.Thread(target=_watch, args=(reader,), name="aaco-signals", daemon=True).start()
     for number in _ENDING:
         signal.signal(number, _unwind)
@@ -65,9 +68,23 @@ def leave_for(error: BaseException) -> None:
 def _unwind(number: int, frame: FrameType | None) -> None:
     if _raised.is_set() or _over.is_set():
         return
-    _raised.set()
     _note(number)
-    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+    _deferred.set()
+    _unwind_now(number, frame)
+
+
+def _unwind_now(number: int, frame: FrameType | None) -> None:
+    """Raise what a signal means, unless something is being imported."""
+    if not _deferred.is_set() or _raised.is_set() or _over.is_set() or _is_importing(frame):
+        return
+    _raised.set()
+    raise Terminated if _numbers[0] == signal.SIGTERM else KeyboardInterrupt
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _note(number: int) -> None:
@@ -86,8 +103,10 @@ def _watch(reader: int) -> None:
     if _over.is_set():
         return
     _note(number)
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < _LONGEST_SECONDS:
+        if passed > _IMPORT_SECONDS and _deferred.is_set() and not _raised.is_set():
+            break
         signal.pthread_kill(threading.main_thread().ident or 0, _WAKING)
         time.sleep(_WAKE_SECONDS)
     _leave(None)
