@@ -104,7 +104,12 @@ def test_one_that_ends_by_itself_ends_the_others_and_is_named(start: Start) -> N
 
 def test_one_that_is_killed_is_named_with_the_signal(start: Start) -> None:
     process = start(SLEEPER, f"{SLEEPER}  # {MARKED}")
-    os.kill(next(pid for pid, command in descendants(process.pid).items() if MARKED in command), signal.SIGKILL)
+
+    def marked() -> list[int]:
+        return [pid for pid, command in descendants(process.pid).items() if MARKED in command]
+
+    wait_for(lambda: bool(marked()), lambda: "its command, which it has only once it was executed")
+    os.kill(marked()[0], signal.SIGKILL)
     assert process.communicate(timeout=300)[0] == "number 1 was killed by SIGKILL\n"
 
 
