@@ -10,9 +10,8 @@ from aaco_pipeline.cli.output import say
 from aaco_pipeline.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from socket import socket
-
     from aaco_pipeline.resources.project import Project
+    from aaco_pipeline.web.serving import Listening
 
 
 @click.command()
@@ -39,7 +38,7 @@ def ui(project: "Project", port: int, host: str, allowed_hosts: tuple[str, ...])
         return _run(project, listening, host, allowed_hosts)
 
 
-def _run(project: "Project", listening: "socket", host: str, allowed_hosts: tuple[str, ...]) -> int:
+def _run(project: "Project", listening: "Listening", host: str, allowed_hosts: tuple[str, ...]) -> int:
     """Run Dagster until it is ended; the exit code."""
     from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.resources.services import run_together

@@ -12,6 +12,7 @@ import uvicorn
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.web.door import App, Door, Keys, Names
 
+Listening = socket.socket
 #: How long answers that are under way at the end may still take.
 _GRACE_SECONDS: Final = 3
 _BACKLOG: Final = 2048

@@ -27,6 +27,8 @@ LAUNCH: Final = """mutation {
     mode: "default"
   }) { __typename }
 }"""
+RUNS: Final = "{ runsOrError { ... on Runs { results { jobName status } } } }"
+STARTED: Final = {"jobName": "observe", "status": "STARTED"}
 
 
 def command_of(running: UserInterface) -> int:
@@ -46,13 +48,14 @@ def killed(word: str) -> Callable[[UserInterface], None]:
     return end
 
 
-def in_the_middle_of_a_measurement(running: UserInterface) -> None:
+def in_the_middle_of_a_run(running: UserInterface) -> None:
     opener = running.signed_in()
     running.ask(opener, LAUNCH)
     wait_for(
-        lambda: any("inference_worker" in words for words in running.descendants().values()), running.log.read_text
+        lambda: STARTED in running.ask(opener, RUNS)["runsOrError"]["results"],
+        running.log.read_text,
     )
-    time.sleep(2)
+    time.sleep(5)
     os.kill(command_of(running), signal.SIGTERM)
 
 
@@ -62,7 +65,7 @@ ENDINGS: Final = [
     ("SIGTERM", (), by(signal.SIGTERM), 143, "aaco: terminated"),
     ("SIGINT in the background", BACKGROUND, by(signal.SIGINT), 130, "aaco: interrupted"),
     ("SIGTERM in the background", BACKGROUND, by(signal.SIGTERM), 143, "aaco: terminated"),
-    ("SIGTERM while it measures", (), in_the_middle_of_a_measurement, 143, "aaco: terminated"),
+    ("SIGTERM in the middle of a run", (), in_the_middle_of_a_run, 143, "aaco: terminated"),
     ("SIGKILL", (), by(signal.SIGKILL), -9, ""),
     ("SIGKILL of its supervisor", (), killed("aaco_pipeline.resources.services"), 4, "supervisor .* SIGKILL"),
     ("SIGKILL of the code server", (), killed("code-server start"), 4, "code server of aaco_pipeline .* SIGKILL"),
@@ -81,9 +84,10 @@ def one_ending(
     with user_interface(folder / "empty", variables, before=before) as running:
         wait_for(running.is_up, running.log.read_text)
         time.sleep(3)  # so that the daemon has begun, too
-        below, since = set(running.descendants()), time.monotonic()
+        below = set(running.descendants())
         private = re.findall(r"/tmp/aaco-\w+", " ".join(running.descendants().values()))
         end(running)
+        since = time.monotonic()
         below |= set(running.descendants())
         ended = running.process.wait(PATIENCE_SECONDS)
         left = below
@@ -98,7 +102,7 @@ def one_ending(
     broken += [f"left: {private}"] if any(Path(one).exists() for one in private) else []
     last = told[-1] if told else ""
     broken += [] if re.search(line, last) and bool(line) == bool(last) else [f"last line {last!r}"]
-    broken += [f"{len(told)} lines: {told}"] if len(told) > 1 and "measures" not in str(folder) else []
+    broken += [f"{len(told)} lines: {told}"] if len(told) > 1 and "run" not in folder.name else []
     print(f"   gone after {took:.1f} s, {len(below)} processes")
     return broken
 
