@@ -376,12 +376,9 @@ def _take_out_the_checks() -> None:
 
 def run_victim(kind: str, cache: Path, user: int, *, is_checked: bool = True) -> str:
     """What a fresh process of that user says that does the work with that cache."""
-    become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
-    # An ordinary user may read the interpreter, wherever it is installed.
-    become += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
     options = [] if is_checked else ["--unchecked"]
     done = subprocess.run(
-        [*(become if user else ()), sys.executable, "-m", "benchmarks.planted_caches", "--work", kind, *options],
+        [*_becoming(user), sys.executable, "-m", "benchmarks.planted_caches", "--work", kind, *options],
         cwd=ROOT,
         env={**os.environ, "AACO_CACHE": str(cache), "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.PIPE,
@@ -391,6 +388,18 @@ def run_victim(kind: str, cache: Path, user: int, *, is_checked: bool = True) ->
         check=False,
     )
     return done.stdout
+
+
+def _becoming(user: int) -> list[str]:
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
+
+
+def require_interpreter() -> None:
+    """Exit where an ordinary user cannot run this interpreter, as where it lies in root's home."""
+    again = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', '']).returncode)"
+    ran = subprocess.run([*_becoming(ORDINARY_USER), sys.executable, "-c", again], capture_output=True, check=False)
+    if ran.returncode != 0:
+        raise SystemExit(f"{Path(sys.executable).resolve()}: an ordinary user cannot run it; chmod o+x its folders")
 
 
 def made_once(kind: str, place: Path) -> Path:
@@ -456,6 +465,7 @@ def main() -> int:
         return 0
     if os.geteuid() != 0:
         parser.error("only root can plant files of other users")
+    require_interpreter()
     wrong = tried = fired = 0
     with tempfile.TemporaryDirectory(prefix="planted-", dir="/tmp") as name:
         place = Path(name)
