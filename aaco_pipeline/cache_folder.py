@@ -95,21 +95,32 @@ def private_folder() -> Path:
 
     UsageError where another user could replace every folder for temporary files.
     """
+    try:
+        folder = temporary_folder("aaco-code-")
+    except UsageError as error:
+        raise UsageError(
+            f"{_shown()} cannot be written, or another user could; set AACO_CACHE to a folder that only you can write "
+            f"to; {error}"
+        ) from error
+    atexit.register(_remove_own, folder, os.getpid())
+    sys.stderr.write(
+        f"aaco: {_shown()} cannot be written, or another user could; what it would keep is made anew each time: "
+        "set AACO_CACHE to a folder that only you can write to\n"
+    )
+    return folder
+
+
+def temporary_folder(prefix: str) -> Path:
+    """Make a folder that no other user may enter, rename or replace, where temporary files lie.
+
+    UsageError where another user could replace what is in every folder for temporary files.
+    """
     for place in dict.fromkeys((tempfile.gettempdir(), *_TEMPORARY)):
-        try:
-            above = _checked_folder(Path(place), "", is_shared=True)
-            folder = Path(tempfile.mkdtemp(prefix="aaco-code-", dir=above))
-        except OSError:
-            continue
-        atexit.register(_remove_own, folder, os.getpid())
-        sys.stderr.write(
-            f"aaco: {_shown()} cannot be written, or another user could; what it would keep is made anew each time: "
-            "set AACO_CACHE to a folder that only you can write to\n"
-        )
-        return folder
+        with suppress(OSError):
+            return Path(tempfile.mkdtemp(prefix=prefix, dir=_checked_folder(Path(place), "", is_shared=True)))
     raise UsageError(
-        f"{_shown()} and {tempfile.gettempdir()} cannot be written, or another user could; "
-        "set AACO_CACHE to a folder that only you can write to"
+        f"{tempfile.gettempdir()} cannot be written, or another user could replace what is in it; set TMPDIR to a "
+        "folder that only you can write to"
     )
 
 

@@ -238,6 +238,19 @@ def test_where_nothing_can_be_kept_one_line_says_what_to_do(top: Path, monkeypat
     assert own_folder("kind") is None
 
 
+def test_a_temporary_folder_lies_where_no_other_user_may_rename_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "open"))
+    folder = cache_folder.temporary_folder("aaco-")
+    try:
+        assert not folder.is_relative_to(tmp_path)
+    finally:
+        folder.rmdir()
+
+
 def test_a_private_folder_goes_with_its_process(top: Path) -> None:
     top.parent.mkdir()
     top.parent.chmod(0o777)

@@ -7,12 +7,12 @@ import json
 import shutil
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.cache_folder import temporary_folder
 from aaco_pipeline.resources.project import WORKSPACE, Project
 from aaco_pipeline.resources.services import Service
 from aaco_pipeline.resources.strict_yaml import read_yaml
@@ -32,7 +32,7 @@ _POINTERS: Final = {
 @contextmanager
 def socket_folder() -> Iterator[Path]:
     """A folder that only this user may enter; its path is short, as a socket's has to be."""
-    folder = Path(tempfile.mkdtemp(prefix="aaco-"))
+    folder = temporary_folder("aaco-")
     try:
         yield folder
     finally:

@@ -57,7 +57,8 @@ def serve(settings: Settings, arguments: list[str]) -> None:
         both = contents_app(lambda address: content_of(lake, address), app)
         names = names_of(settings.host, port, settings.allowed_hosts)
         with suppress(KeyboardInterrupt):  # the end that it is meant to have
-            server_behind_the_door(both, listening, names, announce).run(sockets=[listening])
+            by_proxy = bool(settings.allowed_hosts)
+            server_behind_the_door(both, listening, names, announce, by_proxy=by_proxy).run(sockets=[listening])
 
     uvicorn.run = run  # type: ignore[assignment]
     run_program(settings.folder, _PROGRAM, [*arguments, "--host", settings.host, "--port", str(port)])

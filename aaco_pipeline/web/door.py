@@ -127,10 +127,7 @@ class Door:
             refusal = self._refusal(scope, headers)
         if refusal is None:
             return await self._app(scope, receive, send if scope["type"] == "websocket" else _with_headers(send))
-        if scope["type"] == "websocket":
-            await receive()
-            return await send({"type": "websocket.close", "code": 4403})
-        return await _answer(send, 403, refusal)
+        return await refuse(scope, receive, send, refusal)
 
     def _misnamed(self, scope: Scope, headers: dict[bytes, str]) -> str | None:
         """Why not even a link is looked at: another server is meant, or another page asks."""
@@ -187,6 +184,14 @@ def _link_token(scope: Scope) -> str | None:
         return None
     found = _LINK.fullmatch(scope["query_string"])
     return None if found is None else found[1].decode()
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, line: str) -> None:
+    """Answer 403 with a line of text, or close a WebSocket before it opens."""
+    if scope["type"] == "websocket":
+        await receive()
+        return await send({"type": "websocket.close", "code": 4403})
+    return await _answer(send, 403, line)
 
 
 def _with_headers(send: Send) -> Send:

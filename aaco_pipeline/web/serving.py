@@ -11,6 +11,7 @@ import uvicorn
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.web.door import App, Door, Keys, Names
+from aaco_pipeline.web.own_user import OwnUser
 
 Listening = socket.socket
 #: How long answers that are under way at the end may still take.
@@ -42,18 +43,23 @@ def link_to(host: str, port: int, token: str) -> str:
 
 
 def server_behind_the_door(
-    app: App, listening: socket.socket, names: Names, announce: Callable[[str], None]
+    app: App, listening: socket.socket, names: Names, announce: Callable[[str], None], *, by_proxy: bool = False
 ) -> uvicorn.Server:
-    """A server of `app`, to be run on the socket; `announce` is given a link's token now, and whenever one is new."""
+    """A server of `app`, to be run on the socket; `announce` is given a link's token now, and whenever one is new.
+
+    Connections of other users of this machine are refused, unless `by_proxy`: a proxy runs as any user.
+    """
     keys = Keys(announce)
     keys.announce()
+    door = Door(app, names, f"aaco_{port_of(listening)}", keys)
     # h11 hands on the target of a request as it came, and refuses a missing or second Host; a line of the access log
     # would hold the link.
     settings = uvicorn.Config(
-        Door(app, names, f"aaco_{port_of(listening)}", keys),
+        door if by_proxy else OwnUser(door),
         http="h11",
         log_level="warning",
         access_log=False,
+        proxy_headers=False,  # whoever asks would name another client
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
