@@ -1,7 +1,7 @@
 """Text by which a source would put another file into what is compiled: refused before any compiler sees it.
 
-Headers by their names are fine. What keeps files from a compiler is its confinement (`resources.toolchains.limited`); this
-says why at once. Macros can hide what it looks for.
+Headers by their names are fine. What keeps files from a compiler is its confinement (`resources.toolchains.limited`);
+this says why at once. Macros can hide what it looks for.
 """
 
 import re
