@@ -105,6 +105,34 @@ def test_a_command_that_does_not_end_is_ended_and_so_is_what_it_started() -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_being_imported_is_loaded_before_the_interrupt_is_raised(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """A module in native code would answer an exception that comes while it is loaded with a panic of its own."""
+    body = """
+    try:
+        import module_that_loads
+        time.sleep(60)
+    except (KeyboardInterrupt, Exception) as error:
+        print(type(error).__name__, flush=True)
+        raise"""
+    out: list[str] = []
+    before = _importable(tmp_path, seconds=1) + "interruption._IMPORT_SECONDS = 30"
+    code, said = _signalled(HEAR.format(before=before, body=body), number, out=out)
+    assert (code, said.splitlines()) == (128 + number, [_line(number)])
+    raised = "KeyboardInterrupt" if number == signal.SIGINT else "Terminated"
+    assert out == ["ready\n", "loaded\n", f"{raised}\n"]
+
+
+def test_an_import_that_does_not_end_is_not_waited_for(tmp_path: Path) -> None:
+    out: list[str] = []
+    before = _importable(tmp_path, seconds=60) + "interruption._IMPORT_SECONDS = 0.5"
+    code, said = _signalled(HEAR.format(before=before, body="import module_that_loads"), signal.SIGINT, out=out)
+    assert (code, said.splitlines()) == (130, [_line(signal.SIGINT)])
+    assert out == ["ready\n"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_recorded_program_gets_the_signal_that_the_recorder_got(tmp_path: Path, number: signal.Signals) -> None:
     got, program = tmp_path / "got", "import signal, sys; signal.pthread_sigmask(0, [2, 15]); print(1, flush=True); "
     program += f"open({str(got)!r}, 'w').write(str(int(signal.sigwait([2, 15]))))"
@@ -156,6 +184,21 @@ def test_where_the_line_cannot_be_said_the_code_is_the_same(errors: str | None) 
 def _line(number: signal.Signals) -> str:
     what = "interrupted" if number == signal.SIGINT else "terminated"
     return f"aaco: {what}; nothing is half-published"
+
+
+def _importable(folder: Path, *, seconds: int) -> str:
+    """Code that makes `module_that_loads` importable, whose loading takes so long and must not be interrupted."""
+    (folder / "module_that_loads.py").write_text(f"""
+import time
+print("ready", flush=True)
+try:
+    time.sleep({seconds})
+except BaseException:
+    print("panicked", flush=True)
+    raise
+print("loaded", flush=True)
+""")
+    return f"sys.path.insert(0, {str(folder)!r})\n"
 
 
 def _signalled(code: str, *numbers: signal.Signals, out: list[str] | None = None) -> tuple[int, str]:
