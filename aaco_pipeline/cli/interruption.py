@@ -32,6 +32,7 @@ _NOTE_SECONDS: Final = 1.0
 _noted: Final = threading.Event()
 _deferred: Final = threading.Event()
 _raised: Final = threading.Event()
+_swallowed: Final = threading.Event()
 _over: Final = threading.Event()
 _numbers: Final[list[signal.Signals]] = []
 
@@ -42,16 +43,22 @@ def hear() -> None:
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(_WAKING, _unwind_now)
+    sys.unraisablehook = _unraisable
     threading.Thread(target=_watch, args=(reader,), name="aaco-signals", daemon=True).start()
     for number in _ENDING:
         signal.signal(number, _unwind)
 
 
 def close_ears() -> None:
-    """Have signals change nothing from here on, to the end of the interpreter: the command is done."""
+    """Have signals change nothing from here on, to the end of the interpreter: the command is done.
+
+    Does not return where one had come before, which something must have swallowed: what was said since is lost.
+    """
     _over.set()
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
+    if _numbers:
+        _leave(None)
 
 
 def leave_for(error: BaseException) -> None:
@@ -74,11 +81,26 @@ def _unwind(number: int, frame: FrameType | None) -> None:
 
 
 def _unwind_now(number: int, frame: FrameType | None) -> None:
-    """Raise what a signal means, unless something is being imported."""
-    if not _deferred.is_set() or _raised.is_set() or _over.is_set() or _is_importing(frame):
+    """Raise what a signal means, once and again if that was swallowed, unless something is being imported."""
+    if not _numbers or not _deferred.is_set() or _over.is_set() or _is_importing(frame):
+        return
+    if _raised.is_set() and not _swallowed.is_set():
         return
     _raised.set()
+    _swallowed.clear()
     raise Terminated if _numbers[0] == signal.SIGTERM else KeyboardInterrupt
+
+
+def _unraisable(what: "sys.UnraisableHookArgs") -> None:
+    """Have an interrupt raised again that came where Python drops errors, as while it collects garbage."""
+    if not (issubclass(what.exc_type, KeyboardInterrupt) or _is_dagsters_interrupt(what.exc_type)):
+        return sys.__unraisablehook__(what)
+    _deferred.set()
+    return _swallowed.set()
+
+
+def _is_dagsters_interrupt(kind: type[BaseException]) -> bool:
+    return not issubclass(kind, Exception) and kind.__module__.startswith("dagster.")
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -91,9 +113,9 @@ def _note(number: int) -> None:
     """Keep the first signal. From here on only `_leave` is heard on standard error."""
     if _numbers:
         return
-    _numbers.append(signal.Signals(number))
     if sys.stderr is not None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # to the end of the process
+    _numbers.append(signal.Signals(number))  # last: another thread takes it that the rest is done
     _noted.set()
 
 

@@ -73,6 +73,37 @@ def test_what_swallows_the_interrupt_or_says_more_changes_neither_the_line_nor_t
     assert (code, said.splitlines()) == (128 + number, [_line(number)])
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_where_python_drops_errors_is_raised_again(number: signal.Signals) -> None:
+    body = """
+    import weakref
+    class Collected:
+        pass
+    def callback(_):
+        print('ready', flush=True); time.sleep(60)
+    collected = Collected()
+    reference = weakref.ref(collected, callback)
+    del collected
+    try:
+        time.sleep(60)
+    finally:
+        print('tidied', flush=True)"""
+    out: list[str] = []
+    code, said = _signalled(HEAR.format(before="", body=body), number, out=out)
+    assert (code, said.splitlines()) == (128 + number, [_line(number)])
+    assert out == ["ready\n", "tidied\n"]
+
+
+def test_a_command_that_ends_as_if_it_had_not_been_interrupted_still_has_the_line_and_the_code() -> None:
+    body = """
+    try:
+        print('ready', flush=True); time.sleep(60)
+    except BaseException:
+        return 0"""
+    code, said = _signalled(HEAR.format(before="", body=body), signal.SIGTERM)
+    assert (code, said.splitlines()) == (143, [_line(signal.SIGTERM)])
+
+
 def test_a_second_signal_while_it_tidies_up_changes_nothing() -> None:
     body = """
     try:
