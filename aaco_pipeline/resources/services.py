@@ -3,6 +3,9 @@
 Between this process and the programs stands a supervisor, which is this module run as a program. It sees the end of
 this process, however that comes, by a pipe that then closes, and adopts what its programs leave behind. Should it be
 killed itself, this process adopts them and ends them in the same way.
+
+What the programs say on standard error goes through the supervisor: what they say about being interrupted, once they
+are to end, is nobody's news.
 """
 
 import ctypes
@@ -14,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +31,8 @@ _SET_CHILD_SUBREAPER: Final = 36
 _GRACE_SECONDS: Final = 10.0
 _KILL_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.1
+_STANDARD_ERROR: Final = 2
+_PIECE_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -113,21 +119,42 @@ def main(tells: int) -> None:
     plan = json.loads(sys.stdin.buffer.readline() or "{}")
     if not plan:
         return
-    why = _supervise(plan["services"], woken, stopped)
+    said, errors = os.pipe()
+    ending = threading.Event()
+    passing_on = threading.Thread(target=_pass_on, args=(said, ending), daemon=True)
+    passing_on.start()
+    why = _supervise(plan["services"], woken, stopped, errors)
+    if not why:
+        ending.set()
     _end_children(os.getpid())
+    os.close(errors)
+    passing_on.join(_KILL_SECONDS)
     shutil.rmtree(plan["folder"], ignore_errors=True)
     with suppress(BrokenPipeError):  # there is nobody left to tell
         os.write(tells, why.encode())
 
 
-def _supervise(services: list[dict[str, Any]], woken: int, stopped: list[int]) -> str:
-    """Start services and wait; the line on the one that ended, or nothing when they are to be ended."""
+def _pass_on(said: int, ending: threading.Event) -> None:
+    """To standard error, what the services say on theirs, until they are to end; their pipe is read to its end."""
+    while piece := os.read(said, _PIECE_BYTES):
+        with suppress(OSError):  # nobody reads it any more: the services go on
+            while piece and not ending.is_set():
+                piece = piece[os.write(_STANDARD_ERROR, piece) :]
+
+
+def _supervise(services: list[dict[str, Any]], woken: int, stopped: list[int], errors: int) -> str:
+    """Start services and wait; the line on the one that ended, or nothing when they are to be ended.
+
+    `errors` is what they get as standard error.
+    """
     waiting, ready = list(services), None
     running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
     while True:
         if waiting and (ready is None or _answers(ready)):
             one = waiting.pop(0)
-            process = subprocess.Popen(one["command"], stdin=subprocess.DEVNULL, pass_fds=one["descriptors"])
+            process = subprocess.Popen(
+                one["command"], stdin=subprocess.DEVNULL, stderr=errors, pass_fds=one["descriptors"]
+            )
             running[process.pid] = one["name"], process
             ready = one["ready"]
         readable, _, _ = select.select([sys.stdin, woken], [], [], _POLL_SECONDS if waiting else None)

@@ -32,6 +32,15 @@ for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)
 time.sleep(600)
 """
+#: Says something at once, and something else when it is interrupted.
+TALKER: Final = """
+import sys, time
+try:
+    print('a warning', file=sys.stderr, flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    sys.exit('Aborted!')
+"""
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -42,10 +51,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
     known: set[int] = set()
 
-    def starting(*programs: str, before: Sequence[str] = ()) -> "subprocess.Popen[str]":
+    def starting(*programs: str, before: Sequence[str] = (), errors: int | None = None) -> "subprocess.Popen[str]":
         command = [*before, sys.executable, "-P", "-c", STARTER, str(tmp_path / "sockets"), *programs]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, start_new_session=True
+        )
         started.append(process)
         wait_for(lambda: len(descendants(process.pid)) > len(programs) or process.poll() is not None, lambda: "start")
         known.update(descendants(process.pid))
@@ -100,6 +111,20 @@ def test_one_that_ends_by_itself_ends_the_others_and_is_named(start: Start) -> N
     told, _ = process.communicate(timeout=300)
     assert told == "number 1 ended with exit code 7\n"
     assert nothing_left(pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_they_say_is_passed_on_until_they_are_to_end(start: Start, number: signal.Signals) -> None:
+    process = start(TALKER, errors=subprocess.PIPE)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "a warning\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=300) == (f"{number}\n", "")
+
+
+def test_the_last_words_of_one_that_ends_by_itself_are_passed_on(start: Start) -> None:
+    process = start("import time; time.sleep(3); raise SystemExit('what is wrong')", errors=subprocess.PIPE)
+    assert process.communicate(timeout=300) == ("number 0 ended with exit code 1\n", "what is wrong\n")
 
 
 def test_one_that_is_killed_is_named_with_the_signal(start: Start) -> None:
