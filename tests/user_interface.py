@@ -74,7 +74,9 @@ class UserInterface:
 
 
 def descendants(root: int) -> dict[int, str]:
-    listed = subprocess.run(["ps", "-wweo", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-wweo", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True
+    ).stdout
     rows = [line.split(None, 3) for line in listed.splitlines()]
     found, parents = dict[int, str](), [str(root)]
     while parents:
