@@ -27,6 +27,8 @@ _WAKING: Final = signal.SIGURG
 _WAKE_SECONDS: Final = 0.1
 #: Native code that is being loaded answers an exception with a panic: an import gets so long to end.
 _IMPORT_SECONDS: Final = 2.0
+#: Parts of the names of Python files that native code calls and takes no exception from.
+_CALLED_BY_NATIVE_CODE: Final = ("<frozen importlib._bootstrap>", "/polars/datatypes/")
 _NOTE_SECONDS: Final = 1.0
 
 _noted: Final = threading.Event()
@@ -81,8 +83,8 @@ def _unwind(number: int, frame: FrameType | None) -> None:
 
 
 def _unwind_now(number: int, frame: FrameType | None) -> None:
-    """Raise what a signal means, once and again if that was swallowed, unless something is being imported."""
-    if not _numbers or not _deferred.is_set() or _over.is_set() or _is_importing(frame):
+    """Raise what a signal means, once and again if that was swallowed, unless native code would panic."""
+    if not _numbers or not _deferred.is_set() or _over.is_set() or _is_called_by_native_code(frame):
         return
     if _raised.is_set() and not _swallowed.is_set():
         return
@@ -93,18 +95,20 @@ def _unwind_now(number: int, frame: FrameType | None) -> None:
 
 def _unraisable(what: "sys.UnraisableHookArgs") -> None:
     """Have an interrupt raised again that came where Python drops errors, as while it collects garbage."""
-    if not (issubclass(what.exc_type, KeyboardInterrupt) or _is_dagsters_interrupt(what.exc_type)):
-        return sys.__unraisablehook__(what)
-    _deferred.set()
-    return _swallowed.set()
+    if issubclass(what.exc_type, KeyboardInterrupt) or _is_dagsters_interrupt(what.exc_type):
+        _deferred.set()
+        _swallowed.set()
+    else:
+        sys.__unraisablehook__(what)
 
 
 def _is_dagsters_interrupt(kind: type[BaseException]) -> bool:
     return not issubclass(kind, Exception) and kind.__module__.startswith("dagster.")
 
 
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+def _is_called_by_native_code(frame: FrameType | None) -> bool:
+    """Whether something is being imported, or Polars asks Python for a data type."""
+    while frame is not None and not any(place in frame.f_code.co_filename for place in _CALLED_BY_NATIVE_CODE):
         frame = frame.f_back
     return frame is not None
 

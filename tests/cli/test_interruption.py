@@ -155,6 +155,18 @@ def test_what_is_being_imported_is_loaded_before_the_interrupt_is_raised(
     assert out == ["ready\n", "loaded\n", f"{raised}\n"]
 
 
+def test_what_polars_calls_for_a_data_type_ends_before_the_interrupt_is_raised(tmp_path: Path) -> None:
+    """Polars panics, with lines of its own on standard error, when that raises."""
+    before = _importable(tmp_path, seconds=1) + f"code = open({str(tmp_path / 'module_that_loads.py')!r}).read()"
+    body = """
+    exec(compile(code, '/site-packages/polars/datatypes/classes.py', 'exec'))
+    time.sleep(60)"""
+    out: list[str] = []
+    code, said = _signalled(HEAR.format(before=before, body=body), signal.SIGINT, out=out)
+    assert (code, said.splitlines()) == (130, [_line(signal.SIGINT)])
+    assert out == ["ready\n", "loaded\n"]
+
+
 def test_an_import_that_does_not_end_is_not_waited_for(tmp_path: Path) -> None:
     out: list[str] = []
     before = _importable(tmp_path, seconds=60) + "interruption._IMPORT_SECONDS = 0.5"
