@@ -59,6 +59,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "ls": ("ls",),
     "show": ("show",),
     "report": ("report",),
+    "open": ("report", "--open"),  # in a browser that ends at once: the page is served until the signal
     "diff": ("diff", "{first}", "{last}"),
     "sql": (
         "sql",
@@ -85,7 +86,7 @@ _STRAGGLERS_SECONDS: Final = 1.0
 _CAPTURED: Final = 100_000
 #: What moves a terminal's cursor or erases: where the parts of the output are drawn.
 _CONTROLS: Final = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|[\r\n])")
-_SAID: Final = {signal.SIGINT: "aaco: interrupted; ", signal.SIGTERM: "aaco: terminated; "}
+_SAID: Final = {signal.SIGINT: "aaco: interrupted", signal.SIGTERM: "aaco: terminated"}
 
 
 @dataclass
@@ -117,11 +118,13 @@ def prepare(folder: Path) -> None:
     """A lake with two sessions, and what commands take, once."""
     if (folder / "ready").exists():
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "configs").mkdir(parents=True, exist_ok=True)
+    (folder / "configs/nightly.yaml").write_text("benchmarks: [{model: squeezenet, sessions: 5, traced: 0}]\n")
+    (folder / "tracelake").mkdir(exist_ok=True)  # this is the project, not what is above it; the lake is named
     for model in ("squeezenet", "control_flow"):
         subprocess.run(
             [sys.executable, "-P", "-c", _ENTRY, "run", "--model", model, *_QUICK],
-            env=_environment(folder, "prepare"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL,
+            env=_environment(folder, "prepare"), cwd=folder, check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
     generate(folder / "capture.db", _CAPTURED)
     (folder / "builds").write_text(f"{_SPEC}\n" * 4)
@@ -134,7 +137,7 @@ def usual_seconds(folder: Path, name: str) -> float:
     """How long a command takes that nobody interrupts, at most _MOST_SECONDS."""
     with _workplace(folder) as work:
         process = subprocess.Popen(
-            _command(work, name), cwd=ROOT, env=_environment(work, "usual"), start_new_session=True,
+            _command(work, name), cwd=work, env=_environment(work, "usual"), start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         since = time.monotonic()
@@ -210,7 +213,7 @@ def _in_terminal(command: Sequence[str], work: Path, environment: dict[str, str]
                 said.extend(piece)
 
     process = subprocess.Popen(
-        [sys.executable, "-S", "-c", _AT_TERMINAL, *command], cwd=ROOT, env=environment, stdin=theirs,
+        [sys.executable, "-S", "-c", _AT_TERMINAL, *command], cwd=work, env=environment, stdin=theirs,
         stdout=subprocess.DEVNULL, stderr=theirs, start_new_session=True,
     )  # fmt: skip
     os.close(theirs)
@@ -236,7 +239,7 @@ def _in_background(command: Sequence[str], work: Path, environment: dict[str, st
     errors = work / "errors"
     line = f"{shlex.join(command)} >/dev/null 2>{shlex.quote(str(errors))} & echo $!; wait $!; echo $?"
     shell = subprocess.Popen(
-        ["sh", "-c", line], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        ["sh", "-c", line], cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
     assert shell.stdout is not None
@@ -276,7 +279,8 @@ def _command(work: Path, name: str) -> list[str]:
 
 def _environment(work: Path, mark: str) -> dict[str, str]:
     places = {LAKE_VARIABLE: str(work / "lake"), HOME_VARIABLE: str(work / "home")}
-    return {**os.environ, **places, _MARK: mark, "TERM": "xterm", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
+    settings = {"TERM": "xterm", "COLUMNS": "200", "BROWSER": "true", "PYTHONFAULTHANDLER": "1"}
+    return {**os.environ, **places, **settings, _MARK: mark}
 
 
 def _has_signal(process: int, mask: str) -> bool:
