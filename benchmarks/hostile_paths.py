@@ -247,9 +247,7 @@ def laid_out(root: Path, kind: Kind, ran: Path) -> Place:
     (root / "configs").mkdir()
     (root / "configs" / FILE).write_text("folders: [../trusted]\n")
     if kind == "model":
-        inside, outside = (
-            resolve_model(name, {}, root / "models").path.read_bytes() for name in ("control_flow", "gpt_tiny")
-        )
+        inside, outside = (resolve_model(name, {}).path.read_bytes() for name in ("control_flow", "gpt_tiny"))
     else:
         inside = (folder / f"{_SAMPLE}{ENDING[kind]}").read_bytes()
         mark = f"open({str(ran)!r}, 'w').close()\n".encode() if kind == "harness" else b"// from outside\n"

@@ -198,10 +198,10 @@ def test_wrong_usage_exits_with_2_and_names_what_was_wrong(
 def test_a_full_disk_is_no_bug_wherever_it_is_met(
     error: Exception, aaco: Aaco, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: TraceLake) -> list[str]:
+    def broken(self: TraceLake, **_: object) -> None:
         raise RuntimeError("as the storage below Dagster wraps it") from error
 
-    monkeypatch.setattr(TraceLake, "sessions", broken)
+    monkeypatch.setattr(TraceLake, "catalogue", broken)
     answer = aaco("ls")
     assert (answer.returncode, answer.stdout) == (8, "")
     assert answer.stderr.startswith("aaco: a disk is full or fails; make room")
@@ -211,10 +211,10 @@ def test_a_full_disk_is_no_bug_wherever_it_is_met(
 def test_a_bug_exits_with_1_shows_its_traceback_and_says_that_it_is_one(
     aaco: Aaco, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: TraceLake) -> list[str]:
+    def broken(self: TraceLake, **_: object) -> None:
         raise ZeroDivisionError("a bug for the test")
 
-    monkeypatch.setattr(TraceLake, "sessions", broken)
+    monkeypatch.setattr(TraceLake, "catalogue", broken)
     answer = aaco("ls")
     assert (answer.returncode, answer.stdout) == (1, "")
     assert "ZeroDivisionError: a bug for the test" in answer.stderr
@@ -222,10 +222,10 @@ def test_a_bug_exits_with_1_shows_its_traceback_and_says_that_it_is_one(
 
 
 def test_an_interrupt_exits_with_130_without_a_traceback(aaco: Aaco, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(self: TraceLake) -> list[str]:
+    def interrupted(self: TraceLake, **_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(TraceLake, "sessions", interrupted)
+    monkeypatch.setattr(TraceLake, "catalogue", interrupted)
     answer = aaco("ls")
     assert (answer.returncode, answer.stdout) == (130, "")
     assert answer.stderr.strip() == "aaco: interrupted; nothing is half-published"
