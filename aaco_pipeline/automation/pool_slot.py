@@ -20,7 +20,7 @@ def pool_slot(
 ) -> Iterator[ExitStack]:
     """Wait for a slot of the pool and hold it; closing what is yielded gives it back early.
 
-    While it waits, `log` is told who measures, and runs that were killed with the slot lose it.
+    While waiting, log the holder, and free the slot of runs that were killed.
     """
     storage = instance.event_log_storage
     storage.initialize_concurrency_limit_to_default(pool)

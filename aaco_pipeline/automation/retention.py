@@ -108,7 +108,7 @@ def _plan(
             absent = [run for run in runs if not _sessions_of(run) & present and run.run_id not in taken]
             named = {one for run in absent for one in _sessions_of(run)}
             own = once_of(lake, instance, named) | here
-            # Of another lake under the same home it says nothing that its sessions are not here.
+            # A run of another lake under the same home stays: its sessions were never here.
             ids = [run.run_id for run in absent if not (of := _sessions_of(run)) or of & own]
             groups.append([Removal("run", run_id, stored_bytes(instance, run_id), "age", reason) for run_id in ids])
     return [group for group in groups if group], kept

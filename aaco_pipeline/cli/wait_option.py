@@ -7,7 +7,7 @@ import click
 
 
 def wait_option(tell: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `--wait SECONDS` to a command that measures; while it waits, `tell` is told who holds the slot."""
+    """Add `--wait SECONDS` to a command that measures; call `tell` with the slot's holder while it waits."""
 
     def chosen(context: click.Context, parameter: click.Parameter, value: float | None) -> None:
         if not context.resilient_parsing:

@@ -37,7 +37,7 @@ _PIECE_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Service:
-    """A program that is to run until the others end. `name` is how people are told of it."""
+    """A program that runs until the others end. Messages call it by `name`."""
 
     name: str
     command: Sequence[str]

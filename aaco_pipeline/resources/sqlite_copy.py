@@ -163,7 +163,7 @@ class _Copy:
     def _watch(self) -> Callable[[], int]:
         size = self.plain.stat().st_size
         seconds = _SECONDS + size * _SECONDS_PER_BYTE
-        # Of this thread's CPU time: SQLite works in it, and a busy machine is no fault of the database.
+        # CPU time of this thread, in which SQLite works: a busy machine is no fault of the database.
         end = time.thread_time() + seconds
         most = _GROWTH * size + _LEAST_GROWTH_BYTES
 

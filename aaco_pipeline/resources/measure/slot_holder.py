@@ -74,7 +74,7 @@ class SlotWait:
 def sign(descriptor: int) -> None:
     """Write into the lock file of the slot, which this process has just got, what it is doing and since when.
 
-    Where another user's file cannot be written to, nobody's command is told; whose process it is says the kernel.
+    Another user's file that cannot be written keeps no command; the kernel still names the process.
     """
     command = " ".join([Path(sys.argv[0]).name, *[word for word in sys.argv[1:2] if not word.startswith("-")]])
     record = {"pid": os.getpid(), "since": int(time.time()), "command": command[:_LONGEST_COMMAND]}

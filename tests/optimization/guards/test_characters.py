@@ -50,7 +50,7 @@ def test_a_baseline_with_one_is_refused_whatever_is_changed() -> None:
 
 
 def test_every_control_format_private_and_unassigned_character_is_hidden() -> None:
-    """Of all of Unicode: nothing of these categories passes but what ends lines and indents them."""
+    """Refuse every character of these categories except line ends and indentation."""
     for code in (*range(0xD800), *range(0xE000, 0x110000)):
         one = chr(code)
         if unicodedata.category(one) in ("Cc", "Cf", "Co", "Cn", "Zl", "Zp"):
