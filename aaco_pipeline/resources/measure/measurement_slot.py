@@ -37,7 +37,7 @@ def slot_path() -> Path:
 def measurement_slot(path: Path | None = None, on_wait: Callable[[str], None] | None = None) -> Iterator[int]:
     """Wait for the slot and hold it; yields the lock's file descriptor, to be inherited by the measured process.
 
-    While another process holds the slot, call `on_wait` with its holder at once and then each minute. While the measured
+    While another process holds the slot, call `on_wait` with its holder at once and each minute. While the measured
     process lives, the slot is taken, even if the process that started it has been killed. UnavailableError when there
     can be no lock, or when it was not free for as long as the command waits (`slot_patience`).
     """
