@@ -1,7 +1,7 @@
 """What a run of Dagster may have measured: a model by its name, or a file of a trusted folder as a copy in the lake.
 
-The copy comes from the file that was opened in the trusted folder, weights included, so that changing the path later
-has no effect. Provider options are numbers and words, because some providers load a file that an option names.
+The copy comes from the file that was opened in the trusted folder, weights included, so changing the path later has no
+effect. Provider options are numbers and words, because some providers load a file that an option names.
 """
 
 import re
