@@ -32,7 +32,7 @@ from aaco_pipeline.report.html.svg import as_markdown_image
 from aaco_pipeline.report.markdown import markdown_text
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.units import duration, share, shortened, size
-from aaco_pipeline.resources.served_files import address_of
+from aaco_pipeline.report.served_views import address_of
 
 #: In a materialization: the lake that the stage published into.
 LAKE_KEY: Final = "dagster/uri"

@@ -4,7 +4,7 @@ The stages are Dagster's job `observe`, run in this process against the same ins
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -68,16 +68,6 @@ def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest"
                 forget(lake, instance, session)
             raise
     return session
-
-
-def present_again(project: "Project", lake: "TraceLake", sessions: Sequence[str]) -> None:
-    """Write the reports of sessions anew, for instance because their campaign has more to tell by now."""
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.session_runs import run_session
-
-    with open_instance(project) as instance:
-        for session in sessions:
-            run_session(lake, instance, session, project.configs, only=("report",))
 
 
 def _wait_for_slot(instance: "dg.DagsterInstance", show: Callable[[str, int, int], None]) -> None:
