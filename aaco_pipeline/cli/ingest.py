@@ -1,10 +1,9 @@
 """`aaco ingest`: take in what rocprofv3 and its neighbours left behind, one session for each run.
 
-Recognizing files is `aaco_pipeline.capture.discovery`; taking them in is `aaco_pipeline.automation.ingestion`.
+Recognizing files is `aaco_pipeline.capture.discovery`; taking them in is `aaco_pipeline.pipeline.ingestion`.
 """
 
 from collections import Counter
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,8 @@ from aaco_pipeline.report.words.units import counted, size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import dagster as dg
-
-    from aaco_pipeline.automation.ingestion import Ingested
     from aaco_pipeline.capture.discovery import DiscoveredRuns, Unread
+    from aaco_pipeline.pipeline.ingestion import Ingested
     from aaco_pipeline.resources.project import Project
 
 
@@ -86,38 +83,26 @@ def _take(
     keep_original: bool,
 ) -> "list[Ingested]":
     """Take in every run, and say of each that was refused or is not whole why."""
-    from contextlib import ExitStack
-
-    from aaco_pipeline.automation.ingestion import discovered
-    from aaco_pipeline.automation.ingestion import ingest as take
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.ingestion import discovered
+    from aaco_pipeline.pipeline.ingestion import ingest as take
 
     lake = TraceLake(project.lake)
     results: list[Ingested] = []
-    with ExitStack() as opened:
 
-        @cache
-        def instance() -> "dg.DagsterInstance":
-            """Nothing of Dagster for captures that the lake already has."""
-            from aaco_pipeline.automation.instance import open_instance
+    def finish(session: str) -> None:
+        from aaco_pipeline.pipeline.session_stages import finish_session  # every stage: not for known captures
 
-            return opened.enter_context(open_instance(project))
+        if stated:
+            lake.state(session, stated)
+        finish_session(lake, session, project.configs)
 
-        def finish(session: str) -> None:
-            from aaco_pipeline.automation.session_runs import finish_session
-            from aaco_pipeline.automation.sessions import add_partition
-
-            if stated:
-                lake.state(session, stated)
-            add_partition(instance(), session)
-            finish_session(lake, instance(), session, project.configs)
-
-        try:
-            for one in take(lake, discovered(lake, path), workload, finish=finish, keep_original=keep_original):
-                results.append(one)
-        finally:
-            if results:  # also what was taken before the lake failed, or a person had enough
-                _print(results, as_json=as_json)
+    try:
+        for one in take(lake, discovered(lake, path), workload, finish=finish, keep_original=keep_original):
+            results.append(one)
+    finally:
+        if results:  # also what was taken before the lake failed, or a person had enough
+            _print(results, as_json=as_json)
     if stated and any(one.state == "known" for one in results):
         say("aaco: of sessions already in the lake nothing was stated; `aaco amend SESSION` does that", err=True)
     failed = [(one.session, one.error) for one in results if one.error is not None]

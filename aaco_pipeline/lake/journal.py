@@ -1,7 +1,7 @@
 """The journal of ingestion: which capture is which session, by the digest of its content, and how far it has come.
 
 One small file for each digest, and one lock, so that the same capture handed over twice at once is one session. Taking
-a capture in is `aaco_pipeline.automation.ingestion`; whether a session is whole says its manifest and not the journal.
+a capture in is `aaco_pipeline.pipeline.ingestion`; whether a session is whole says its manifest and not the journal.
 No paths are kept here: where a capture lay is known by a digest of its path alone.
 """
 
