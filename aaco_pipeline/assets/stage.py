@@ -268,7 +268,7 @@ def stage(
 
 @cache
 def stages() -> Mapping[str, Stage]:
-    """Every stage that sessions have, by name, each after those it depends on. KeyError for a dependency on no stage."""
+    """Every stage that sessions have, by name, each after those it depends on. KeyError for an unknown dependency."""
     return {name: one for name, one in _in_order().items() if not one.is_view}
 
 
@@ -363,7 +363,7 @@ def failure_recorded(session: Session, one: Stage) -> Iterator[None]:
 
 
 def publish(session: Session, one: Stage, outcome: Outcome) -> "tuple[Entry, ...]":
-    """Publish what the stage made, all at once, of a view nothing; UsageError when it is not what the stage declares."""
+    """Publish what the stage made, all at once; of a view nothing. UsageError when it made other than it declares."""
     if set(outcome.tables) != set(one.publishes):
         stray = ", ".join(sorted(set(outcome.tables) ^ set(one.publishes)))
         raise UsageError(f"stage {one.name} declares other tables than it made: {stray}")

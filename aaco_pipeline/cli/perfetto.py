@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("session", default="latest")
-@click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here (default: into the lake)."
-)
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here (default: into the lake).")
 @lake_option
 def perfetto(project: "Project", *, session: str, output: Path | None) -> None:
     """Write one session (an id, a unique prefix, or latest) as a trace, and print its path: open it at ui.perfetto.dev.

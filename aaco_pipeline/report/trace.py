@@ -46,7 +46,7 @@ def write_session_trace(session: str, batches: Batches, path: Path) -> TraceSumm
     """Write the session's unified trace: iterations and what lies between them, critical path, idle time by cause,
     calls, kernels, what the kernel did with the threads, counters.
 
-    `batches` gives the tables named in `views.DRAWN`. All on the session's axis, moved so that its earliest time is zero, as
+    `batches` gives the tables in `views.DRAWN`. All on the session's axis, moved so that its earliest time is zero, as
     Perfetto knows no negative time; by how much, and how uncertain each clock's place on the axis is, stands in the
     instant `session` at the start. Kernels of the CPU provider are ordinary slices: only kernels that a GPU's own tool
     recorded may use render-stage events.
