@@ -28,7 +28,7 @@ def half(lake: TraceLake) -> str:
     """The newest session, killed before its last two stages."""
     session = lake.sessions()[-1]
     before = lake.manifest(session)
-    manifest = before.without_stage("classification").without_stage("report")
+    manifest = before.without_stage("classification").without_stage("regression")
     for file in before.files - manifest.files:
         (lake.path / file).unlink()
     write_atomically(lake.manifest_path(session, "session"), manifest.to_bytes())
@@ -46,7 +46,7 @@ def test_a_half_session_is_said_to_be_one_before_anything_else(
         "published": EVERY - 2,
         "expected": EVERY,
         "failed": [],
-        "missing": ["classification", "report"],
+        "missing": ["classification", "regression"],
     }
     assert progress[whole] == {"published": EVERY, "expected": EVERY, "failed": [], "missing": []}
     answer = aaco("sql", "SELECT 1", project=copied)
@@ -81,7 +81,7 @@ def test_a_stage_that_the_same_code_would_fail_again_is_named_first_and_not_run(
     said = f"Not whole: {EVERY - 3} of {EVERY} stages; roofline failed: what, where and what to do."
     assert said in text
     assert text.index(said) < text.index("The median inference")
-    assert lake.progress(half).missing == ("classification", "report")
+    assert lake.progress(half).missing == ("classification", "regression")
     # Code that has changed since may do better.
     lake.record_failure(half, "roofline", "an earlier version", "what, where and what to do")
     assert "finishing" in aaco("show", project=copied).stderr
