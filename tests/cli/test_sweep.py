@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.views import page_of
 from aaco_pipeline.resources.project import Project
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -36,7 +37,7 @@ def test_a_sweep_is_one_session_a_point_and_one_curve(aaco: Aaco, copied: Projec
         (median,) = [m["value"] for m in metrics if (m["metric"], m["pass"]) == ("request_latency_p50", "latency")]
         assert point["time_ns"] == median
         assert point["throughput_per_s"] == pytest.approx(point["batch_size"] * 3 * 1e9 / median)
-        page = lake.report(point["session_id"]).read_text()
+        page = page_of(lake, point["session_id"]).decode()
         assert "How it scales" in page
         assert page.count("<circle") == 4
 
