@@ -91,7 +91,7 @@ def _unwind_now(number: int, frame: FrameType | None) -> None:
 
 def _unraisable(what: "sys.UnraisableHookArgs") -> None:
     """Have an interrupt raised again that came where Python drops errors, as while it collects garbage."""
-    if issubclass(what.exc_type, KeyboardInterrupt | Terminated):
+    if issubclass(what.exc_type, KeyboardInterrupt):
         _deferred.set()
         _swallowed.set()
     else:
