@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
@@ -146,7 +146,6 @@ def test_pressure_is_a_share_of_the_time_and_never_above_one() -> None:
     assert samples_of(document)["cpu_pressure_ratio"].to_list() == [None, 0.5, 1.0, 0.0]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 50)] * 3), min_size=1, max_size=30))
 def test_ratios_are_shares_whatever_the_counters_do(steps: list[tuple[int, int, int]]) -> None:
     busy, idle, pressure = zip(*steps, strict=True)

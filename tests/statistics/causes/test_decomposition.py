@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.validation import to_contract
@@ -46,7 +46,6 @@ kernels = st.builds(
 steps = st.lists(kernels, min_size=1, max_size=8)
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps, steps)
 def test_the_causes_add_up_to_the_change_and_change_sign_with_the_sides(before: list[Ran], after: list[Ran]) -> None:
     found, back = of_steps(before, after), of_steps(after, before)

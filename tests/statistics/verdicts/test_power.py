@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -23,7 +23,6 @@ def test_the_detectable_effect_is_found_in_four_of_five(blocks: int, deviation: 
     assert power(float(found[0]), deviation, blocks) == pytest.approx(0.8, abs=1e-4)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.floats(0.001, 0.4), st.floats(0.005, 0.1), st.sampled_from([0.05, 0.01]))
 def test_the_blocks_needed_are_the_fewest_that_do(deviation: float, ratio: float, level: float) -> None:
     blocks = blocks_needed(deviation, ratio, level)
@@ -51,7 +50,6 @@ def test_a_look_too_early_to_find_anything_costs_the_last_one_nothing(looks: tup
     assert levels_at_looks(looks)[-1] == pytest.approx(0.05, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=10)
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=4, unique=True).map(sorted))
 def test_looking_again_raises_no_false_alarms(looks: list[int]) -> None:
     levels = levels_at_looks(tuple(looks))

@@ -16,7 +16,7 @@ from aaco_pipeline.lake import on_disk
 from tests.formats.nvidia.cupti import streams
 from tests.formats.nvidia.cupti.streams import Row, kernel, packed_records, records
 
-SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 LAUNCHES = 60
 READINGS = [
     {"monotonic": 1_000, "realtime": 5_000, "cupti": 21_000},
