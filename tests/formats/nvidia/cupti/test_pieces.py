@@ -74,9 +74,9 @@ def assert_same(one: CaptureTables, other: CaptureTables) -> None:
     }
 
 
-@pytest.mark.parametrize("clock", ["own", "of CUPTI", "taken over"])
 @SETTINGS
 @given(
+    clock=st.sampled_from(["own", "of CUPTI", "taken over"]),
     kernels=st.lists(st.integers(1, LAUNCHES), max_size=5),
     calls=st.lists(st.integers(1, LAUNCHES), max_size=5),
     threads=st.integers(1, 3),
@@ -84,7 +84,7 @@ def assert_same(one: CaptureTables, other: CaptureTables) -> None:
     piece=st.integers(1, 70),
 )
 def test_tables_do_not_depend_on_where_chunks_and_pieces_end(
-    tmp_path: Path, clock: str, *, kernels: list[int], calls: list[int], threads: int, packed: bool, piece: int
+    tmp_path: Path, *, clock: str, kernels: list[int], calls: list[int], threads: int, packed: bool, piece: int
 ) -> None:
     """Chunks of calls alone, of kernels alone, of one record, and kernels before their calls are among them."""
     ran, called = launches(threads)
