@@ -307,13 +307,13 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(content: str, words: str,
 def test_a_real_sampling_can_be_published() -> None:
     """The sampler's own document, of this process, through the reader and the contract."""
     import os
-    import time
 
     from aaco_pipeline.resources.telemetry.sampler import SystemSampler
+    from tests.resources.telemetry.rows import wait_for_rows
 
     with SystemSampler(2_000_000, source_budget_ratio=1.0) as sampler:
         sampler.watch(os.getpid(), "latency")
-        time.sleep(0.1)
+        wait_for_rows(sampler, 10)
     document = json.loads(json.dumps(sampler.samples()))
     assert set(document["columns"]) == set(RAW)
     zero = document["clocks_before"]["monotonic_ns"]
