@@ -8,12 +8,13 @@ from typing import Any
 
 import dagster as dg
 
-from aaco_pipeline.automation.campaigns.definitions import ASSETS as CAMPAIGN_ASSETS
-from aaco_pipeline.automation.campaigns.definitions import run_campaign
+from aaco_pipeline.automation.campaigns import ASSETS as CAMPAIGN_ASSETS
+from aaco_pipeline.automation.campaigns import run_campaign
 from aaco_pipeline.automation.compaction import compaction, nightly_compaction
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
-from aaco_pipeline.automation.nightly.definitions import due_confirmations, nightly_baseline
-from aaco_pipeline.automation.optimizing.definitions import optimization, optimize_kernel
+from aaco_pipeline.automation.nights import due_confirmations, nightly_baseline
+from aaco_pipeline.automation.optimization import optimization, optimize_kernel
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.schedules import nightly_retention, retention
 from aaco_pipeline.automation.sensors import (
     capture_inbox,
@@ -25,8 +26,8 @@ from aaco_pipeline.automation.sensors import (
     unfinished_sessions,
 )
 from aaco_pipeline.automation.stage_assets import observe, stage_assets
-from aaco_pipeline.automation.watching.sensors import regression_found, rocm_stack_changed, run_failed
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.automation.watching import regression_found, rocm_stack_changed, run_failed
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 
 
 def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:

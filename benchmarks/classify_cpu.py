@@ -33,7 +33,7 @@ from aaco_pipeline.lake.calibrations import write_calibration
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.calibrate.calibration import calibrate
-from aaco_pipeline.resources.dagster_resources import InferenceRunner
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 
 ROOT: Final = Path(__file__).parents[1]
 NEEDED: Final = 0.95

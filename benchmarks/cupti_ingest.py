@@ -61,8 +61,8 @@ def read(path: Path) -> dict[str, Any]:
 def taken_in(path: Path) -> dict[str, Any]:
     """Taking in as `aaco ingest` does, with the stages up to `kernel_trace` and its checks."""
     from aaco_pipeline.assets.stage import Session, publish, stages
-    from aaco_pipeline.automation.ingestion import discovered, ingest
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.ingestion import discovered, ingest
 
     kept: dict[str, Any] = {}
 

@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.assets.stage import Session, materialize, stages, state_expected
-from aaco_pipeline.automation.doctor import examine
 from aaco_pipeline.capture import digests, identity
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import verified
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.report.document.session import path_document, session_document, session_summary
 from aaco_pipeline.report.trace import write_session_trace
 from aaco_pipeline.resources.confinement.doors import copy_capture, discover_runs
-from aaco_pipeline.resources.dagster_resources import InferenceRunner
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.places import CONFIGS, SHARED
 
 CAPTURE: Final = SHARED / "gpu_sessions/traces/two_streams_overlap.json.gz"

@@ -25,11 +25,12 @@ from typing import Any, Final, Literal
 import dagster as dg
 
 from aaco_pipeline.automation.jobs import start_session
-from aaco_pipeline.automation.optimizing.definitions import optimization
+from aaco_pipeline.automation.optimization import optimization
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization import samples
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.measure.models import resolve_model
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.trusted_folders import FILE
 
 Kind = Literal["source", "harness", "model"]

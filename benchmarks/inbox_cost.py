@@ -17,9 +17,9 @@ from typing import Final
 import dagster as dg
 
 import aaco_pipeline
-from aaco_pipeline.automation.inbox import TAKEN_FOLDER, Memory
 from aaco_pipeline.automation.inbox_runs import due
 from aaco_pipeline.lake.layout import LakeFolder
+from aaco_pipeline.pipeline.inbox import TAKEN_FOLDER, Memory
 
 ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 MOST_SECONDS: Final = 0.3

@@ -27,8 +27,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from aaco_pipeline.automation.optimizing.asking import MOST_ATTEMPTS
-from aaco_pipeline.automation.optimizing.choosing import static_of
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization import samples
 from aaco_pipeline.optimization.candidates import Candidate, Refused
@@ -41,6 +39,8 @@ from aaco_pipeline.optimization.loop.means import Builder, Means, Version
 from aaco_pipeline.optimization.loop.timing import RuleTimer
 from aaco_pipeline.optimization.source import parse
 from aaco_pipeline.optimization.source.parsing import reading_of
+from aaco_pipeline.pipeline.optimizing.asking import MOST_ATTEMPTS
+from aaco_pipeline.pipeline.optimizing.choosing import static_of
 from aaco_pipeline.resources.targets.cpu.target import CpuTarget
 
 FOLDER: Final = Path(__file__).parent / "optimizations"

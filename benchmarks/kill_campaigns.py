@@ -27,11 +27,11 @@ import dagster as dg
 import polars as pl
 
 from aaco_pipeline.automation.attempts import UNFINISHED
-from aaco_pipeline.automation.campaigns.judging import STAGE as LAST_STAGE
-from aaco_pipeline.automation.campaigns.measuring import members
-from aaco_pipeline.automation.campaigns.plan import read_plan
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
+from aaco_pipeline.pipeline.comparing.judging import STAGE as LAST_STAGE
+from aaco_pipeline.pipeline.comparing.measuring import members
+from aaco_pipeline.pipeline.comparing.plan import read_plan
 from benchmarks.kill_runs import Workplace
 
 BLOCKS: Final = 3

@@ -30,10 +30,10 @@ import dagster as dg
 import aaco_pipeline
 from aaco_pipeline.automation.attempts import UNFINISHED
 from aaco_pipeline.automation.dead_runs import UNTAGGED_GRACE_SECONDS
-from aaco_pipeline.automation.inbox import DONE_FILE, inbox_of
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.inbox import DONE_FILE, inbox_of
 from aaco_pipeline.report.document.session import session_summary
 from aaco_pipeline.report.words.session import half
 from aaco_pipeline.resources.host.process_identity import PID_TAG

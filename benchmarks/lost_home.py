@@ -23,13 +23,14 @@ from aaco_pipeline.assets.stage import Session, materialize, stages
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.known_sessions import unknown_sessions
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.sensors import lake_sessions
-from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.automation.stage_assets import check_specs
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.pipeline.sessions import register
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.project import Project
 
 ROOT: Final = Path(aaco_pipeline.__file__).parents[1]

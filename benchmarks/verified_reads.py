@@ -32,7 +32,7 @@ from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.manifest import Artifact, Entry
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.dagster_resources import InferenceRunner
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 
 MOST_COST: Final = 1.05
 CONFIGS: Final = Path(aaco_pipeline.__file__).parent / "defaults" / "configs"

@@ -35,9 +35,9 @@ from dagster._core.scheduler.instigation import InstigatorTick, InstigatorType, 
 from onnx import TensorProto, helper, numpy_helper
 
 from aaco_pipeline.automation.attempts import UNFINISHED
-from aaco_pipeline.automation.campaigns.alerting import STAGE as CLOSED
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing.alerting import STAGE as CLOSED
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 from benchmarks.time_travel import Clock, ClockError, new_clock
 

@@ -23,6 +23,7 @@ FLOORS: Final = (
     ("cli", "definitions"),
     ("web",),
     ("automation",),
+    ("pipeline",),
     ("assets",),
     ("mark",),
     ("recording",),

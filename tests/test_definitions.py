@@ -16,10 +16,11 @@ from dagster._core.scheduler.instigation import TickStatus
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation.partitions import session_partitions
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_assets import stage_assets
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.contracts import all_tables
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.places import ROOT
 
 GROUPS: Final = {"capture", "analysis", "judgement", "optimization", "presentation"}

@@ -1,7 +1,7 @@
 """The stage `optimization_loop`: which kernel to make faster first, and how `aaco optimize` would go about it.
 
 The arithmetic is `aaco_pipeline.optimization.first_to_fix`. The attempts themselves are a campaign's
-(`aaco_pipeline.automation.optimizing`): they need a source, which a session does not have.
+(`aaco_pipeline.pipeline.optimizing`): they need a source, which a session does not have.
 """
 
 import polars as pl

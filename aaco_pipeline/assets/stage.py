@@ -1,7 +1,7 @@
 """What a stage is: a plain function on one session, with what it reads, publishes and promises. Free of Dagster.
 
 Every other module of this package holds one stage; `stages` finds them. How a stage becomes an asset with its checks is
-`aaco_pipeline.automation.stage_assets`, how a session's stages run is `aaco_pipeline.automation.session_runs`.
+`aaco_pipeline.automation.stage_assets`, how a session's stages run is `aaco_pipeline.pipeline.session_stages`.
 """
 
 import hashlib

@@ -9,11 +9,11 @@ import dagster as dg
 from pydantic import Field
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
+from aaco_pipeline.automation.resources import Lake, Runner
 from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.lake.retention import parse_age
 from aaco_pipeline.lake.segments.compaction import compact
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.resources.dagster_resources import Lake, Runner
 from aaco_pipeline.resources.retention_settings import RETENTION_FILE, retention_settings
 
 

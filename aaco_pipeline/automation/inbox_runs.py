@@ -1,6 +1,6 @@
 """Which finished captures of the inbox are asked for, and again when a run was killed or the system failed.
 
-What lies in the inbox is seen by `aaco_pipeline.automation.inbox`; here it is put beside the runs of the job
+What lies in the inbox is seen by `aaco_pipeline.pipeline.inbox`; here it is put beside the runs of the job
 `ingest_capture`. Every attempt is a run of its own: Dagster starts nothing for a key that it has seen.
 """
 
@@ -13,7 +13,10 @@ from typing import Final
 import dagster as dg
 
 from aaco_pipeline.automation.attempts import MOST_ATTEMPTS, UNFINISHED, delay_seconds
-from aaco_pipeline.automation.inbox import (
+from aaco_pipeline.errors import LakeError
+from aaco_pipeline.lake.journal import Journal
+from aaco_pipeline.lake.layout import LakeFolder
+from aaco_pipeline.pipeline.inbox import (
     STAYS_SECONDS,
     STILL_SECONDS,
     Arrival,
@@ -22,9 +25,6 @@ from aaco_pipeline.automation.inbox import (
     look,
     put_away,
 )
-from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.journal import Journal
-from aaco_pipeline.lake.layout import LakeFolder
 
 INGEST_JOB: Final = "ingest_capture"
 #: Which content of the inbox a run takes in.

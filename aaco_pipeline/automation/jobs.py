@@ -12,17 +12,17 @@ from pydantic import Field
 
 from aaco_pipeline.automation.attempts import SESSION_TAG
 from aaco_pipeline.automation.dead_runs import reap
-from aaco_pipeline.automation.inbox import entry_of, inbox_of, says_done, set_aside
 from aaco_pipeline.automation.inbox_runs import INGEST_JOB, REFUSED_TAG, settle
-from aaco_pipeline.automation.sessions import add_partition
+from aaco_pipeline.automation.partitions import add_partition
+from aaco_pipeline.automation.resources import Lake, Runner
 from aaco_pipeline.automation.stage_events import expected_errors
-from aaco_pipeline.automation.trusted_models import register_trusted
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
 from aaco_pipeline.errors import CaptureError, LakeError, SourceError, UsageError
 from aaco_pipeline.lake.layout import LakeFolder
+from aaco_pipeline.pipeline.inbox import entry_of, inbox_of, says_done, set_aside
+from aaco_pipeline.pipeline.trusted_models import register_trusted
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS, load_backends
-from aaco_pipeline.resources.dagster_resources import Lake, Runner
 from aaco_pipeline.resources.host.process_identity import process_tags
 from aaco_pipeline.resources.project import find_project
 
@@ -62,7 +62,8 @@ def register_session(context: dg.OpExecutionContext, lake: Lake, runner: Runner)
         request = MeasurementRequest.model_validate(context.op_config)
         for dead in reap(context.instance):
             context.log.warning(f"run {dead.run_id} was dead: {dead.reason}")
-        session = register_trusted(lake.open(), context.instance, runner, request)
+        session = register_trusted(lake.open(), runner, request)
+        add_partition(context.instance, session)
     context.instance.add_run_tags(context.run_id, {SESSION_TAG: session, **process_tags()})
     # The run of its stages is requested by a sensor: known by its tag before there is one.
     runs = f"/runs?q%5B0%5D={quote(f'tag:{SESSION_TAG}={session}')}"
@@ -83,7 +84,7 @@ class IngestCapture(dg.Config):
     out=dg.Out(dg.Nothing),
 )
 def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake: Lake) -> None:
-    from aaco_pipeline.automation.ingestion import discovered, ingest  # every reader: only where one is taken in
+    from aaco_pipeline.pipeline.ingestion import discovered, ingest  # every reader: only where one is taken in
 
     opened = lake.open()
     context.instance.add_run_tags(context.run_id, process_tags())  # a run that is killed is known by them

@@ -16,8 +16,7 @@ from dagster._core.event_api import PartitionKeyFilter
 
 from aaco_pipeline.assets.stage import Session, Stage, stages
 from aaco_pipeline.automation.event_storage import connections_kept
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
-from aaco_pipeline.automation.sessions import add_partition
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME, add_partition
 from aaco_pipeline.automation.stage_events import LAKE_KEY, amounts, checked, evaluation, version_tags
 from aaco_pipeline.lake.removals import Account
 

@@ -1,7 +1,4 @@
-"""The partition dimensions: the session, and the campaign. GPU, model and stack are columns and tags, never dimensions.
-
-Keys of sessions are added and removed in `aaco_pipeline.automation.sessions`.
-"""
+"""The partition dimensions: session and campaign. GPU, model and stack are columns and tags, never dimensions."""
 
 from typing import Final
 
@@ -11,7 +8,12 @@ PARTITIONS_NAME: Final = "session"
 
 session_partitions = dg.DynamicPartitionsDefinition(name=PARTITIONS_NAME)
 
-#: Sets of sessions that are judged together; their ids are made by `aaco_pipeline.automation.campaigns.plan`.
+#: Sets of sessions that are judged together; their ids are made by `aaco_pipeline.pipeline.comparing.plan`.
 CAMPAIGN_PARTITIONS_NAME: Final = "campaign"
 
 campaign_partitions = dg.DynamicPartitionsDefinition(name=CAMPAIGN_PARTITIONS_NAME)
+
+
+def add_partition(instance: dg.DagsterInstance, *sessions: str) -> None:
+    """Make sessions known to Dagster; those it knows already stay as they are."""
+    instance.add_dynamic_partitions(PARTITIONS_NAME, list(sessions))

@@ -9,12 +9,12 @@ import dagster as dg
 from pydantic import Field
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
-from aaco_pipeline.automation.retention import clean_up
+from aaco_pipeline.automation.resources import Lake, Runner
 from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.retention import Limits, parse_age
+from aaco_pipeline.pipeline.retention import clean_up
 from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.resources.dagster_resources import Lake, Runner
 from aaco_pipeline.resources.retention_settings import RETENTION_FILE, retention_settings
 
 
@@ -36,7 +36,7 @@ def remove_what_is_not_kept(context: dg.OpExecutionContext, config: RetentionCon
     with expected_errors():
         keep = None if config.keep is None else parse_age(config.keep)
         limits = Limits(keep, config.keep_last, config.keep_baselines)
-        done = clean_up(lake.open(), context.instance, limits, datetime.now(UTC), dry_run=config.dry_run)
+        done = clean_up(lake.open(), limits, datetime.now(UTC), dry_run=config.dry_run)
         for one in done.removed:
             if one.kind != "run":
                 context.log.info(in_a_line(f"{one.kind} {one.name}: {one.reason}"))

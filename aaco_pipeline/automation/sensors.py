@@ -14,18 +14,19 @@ import dagster as dg
 
 from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation import unfinished
+from aaco_pipeline.automation import unfinished_campaigns as campaigns
 from aaco_pipeline.automation.attempts import ATTEMPT_TAG, MOST_ATTEMPTS, SESSION_TAG
-from aaco_pipeline.automation.campaigns import unfinished as campaigns
-from aaco_pipeline.automation.campaigns.definitions import run_campaign
+from aaco_pipeline.automation.campaigns import run_campaign
 from aaco_pipeline.automation.dead_runs import reap
-from aaco_pipeline.automation.inbox import STILL_SECONDS, Memory, inbox_of
 from aaco_pipeline.automation.inbox_runs import INBOX_TAG, due
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
+from aaco_pipeline.automation.resources import Lake
 from aaco_pipeline.automation.stage_assets import observe
 from aaco_pipeline.automation.stage_batches import MOST_SESSIONS_A_RUN
-from aaco_pipeline.resources.dagster_resources import Lake
+from aaco_pipeline.pipeline.half_sessions import begun
+from aaco_pipeline.pipeline.inbox import STILL_SECONDS, Memory, inbox_of
 
 #: Sessions that one tick of `lake_sessions` makes known at most, and after how long it stops early:
 #: Dagster gives a tick a minute.
@@ -134,7 +135,7 @@ def lake_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> dg.SkipRea
     opened, began = lake.open(), monotonic()
     since = _look(context.cursor, time())
     context.update_cursor(since)
-    busy = unfinished.busy_sessions(opened, context.instance, unfinished.begun(opened))
+    busy = unfinished.busy_sessions(opened, context.instance, begun(opened))
     unknown = unknown_sessions(opened, context.instance, busy, since)
     planned = campaigns.unknown_campaigns(opened, context.instance)
     if not unknown and not planned:

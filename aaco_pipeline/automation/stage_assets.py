@@ -13,11 +13,12 @@ import dagster as dg
 
 from aaco_pipeline.assets.stage import Stage, stages
 from aaco_pipeline.automation.partitions import session_partitions
+from aaco_pipeline.automation.resources import Lake, LakeResource, Runner
 from aaco_pipeline.automation.stage_batches import MOST_SESSIONS_A_RUN, run_stage
 from aaco_pipeline.automation.stage_events import CONTRACT
 from aaco_pipeline.automation.stale import rerun_when_stale
 from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, Lake, LakeResource, Runner
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 
 #: The job of all stages.
 JOB: Final = "observe"

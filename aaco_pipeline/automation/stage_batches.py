@@ -24,8 +24,8 @@ from aaco_pipeline.lake.layout import RUN_TIMEOUT_SECONDS
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.units import counted
-from aaco_pipeline.resources.dagster_resources import InferenceRunner
 from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.progress import report_progress
 
 #: A thousand sessions are one run; of ten thousand no run's page, database or second try is of more than a thousand.

@@ -11,26 +11,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation.partitions import session_partitions
-from aaco_pipeline.lake.manifest import Manifest
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.dagster_resources import LakeResource
-
-
-def is_stale(manifest: Manifest, stage: str) -> bool:
-    """Whether a stage of a session was last run by another version of its code than the present.
-
-    One that never ran is not stale but missing.
-    """
-    state = next((state for state in manifest.stages if state.stage == stage), None)
-    return state is not None and state.code_version != stages()[stage].code_version
-
-
-def stale_sessions(lake: TraceLake) -> Mapping[str, Collection[str]]:
-    """Per stage the sessions of the lake of which it is stale."""
-    manifests = [*lake.manifests("session")]
-    return {name: frozenset(one.id for one in manifests if is_stale(one, name)) for name in stages()}
+from aaco_pipeline.pipeline.reanalysis import stale_sessions
 
 
 class PublishedByOtherCode(dg.AutomationCondition[dg.AssetKey]):

@@ -15,9 +15,8 @@ from aaco_pipeline.automation.attempts import MOST_ATTEMPTS, PARTITION_TAG, atte
 from aaco_pipeline.automation.dead_runs import living_runs
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.stage_assets import JOB
-from aaco_pipeline.lake.layout import MANIFESTS
-from aaco_pipeline.lake.removals import ASKED, Account
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.half_sessions import begun, can_be_run, running_sessions
 
 #: A session that something was written of so lately is at work somewhere, or about to be asked for.
 STILL_SECONDS: Final = 60.0
@@ -43,27 +42,10 @@ class Asked:
     notes: list[str] = field(default_factory=list)
 
 
-def begun(lake: TraceLake) -> list[str]:
-    """Sessions that were asked for, captured or published, and do not state that they are whole; oldest first.
-
-    What retention has begun to remove is none of them.
-    """
-    return sorted({*lake.unfinished(), *lake.requests()} - half_removed(lake))
-
-
-def half_removed(lake: TraceLake) -> set[str]:
-    """Sessions and campaigns whose removal was killed: after their manifest had gone, or if a person had named them."""
-    manifests = lake.path / MANIFESTS
-    pending = [one for one in Account(lake).pending() if one.kind in ("session", "campaign")]
-    return {one.name for one in pending if one.rule == ASKED or not (manifests / f"{one.name}.json").exists()}
-
-
-def busy_sessions(lake: TraceLake, instance: dg.DagsterInstance | None, sessions: Collection[str]) -> set[str]:
-    """Those of `sessions` that somebody is at work on: a living run of this instance, or whoever holds their lock."""
-    runs = living_runs(instance) if instance is not None else []
-    return {session for session in sessions if lake.is_running(session)} | {
-        run.tags[PARTITION_TAG] for run in runs if PARTITION_TAG in run.tags
-    }
+def busy_sessions(lake: TraceLake, instance: dg.DagsterInstance, sessions: Collection[str]) -> set[str]:
+    """Find those of `sessions` that a process or a living run of this instance is at work on."""
+    of_runs = {run.tags[PARTITION_TAG] for run in living_runs(instance) if PARTITION_TAG in run.tags}
+    return running_sessions(lake, sessions) | of_runs
 
 
 def due(lake: TraceLake, instance: dg.DagsterInstance, now: float) -> Asked:
@@ -89,11 +71,6 @@ def due(lake: TraceLake, instance: dg.DagsterInstance, now: float) -> Asked:
             key = f"{session}-{tried.runs + 1}"
             answer.requests.append(Finish(session, tried.failed + 1, to_finish(lake, session), key))
     return answer
-
-
-def can_be_run(lake: TraceLake, session: str) -> bool:
-    """Whether there is anything to run a session's stages on: its capture, or a request to measure one."""
-    return lake.raw(session).is_dir() or lake.request_path(session).is_file()
 
 
 def _is_fresh(lake: TraceLake, session: str, now: float) -> bool:

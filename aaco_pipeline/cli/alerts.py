@@ -41,8 +41,8 @@ def acknowledge(project: "Project", alert: str, why: str, who: str | None) -> in
 
     Its nights may then become what later ones are held against. It is not told again; what comes on top of it is.
     """
-    from aaco_pipeline.automation.campaigns.alerting import acknowledge as say_so
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.comparing.alerting import acknowledge as say_so
 
     name = say_so(TraceLake(project.lake), alert, _login() if who is None else who, why)
     say(f"{name} is acknowledged")

@@ -26,12 +26,10 @@ def amend(project: "Project", session: str, *, arch: str | None, product: str | 
 
     It is recorded as stated by a person, and never put in place of what the capture itself says.
     """
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.session_runs import run_session
-    from aaco_pipeline.automation.sessions import add_partition
     from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.hardware.identification import require_unstated, statement
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.session_stages import run_session
     from aaco_pipeline.resources.progress import progress_listener
 
     facts = statement(arch, product)
@@ -43,9 +41,8 @@ def amend(project: "Project", session: str, *, arch: str | None, product: str | 
         raise UsageError(f"session {found} has no capture whose devices could be stated")
     require_unstated(lake.read("devices", found), facts)
     lake.state(found, facts)
-    with open_instance(project) as instance, progress_bar(as_json) as show, progress_listener(show):
-        add_partition(instance, found)
-        run_session(lake, instance, found, project.configs)
+    with progress_bar(as_json) as show, progress_listener(show):
+        run_session(lake, found, project.configs)
     devices = lake.read("devices", found).select("device_id", "arch", "arch_source", "product").to_dicts()
     if as_json:
         print_json({"session_id": found, "stated": facts, "devices": devices})

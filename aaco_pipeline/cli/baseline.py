@@ -1,6 +1,6 @@
 """`aaco baseline`: what workloads are held against: pin one, list them, retire one.
 
-What a baseline keeps, and how it is measured again, is `aaco_pipeline.automation.campaigns.baselines`.
+What a baseline keeps, and how it is measured again, is `aaco_pipeline.pipeline.comparing.baselines`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,8 @@ def pin(project: "Project", as_json: bool, **options: Any) -> int:
     The model's file is copied into the lake, so that it can be measured again when yours has changed. Nothing is
     measured now.
     """
-    from aaco_pipeline.automation.campaigns.baselines import pin as keep
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.comparing.baselines import pin as keep
     from aaco_pipeline.resources.measure.inference import check_request
 
     request = request_of(options)
@@ -49,8 +49,8 @@ def pin(project: "Project", as_json: bool, **options: Any) -> int:
 @data_format
 def list_baselines(project: "Project", as_json: bool) -> int:
     """List baselines, the newest first; `current` is what a workload is held against."""
-    from aaco_pipeline.automation.campaigns.baselines import baselines
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.comparing.baselines import baselines
 
     rows = baselines(TraceLake(project.lake))
     if as_json:
@@ -69,8 +69,8 @@ def list_baselines(project: "Project", as_json: bool) -> int:
 @lake_option
 def retire(project: "Project", name: str) -> int:
     """Let a baseline count no more. What was held against it still finds it."""
-    from aaco_pipeline.automation.campaigns.baselines import retire as let_go
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.comparing.baselines import retire as let_go
 
     let_go(TraceLake(project.lake), name)
     say(f"{name} is retired")

@@ -1,6 +1,6 @@
 """`aaco bisect`: which of many builds or revisions brought a change.
 
-What is measured and told apart is `aaco_pipeline.automation.bisection`.
+What is measured and told apart is `aaco_pipeline.pipeline.bisecting`.
 """
 
 import shlex
@@ -20,9 +20,9 @@ from aaco_pipeline.cli.request_options import RequestCommand, request_of, reques
 from aaco_pipeline.cli.wait_option import wait_option
 
 if TYPE_CHECKING:
-    from aaco_pipeline.automation.bisection.record import Build, Recipe
-    from aaco_pipeline.automation.campaigns.foretelling import History
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.bisecting.record import Build, Recipe
+    from aaco_pipeline.pipeline.comparing.foretelling import History
     from aaco_pipeline.resources.project import Project
 
 _MAKE_SECONDS: Final = 3600.0
@@ -70,10 +70,9 @@ def bisect(
     Each is measured in blocks beside the first one, as many as are needed to tell it good or bad; one that cannot be
     made or run widens the answer to a range. The options of `aaco run` go with --revisions.
     """
-    from aaco_pipeline.automation.bisection.record import read, write
-    from aaco_pipeline.automation.bisection.search import go_on, new_search
-    from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.bisecting.record import read, write
+    from aaco_pipeline.pipeline.bisecting.search import go_on, new_search
     from aaco_pipeline.resources.progress import progress_listener
 
     @contextmanager
@@ -96,8 +95,7 @@ def bisect(
         name = search.name
         write(lake, search, {})
         say(f"{name}: {len(builds)} builds; if it is broken off, `aaco bisect --resume {name}` goes on", err=True)
-    with open_instance(project) as instance:
-        go_on(project, lake, instance, name, log=tell, shown=shown)
+    go_on(project.configs, lake, name, log=tell, shown=shown)
     return show_bisection(lake, name, strict=strict, as_json=as_json)
 
 
@@ -149,7 +147,7 @@ def _builds_of(
     if (asked["file"] is None) == (asked["revisions"] is None):
         raise click.UsageError("give --builds or --revisions, or a search to --resume")
     if asked["file"] is not None:
-        from aaco_pipeline.automation.bisection.builds import builds_there
+        from aaco_pipeline.pipeline.bisecting.builds import builds_there
 
         settings = {option.name for option in request_options()} | {"make", "repository", "make_timeout"}
         if wrong := sorted(settings & {name for name in given if name is not None}):
@@ -163,8 +161,8 @@ def _builds_of(
 
 
 def _revisions_of(asked: dict[str, Any]) -> tuple[tuple["Build", ...], "Recipe"]:
-    from aaco_pipeline.automation.bisection.builds import from_revision
-    from aaco_pipeline.automation.bisection.record import Recipe
+    from aaco_pipeline.pipeline.bisecting.builds import from_revision
+    from aaco_pipeline.pipeline.bisecting.record import Recipe
     from aaco_pipeline.resources.toolchains.making import OUTPUT, words_of
     from aaco_pipeline.resources.toolchains.revisions import revisions_between
 

@@ -1,6 +1,6 @@
 """`aaco compare`: fresh sessions of two arms in interleaved blocks, and whether one is slower.
 
-What is planned, measured and judged is `aaco_pipeline.automation.campaigns`.
+What is planned, measured and judged is `aaco_pipeline.pipeline.comparing`.
 """
 
 import re
@@ -24,12 +24,10 @@ from aaco_pipeline.errors import AacoError, LakeError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import dagster as dg
-
-    from aaco_pipeline.automation.campaigns.foretelling import History
-    from aaco_pipeline.automation.campaigns.plan import Plan
     from aaco_pipeline.capture.request import Arm, MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.comparing.foretelling import History
+    from aaco_pipeline.pipeline.comparing.plan import Plan
     from aaco_pipeline.resources.project import Project
     from aaco_pipeline.statistics.service_level import Limit
 
@@ -97,12 +95,11 @@ def compare(
     A SPEC is what `aaco run` takes, in one text: "resnet50", or "new.onnx --threads 2". Each block measures a fresh
     process of both, in random order, so that what moves the host moves both alike.
     """
-    from aaco_pipeline.automation.campaigns.foretelling import foretold, history_of
-    from aaco_pipeline.automation.campaigns.measuring import require_resumable
-    from aaco_pipeline.automation.campaigns.plan import new_plan, read_plan, require_same_shapes, subject
-    from aaco_pipeline.automation.campaigns.running import begin, run
-    from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.comparing.foretelling import foretold, history_of
+    from aaco_pipeline.pipeline.comparing.measuring import require_resumable
+    from aaco_pipeline.pipeline.comparing.plan import new_plan, read_plan, require_same_shapes, subject
+    from aaco_pipeline.pipeline.comparing.running import begin, run
     from aaco_pipeline.resources.measure.inference import check_request
     from aaco_pipeline.resources.progress import progress_listener
 
@@ -126,27 +123,25 @@ def compare(
         if only_plan:
             _show_plan(plan, history, as_json=form == "json")
             return 0
-    with open_instance(project) as instance, progress_bar(form != "table") as show, progress_listener(show):
-        begin(lake, instance, plan)
-        with _told_how_to_go_on(lake, instance, plan.campaign, is_new=resume is None):
-            run(project, lake, instance, plan.campaign)
+    with progress_bar(form != "table") as show, progress_listener(show):
+        begin(lake, plan)
+        with _told_how_to_go_on(lake, plan.campaign, is_new=resume is None):
+            run(project.configs, lake, plan.campaign)
     return show_verdict(lake, plan.campaign, strict=strict, form=form, output=output)
 
 
 @contextmanager
-def _told_how_to_go_on(
-    lake: "TraceLake", instance: "dg.DagsterInstance", campaign: str, *, is_new: bool
-) -> Iterator[None]:
+def _told_how_to_go_on(lake: "TraceLake", campaign: str, *, is_new: bool) -> Iterator[None]:
     """A failure names the campaign that it leaves half; a new one that never finished a block leaves none."""
-    from aaco_pipeline.automation.campaigns.measuring import members
-    from aaco_pipeline.automation.campaigns.removing import remove_campaigns, sessions_of
+    from aaco_pipeline.pipeline.comparing.measuring import members
+    from aaco_pipeline.pipeline.comparing.removing import remove_campaigns, sessions_of
 
     try:
         yield
     except AacoError as error:
         is_empty = "finished" not in members(lake, campaign).get_column("state")
         if is_new and is_empty and not isinstance(error, LakeError):  # with room again a lake can go on
-            remove_campaigns(lake, instance, {campaign: sessions_of(lake, campaign)})
+            remove_campaigns(lake, {campaign: sessions_of(lake, campaign)})
             raise
         raise type(error)(
             f"{error}; `aaco compare --resume {campaign}` goes on with what is left, `aaco rm {campaign}` gives it up"

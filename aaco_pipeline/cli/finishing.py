@@ -1,6 +1,6 @@
 """What commands do about a session that is not whole: `show` and `report` finish it first, others only say it.
 
-What finishing is says `aaco_pipeline.automation.session_runs`. A session that another process is at work on is left to
+What finishing is says `aaco_pipeline.pipeline.session_stages`. A session that another process is at work on is left to
 it, and so is one whose stage failed by the very code that would run again: the answer then says why, and what to do.
 """
 
@@ -23,31 +23,22 @@ def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: 
     progress = lake.progress(session)
     if progress.is_whole is not False:
         return
-    at_work = f"{session}: {progress.count} so far; a run is at work on it"
     if lake.is_running(session):
-        say(at_work, err=True)
+        say(f"{session}: {progress.count} so far; a run is at work on it", err=True)
         return
     from aaco_pipeline.assets.stage import stages
 
     codes = {name: one.code_version for name, one in stages().items()}
     if any(state.code_version == codes.get(state.stage) for state in progress.failed):
         return
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.session_runs import finish_session
-    from aaco_pipeline.automation.sessions import add_partition
-    from aaco_pipeline.automation.unfinished import busy_sessions
     from aaco_pipeline.cli.progress_bar import progress_bar
+    from aaco_pipeline.pipeline.session_stages import finish_session
     from aaco_pipeline.resources.progress import progress_listener
 
     try:
-        with open_instance(project) as instance:
-            if busy_sessions(lake, instance, [session]) & {session}:  # a run of Dagster's that waits for the slot
-                say(at_work, err=True)
-                return
-            say(f"finishing {session}: {progress.count}", err=True)
-            add_partition(instance, session)
-            with progress_bar(quiet) as show, progress_listener(show):
-                finish_session(lake, instance, session, project.configs)
+        say(f"finishing {session}: {progress.count}", err=True)
+        with progress_bar(quiet) as show, progress_listener(show):
+            finish_session(lake, session, project.configs)
     except AacoError as error:
         say(f"aaco: {session} is not whole: {error}", err=True)
 

@@ -1,10 +1,10 @@
 """`aaco gc`: what is older than wanted goes, with an account of it.
 
-What goes is decided in `aaco_pipeline.lake.retention` and removed by `aaco_pipeline.automation.retention`.
+What goes is decided in `aaco_pipeline.lake.retention` and removed by `aaco_pipeline.pipeline.retention`.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import groupby
@@ -19,16 +19,15 @@ from aaco_pipeline.report.words.units import counted, size
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from aaco_pipeline.automation.retention import Round
     from aaco_pipeline.lake.removals import Removal
     from aaco_pipeline.lake.retention import Decision, Limits
+    from aaco_pipeline.pipeline.retention import Round
     from aaco_pipeline.resources.project import Project
 
 _NOT_REMOVED: Final = 8
 _NOUNS: Final = {
     "campaign": ("campaign",),
     "session": ("session",),
-    "run": ("run", "s of Dagster"),
     "leftover": ("leftover",),
 }
 #: Of more than twice as many sessions the oldest and the newest are listed.
@@ -64,23 +63,18 @@ def gc(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Remove old sessions with their captures and runs, and what dead writers left.
+    """Remove old sessions with their captures, and what dead writers left.
 
     A session stays when any of the limits keeps it. Whatever they say, it stays while it is asked for or in work, and
     when a campaign rests on it. Without --keep and --keep-last no session goes. What went, when and why is in the
     lake's removals.jsonl; after a kill the next call goes on.
     """
-    from contextlib import nullcontext
-
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.retention import clean_up
     from aaco_pipeline.lake.retention import Limits
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.retention import clean_up
 
     lake, limits, now = TraceLake(project.lake), Limits(keep, keep_last, keep_baselines), datetime.now(UTC)
-    has_instance = (project.dagster_home / "dagster.yaml").exists()
-    with open_instance(project) if has_instance else nullcontext() as instance:
-        done = clean_up(lake, instance, limits, now, dry_run=dry_run)
+    done = clean_up(lake, limits, now, dry_run=dry_run)
     if as_json:
         print_json(_document(done, limits, dry_run=dry_run))
     else:
@@ -117,10 +111,9 @@ def _print(done: "Round", limits: "Limits", now: datetime, *, dry_run: bool) -> 
         say(f"Would free {freed}: {told}" if dry_run else f"Freed {freed}: {told}")
     else:
         say("Nothing to remove")
-    runs = Counter(one.reason for one in done.removed if one.kind == "run")
     sessions = [one for one in done.removed if one.kind == "session"]
     for reason, group in groupby(sorted(sessions, key=lambda one: (one.reason, one.name)), lambda one: one.reason):
-        _print_sessions(f"{'Would go' if dry_run else 'Gone'}: {reason}", list(group), runs, now)
+        _print_sessions(f"{'Would go' if dry_run else 'Gone'}: {reason}", list(group), now)
     others = [one for one in done.removed if one.kind == "leftover"]
     if others:
         print_table(
@@ -138,20 +131,17 @@ def _print(done: "Round", limits: "Limits", now: datetime, *, dry_run: bool) -> 
         say("No limit is set, so no session goes. --keep 90d, --keep-last 10 or both set one; what either keeps stays.")
 
 
-def _print_sessions(title: str, sessions: "Sequence[Removal]", runs: Mapping[str, int], now: datetime) -> None:
+def _print_sessions(title: str, sessions: "Sequence[Removal]", now: datetime) -> None:
     from aaco_pipeline.lake.identity import time_of
     from aaco_pipeline.lake.retention import age_words
 
-    rows = [
-        (one.name, age_words(now - (time_of(one.name) or now)), str(runs[f"of session {one.name}"]), size(one.bytes))
-        for one in sessions
-    ]
+    rows = [(one.name, age_words(now - (time_of(one.name) or now)), size(one.bytes)) for one in sessions]
     if len(rows) > 2 * _LISTED:
         between = rows[_LISTED:-_LISTED]
         told = f"… {counted(len(between), 'session')} between; --json has all"
         left = size(sum(one.bytes for one in sessions[_LISTED:-_LISTED]))
-        rows[_LISTED:-_LISTED] = [(told, "", "", left)]
-    print_table(("session", "age", "runs", "size"), rows, numeric=("age", "runs", "size"), title=title)
+        rows[_LISTED:-_LISTED] = [(told, "", left)]
+    print_table(("session", "age", "size"), rows, numeric=("age", "size"), title=title)
 
 
 def _print_kept(kept: "Sequence[Decision]", *, dry_run: bool) -> None:

@@ -1,6 +1,6 @@
 """`aaco info` and `aaco doctor`: what this host can measure with, and what is wrong with the lake.
 
-The facts come from `aaco_pipeline.resources`, the examination is `aaco_pipeline.automation.doctor`.
+The facts come from `aaco_pipeline.resources`, the examination is `aaco_pipeline.pipeline.doctor`.
 """
 
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from aaco_pipeline.cli.output import data_format, print_json, print_table, say
 from aaco_pipeline.errors import AacoError
 
 if TYPE_CHECKING:
-    from aaco_pipeline.automation.doctor import Problem
+    from aaco_pipeline.pipeline.doctor import Problem
     from aaco_pipeline.resources.project import Project
 
 _PROBLEMS_REMAIN = 8
@@ -84,7 +84,7 @@ def info(project: "Project", as_json: bool) -> None:
 @lake_option
 @data_format
 def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: bool) -> int:
-    """Find half sessions, dead runs, torn or orphaned files, stale locks, and where lake and Dagster differ.
+    """Find half sessions and campaigns, torn or orphaned files, and stale locks.
 
     --mend finishes half sessions: it measures what was asked for and runs the stages that are not published.
 
@@ -94,38 +94,31 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     """
     if proven:
         return _prove(project, proven, as_json=as_json)
-    from contextlib import nullcontext
-
-    from aaco_pipeline.automation.doctor import examine
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.session_runs import finish_session
     from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.lake.markers import mark_earlier
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.doctor import examine
+    from aaco_pipeline.pipeline.session_stages import finish_session
     from aaco_pipeline.resources.progress import progress_listener
     from aaco_pipeline.resources.targets.emulated import finding as emulators
     from aaco_pipeline.resources.toolchains.amdgpu.finding import availability
 
     lake = TraceLake(project.lake)
-    # A home that was deleted comes back with what the lake holds.
-    has_instance = (project.dagster_home / "dagster.yaml").exists() or (mend and lake.path.is_dir())
     if mend and lake.path.is_dir():
         mark_earlier(lake)
     rows: list[dict[str, str]] = []
-    with open_instance(project) if has_instance else nullcontext() as instance:
 
-        def finish(session: str) -> None:
-            assert instance is not None, "only mending asks for it"
-            with progress_bar(as_json) as show, progress_listener(show):
-                finish_session(lake, instance, session, project.configs)
+    def finish(session: str) -> None:
+        with progress_bar(as_json) as show, progress_listener(show):
+            finish_session(lake, session, project.configs)
 
-        told: set[tuple[str, str]] = set()
-        while True:
-            found = [one for one in examine(lake, instance, finish) if (one.kind, one.subject) not in told]
-            told |= {(one.kind, one.subject) for one in found}
-            rows += [_treated(one, mend=mend) for one in found]
-            if not mend or not found:
-                break  # what was mended may have brought something else to light: a torn table makes a session half
+    treated: set[tuple[str, str]] = set()
+    while True:
+        found = [one for one in examine(lake, finish) if (one.kind, one.subject) not in treated]
+        treated |= {(one.kind, one.subject) for one in found}
+        rows += [_treated(one, mend=mend) for one in found]
+        if not mend or not found:
+            break  # what was mended may have brought something else to light: a torn table makes a session half
     if as_json:
         print_json(rows)
     elif not rows:
@@ -155,9 +148,9 @@ def _treated(problem: "Problem", *, mend: bool) -> dict[str, str]:
 
 def _prove(project: "Project", names: tuple[str, ...], *, as_json: bool) -> int:
     """Compute sessions again and say of each whether every table came out as published."""
-    from aaco_pipeline.automation.proof import prove
     from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.proof import prove
 
     lake = TraceLake(project.lake)
     sessions = lake.sessions() if "all" in names else [lake.find_session(name) for name in names]

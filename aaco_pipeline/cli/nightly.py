@@ -1,6 +1,6 @@
 """`aaco nightly`: what is due of tonight's benchmarks and of what needs a second look, one campaign after another.
 
-What is due, and the plans, are `aaco_pipeline.automation.nightly`.
+What is due, and the plans, are `aaco_pipeline.pipeline.nightly`.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -38,28 +38,27 @@ def nightly(project: "Project", *, as_json: bool, strict: bool, only: tuple[str,
     """
     from datetime import UTC, datetime
 
-    from aaco_pipeline.automation.campaigns.running import run
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.nightly.benchmarks import chosen, load_benchmarks
-    from aaco_pipeline.automation.nightly.due import night_of
-    from aaco_pipeline.automation.nightly.night import begin_due, due_now
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.comparing.running import run
+    from aaco_pipeline.pipeline.nightly.benchmarks import chosen, load_benchmarks
+    from aaco_pipeline.pipeline.nightly.due import night_of
+    from aaco_pipeline.pipeline.nightly.night import begin_due, due_now
     from aaco_pipeline.report.document.night import night_document
     from aaco_pipeline.report.terminal.night import print_night
-    from aaco_pipeline.resources.dagster_resources import InferenceRunner
+    from aaco_pipeline.resources.measure.runner import InferenceRunner
     from aaco_pipeline.resources.progress import progress_listener
 
     benchmarks = chosen(load_benchmarks(project.configs), only)
     keys = {one.key for one in benchmarks}
     lake, now = TraceLake(project.lake), datetime.now(UTC)
-    with open_instance(project) as instance, progress_bar(as_json) as show, progress_listener(show):
-        begun = begin_due(lake, instance, InferenceRunner(configs=str(project.configs)), benchmarks, now, only=keys)
+    with progress_bar(as_json) as show, progress_listener(show):
+        begun = begin_due(lake, InferenceRunner(configs=str(project.configs)), benchmarks, now, only=keys)
         failed = list(begun.refused.items())
         campaigns = due_now(lake, [], now, keys).go_on
         for number, campaign in enumerate(campaigns):
             show("campaigns of the night", number, len(campaigns))
             try:
-                run(project, lake, instance, campaign)
+                run(project.configs, lake, campaign)
             except AacoError as error:
                 failed.append((campaign, error))
     waiting = due_now(lake, [], datetime.now(UTC), keys)

@@ -1,6 +1,6 @@
 """`aaco optimize`: make a kernel of a standalone source faster, or say that nothing that was tried does.
 
-What is searched, measured and kept is `aaco_pipeline.automation.optimizing`; a model's half is `optimize_model`.
+What is searched, measured and kept is `aaco_pipeline.pipeline.optimizing`; a model's half is `optimize_model`.
 """
 
 import re
@@ -17,7 +17,7 @@ from aaco_pipeline.cli.wait_option import wait_option
 from aaco_pipeline.errors import IncompleteError
 
 if TYPE_CHECKING:
-    from aaco_pipeline.automation.optimizing.asking import Order
+    from aaco_pipeline.pipeline.optimizing.asking import Order
     from aaco_pipeline.resources.project import Project
 
 _UNITS_NS: Final = {"s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
@@ -111,7 +111,7 @@ def optimize(
         return _copy_samples(samples)
     if replay is not None:
         return _replay(project, replay, as_json=as_json)
-    from aaco_pipeline.automation.optimizing.asking import Order
+    from aaco_pipeline.pipeline.optimizing.asking import Order
 
     assert source is not None
     order = Order(
@@ -131,9 +131,9 @@ def optimize(
 
 
 def _search(project: "Project", order: "Order", *, strict: bool, as_json: bool) -> int:
-    from aaco_pipeline.automation.optimizing.running import run
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.optimization.harness import NoHarness
+    from aaco_pipeline.pipeline.optimizing.running import run
     from aaco_pipeline.report.document.optimization import optimization_document
     from aaco_pipeline.report.terminal.optimization import print_optimization
     from aaco_pipeline.report.words.optimization import is_decided
@@ -154,9 +154,9 @@ def _search(project: "Project", order: "Order", *, strict: bool, as_json: bool) 
 
 
 def _replay(project: "Project", named: str, *, as_json: bool) -> int:
-    from aaco_pipeline.automation.optimizing.record import find_optimization, read_kept
-    from aaco_pipeline.automation.optimizing.running import decide_again
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.optimizing.record import find_optimization, read_kept
+    from aaco_pipeline.pipeline.optimizing.running import decide_again
     from aaco_pipeline.report.terminal.optimization import print_replay
 
     path = Path(named)
@@ -181,7 +181,7 @@ def _replay(project: "Project", named: str, *, as_json: bool) -> int:
 
 
 def _copy_samples(folder: Path) -> int:
-    from aaco_pipeline.automation.optimizing.samples import copy_samples
+    from aaco_pipeline.pipeline.optimizing.samples import copy_samples
 
     copied = copy_samples(folder)
     for path in copied:

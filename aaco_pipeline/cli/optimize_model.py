@@ -32,9 +32,8 @@ def optimize_model(
     project: "Project", specification: str | None, asked: dict[str, Any], *, strict: bool, as_json: bool
 ) -> int:
     """Search among configurations of the runtime, then print the answer; the exit code that it means."""
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.optimizing import models
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.optimizing import models
     from aaco_pipeline.report.document.optimization import optimization_document
     from aaco_pipeline.report.terminal.optimization import print_optimization
     from aaco_pipeline.report.words.optimization import is_decided
@@ -56,8 +55,7 @@ def optimize_model(
         with progress_bar(as_json) as show, progress_listener(show):
             yield
 
-    with open_instance(project) as instance:
-        name = models.optimize_model(project, lake, instance, order, log=partial(say, err=True), shown=shown)
+    name = models.optimize_model(project.configs, lake, order, log=partial(say, err=True), shown=shown)
     document = optimization_document(lake, name)
     if as_json:
         print_json(document)

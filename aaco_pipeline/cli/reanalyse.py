@@ -1,6 +1,6 @@
 """`aaco reanalyse`: stages of many sessions run again after their code has changed.
 
-What is due and how it runs is `aaco_pipeline.automation.reanalysis`.
+What is due and how it runs is `aaco_pipeline.pipeline.reanalysis`.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from aaco_pipeline.cli.output import data_format, print_json, say
 from aaco_pipeline.report.words.units import counted
 
 if TYPE_CHECKING:
-    from aaco_pipeline.automation.reanalysis import Done, Plan
+    from aaco_pipeline.pipeline.reanalysis import Done, Plan
     from aaco_pipeline.resources.project import Project
 
 _NAMED: Final = 5
@@ -32,27 +32,21 @@ def reanalyse(
 ) -> int:
     """Run stages again in every session in which another version of their code, or none that succeeded, has run them.
 
-    Nothing is measured. A thousand sessions are one run of Dagster. Killed, the same command goes on: sessions that are
-    done by the present code are left alone.
+    Nothing is measured. Killed, the same command goes on: sessions that are done by the present code are left alone.
 
     Example: aaco reanalyse --stage timeline --downstream --where "model_name LIKE 'bert%'"
     """
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.reanalysis import Done, chosen_stages, plan
-    from aaco_pipeline.automation.reanalysis import reanalyse as carry_out
     from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.reanalysis import Done, chosen_stages, plan
+    from aaco_pipeline.pipeline.reanalysis import reanalyse as carry_out
     from aaco_pipeline.resources.progress import progress_listener
 
     lake = TraceLake(project.lake)
     planned, done = plan(lake, chosen_stages(names, downstream=downstream), where), Done()
     if planned.due and not dry_run:
-        with (
-            open_instance(project) as instance,
-            progress_bar(as_json) as show,
-            progress_listener(show),
-        ):
-            done = carry_out(lake, instance, planned, project.configs)
+        with progress_bar(as_json) as show, progress_listener(show):
+            done = carry_out(lake, planned, project.configs)
     if as_json:
         print_json({"dry_run": dry_run, **asdict(planned), **asdict(done)})
     else:

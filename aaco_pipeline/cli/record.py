@@ -1,7 +1,7 @@
 """`aaco record`: record any program as it runs, and take what was recorded into the lake.
 
 Recording is `aaco_pipeline.recording`, which runs without this project, too; taking in is
-`aaco_pipeline.automation.ingestion`.
+`aaco_pipeline.pipeline.ingestion`.
 """
 
 import os
@@ -128,24 +128,18 @@ def _place(project: "Project") -> Path:
 
 def _take_in(project: "Project", recorded: "Recorded", name: str, *, as_json: bool) -> None:
     """Make a session of it and show that; the recording goes once the lake has it, and else stays and is named."""
-    from aaco_pipeline.automation.ingestion import discovered, ingest
-    from aaco_pipeline.automation.instance import open_instance
-    from aaco_pipeline.automation.session_runs import finish_session
-    from aaco_pipeline.automation.sessions import add_partition
     from aaco_pipeline.cli.progress_bar import progress_bar
     from aaco_pipeline.cli.sessions import show_session
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.ingestion import discovered, ingest
+    from aaco_pipeline.pipeline.session_stages import finish_session
     from aaco_pipeline.resources.progress import progress_listener
 
     lake = TraceLake(project.lake)
     try:
-        with open_instance(project) as instance, progress_bar(as_json) as show, progress_listener(show):
-
-            def finish(session: str) -> None:
-                add_partition(instance, session)
-                finish_session(lake, instance, session, project.configs)
-
-            taken = [*ingest(lake, discovered(lake, recorded.folder), name, finish=finish)]
+        with progress_bar(as_json) as show, progress_listener(show):
+            found = discovered(lake, recorded.folder)
+            taken = [*ingest(lake, found, name, finish=partial(finish_session, lake, configs=project.configs))]
         failed = next((one.error for one in taken if one.error is not None), None)
         if failed is not None:
             raise failed

@@ -103,7 +103,7 @@ def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | No
 
 def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, *, opened: bool) -> None:
     """A search by `aaco optimize`: the page into the lake, unless there is another place for it."""
-    from aaco_pipeline.automation.optimizing.record import find_optimization
+    from aaco_pipeline.pipeline.optimizing.record import find_optimization
     from aaco_pipeline.report.document.optimization_evidence import optimization_report
     from aaco_pipeline.report.terminal.optimization import print_optimization
 

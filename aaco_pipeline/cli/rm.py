@@ -1,6 +1,6 @@
 """`aaco rm`: sessions and campaigns that a person wants to be rid of.
 
-What goes with a campaign, and when it may not go, is `aaco_pipeline.automation.campaigns.removing`.
+What goes with a campaign, and when it may not go, is `aaco_pipeline.pipeline.comparing.removing`.
 """
 
 from typing import TYPE_CHECKING
@@ -24,19 +24,16 @@ if TYPE_CHECKING:
 @lake_option
 @data_format
 def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> int:
-    """Remove sessions and campaigns: tables, captures and reports, and their partitions in Dagster.
+    """Remove sessions and campaigns: tables, captures and reports.
 
     A campaign goes with all its sessions, and never while it is measured; of its sessions none goes alone.
     """
-    from contextlib import nullcontext
-
-    from aaco_pipeline.automation.campaigns.removing import (
+    from aaco_pipeline.pipeline.comparing.removing import (
         remove_campaigns,
         remove_sessions,
         require_whole,
         sessions_of,
     )
-    from aaco_pipeline.automation.instance import open_instance
 
     lake = TraceLake(project.lake)
     campaigns = {one: sessions_of(lake, one) for name in names if (one := _campaign(lake, name)) is not None}
@@ -53,11 +50,9 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
         for one in sessions:
             say(f"{one}  {size(lake.disk_bytes(one))}", err=True)
         click.confirm(f"Remove {told} from {lake.path} for good?", abort=True, err=True)
-    has_instance = (project.dagster_home / "dagster.yaml").exists()
     later = sum(map(lake.segment_bytes, (*sessions, *own)))
-    with open_instance(project) if has_instance else nullcontext() as instance:
-        rounds = [remove_campaigns(lake, instance, campaigns)] if campaigns else []
-        rounds += [remove_sessions(lake, instance, sessions)] if sessions else []
+    rounds = [remove_campaigns(lake, campaigns)] if campaigns else []
+    rounds += [remove_sessions(lake, sessions)] if sessions else []
     removed = [one for done in rounds for one in done.removed]
     failed = [line for done in rounds for line in done.failed]
     if as_json:
@@ -73,6 +68,6 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
 
 def _campaign(lake: TraceLake, name: str) -> str | None:
     """The campaign that a name means; None when it is a session's."""
-    from aaco_pipeline.automation.campaigns.removing import find_campaign
+    from aaco_pipeline.pipeline.comparing.removing import find_campaign
 
     return None if name == "latest" or SESSION_ID.fullmatch(name) else find_campaign(lake, name)

@@ -42,10 +42,10 @@ def sweep(
     project: "Project", as_json: bool, batch_size: list[int], prompt_tokens: list[int] | None, **options: Any
 ) -> int:
     """Measure a model at several batch sizes: one session each, one campaign, one scaling curve."""
-    from aaco_pipeline.automation.sweeps import publish_curve, sweep_points
-    from aaco_pipeline.cli.run import observe, present_again
+    from aaco_pipeline.cli.run import observe
     from aaco_pipeline.errors import AacoError
     from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.sweeps import publish_curve, sweep_points
     from aaco_pipeline.report.terminal.scaling import print_scaling
     from aaco_pipeline.resources.measure.inference import check_request
 
@@ -67,7 +67,6 @@ def sweep(
             break
     if sessions:
         curve = publish_curve(lake, campaign, sessions)
-        present_again(project, lake, sessions)
         if as_json:
             print_json({"campaign_id": campaign, "points": curve.to_dicts()})
         else:

@@ -1,6 +1,6 @@
 """Takes foreign captures into the lake's raw folder: copies files, and blots out what looks like a secret on the way.
 
-What the files mean is `aaco_pipeline.formats`; which session they become is `aaco_pipeline.automation.ingestion`.
+What the files mean is `aaco_pipeline.formats`; which session they become is `aaco_pipeline.pipeline.ingestion`.
 """
 
 import errno

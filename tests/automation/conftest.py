@@ -8,12 +8,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from aaco_pipeline.automation.sessions import add_partition
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.pipeline.sessions import add_partition
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 

@@ -302,10 +302,11 @@ OBSERVE: Final = """
 import sys
 from pathlib import Path
 import dagster as dg
-from aaco_pipeline.automation.sessions import register
+from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.measure import measurement_slot
 from aaco_pipeline.capture.request import MeasurementRequest
 home, lake, configs, slot = sys.argv[1:]

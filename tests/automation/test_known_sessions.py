@@ -12,12 +12,12 @@ from aaco_pipeline.assets.stage import Stage, stages
 from aaco_pipeline.automation import sensors
 from aaco_pipeline.automation.known_sessions import events_of, make_known, unknown_sessions
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.sensors import lake_sessions
-from aaco_pipeline.automation.session_runs import run_session
 from aaco_pipeline.automation.stage_assets import check_specs
 from aaco_pipeline.automation.stage_events import data_version
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.dagster_resources import LakeResource
+from aaco_pipeline.pipeline.session_stages import run_session
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 

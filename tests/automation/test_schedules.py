@@ -7,12 +7,13 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation.compaction import compaction, nightly_compaction
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.schedules import nightly_retention, retention
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.configuration import load_form
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.retention_settings import RETENTION_FILE, RetentionSettings
 from tests.automation.conftest import QUIET
 from tests.lake.conftest import _filled

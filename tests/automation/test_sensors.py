@@ -7,10 +7,11 @@ import pytest
 
 from aaco_pipeline.automation.attempts import SESSION_TAG
 from aaco_pipeline.automation.jobs import start_session
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.sensors import dead_runs, start_observing
 from aaco_pipeline.automation.stage_assets import observe
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
 from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.project import Project
 
 

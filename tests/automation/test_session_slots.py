@@ -10,11 +10,11 @@ import pytest
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.automation.dead_runs import slot_holders
-from aaco_pipeline.automation.session_runs import run_session
-from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import ModelError
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.session_stages import run_session
+from aaco_pipeline.pipeline.sessions import register
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 

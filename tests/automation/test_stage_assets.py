@@ -12,7 +12,7 @@ import pytest
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation.dead_runs import slot_holders
-from aaco_pipeline.automation.sessions import add_partition, register
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_assets import stage_assets
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY, data_version, expected_errors
 from aaco_pipeline.capture.request import MeasurementRequest
@@ -20,8 +20,9 @@ from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.dagster_resources import InferenceRunner, LakeResource
+from aaco_pipeline.pipeline.sessions import add_partition, register
 from aaco_pipeline.resources.host.process_identity import process_is_gone
+from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.served_files import address_of
 from tests.automation.conftest import QUIET, Forbidden, failures, metadata_of, observe, raw_only
 from tests.conftest import CapturedLake

@@ -8,12 +8,12 @@ import pytest
 
 from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
 from aaco_pipeline.automation import stage_events
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_assets import stage_assets
 from aaco_pipeline.automation.stage_batches import LEFT_OUT_TAG, MOST_SESSIONS_A_RUN
 from aaco_pipeline.automation.stage_events import MOST_RETRIES, data_version
 from aaco_pipeline.errors import CaptureError, LakeError, PassingLakeError
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.dagster_resources import LakeResource
 from tests.automation.conftest import QUIET, Forbidden, failures, observe
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS

@@ -9,14 +9,14 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation.attempts import PARTITION_TAG
-from aaco_pipeline.automation.campaigns.removing import remove_sessions
-from aaco_pipeline.automation.doctor import examine
 from aaco_pipeline.automation.known_sessions import make_known, once_of, unknown_sessions
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
-from aaco_pipeline.automation.retention import clean_up
 from aaco_pipeline.lake.removals import Account
 from aaco_pipeline.lake.retention import Limits
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing.removing import remove_sessions
+from aaco_pipeline.pipeline.doctor import examine
+from aaco_pipeline.pipeline.retention import clean_up
 from tests.lake.conftest import _filled
 
 FIRST, SECOND = "20250101T000000Z-0000000a", "20250102T000000Z-0000000b"

@@ -16,14 +16,14 @@ from aaco_pipeline.automation.attempts import (
     SESSION_TAG,
     attempts_at,
 )
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.sensors import unfinished_sessions
-from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.automation.stage_assets import JOB, observe_job
 from aaco_pipeline.automation.unfinished import Asked, due
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
-from aaco_pipeline.resources.dagster_resources import LakeResource
+from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.host.process_identity import HOST_TAG, process_tags
 
 REQUEST = MeasurementRequest(model="control_flow")

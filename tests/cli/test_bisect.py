@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from aaco_pipeline.automation.bisection import search
 from aaco_pipeline.cli.bisect import labels_of, specifications_in
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.bisecting import search
 from aaco_pipeline.resources.project import Project
 from aaco_pipeline.statistics import bisection
-from tests.automation.bisection.test_builds import COPY, write_model
+from tests.pipeline.bisecting.test_builds import COPY, write_model
 from tests.places import ROOT
 from tests.resources.toolchains.test_revisions import git
 

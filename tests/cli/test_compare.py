@@ -15,16 +15,16 @@ import polars as pl
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aaco_pipeline.automation.campaigns import definitions, measuring, running
 from aaco_pipeline.cli.compare import limit_in, request_in
 from aaco_pipeline.errors import ModelError
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing import definitions, measuring, running
 from aaco_pipeline.resources.host.process_identity import PID_TAG
 from aaco_pipeline.resources.measure.inference import capture_inference
 from aaco_pipeline.resources.project import Project
 from aaco_pipeline.statistics.service_level import Limit
-from tests.automation.campaigns.made_up import BASELINE, measured, planned
+from tests.pipeline.comparing.made_up import BASELINE, measured, planned
 from tests.places import ROOT
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -111,8 +111,8 @@ def test_a_home_that_was_deleted_is_told_of_every_session(aaco: Aaco, copied: Pr
 def test_what_was_asked_for_and_killed_is_measured_by_the_next_command(
     aaco: Aaco, copied: Project, lake: TraceLake, refused: Callable[..., str]
 ) -> None:
-    from aaco_pipeline.automation.sessions import register
     from aaco_pipeline.capture.request import MeasurementRequest
+    from aaco_pipeline.pipeline.sessions import register
 
     with open_instance(copied) as instance:
         session = register(lake, instance, MeasurementRequest(model="control_flow", iterations=2, warmup=0))

@@ -14,10 +14,10 @@ from aaco_pipeline import __version__
 from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
-from aaco_pipeline.automation.sessions import register
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
+from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.project import Project
 from aaco_pipeline.resources.targets.emulated import finding as emulators
 from aaco_pipeline.resources.toolchains.amdgpu import finding
@@ -123,7 +123,7 @@ def test_doctor_mends_runs_whose_process_is_gone_with_all_they_left_in_one_go(
         for name in lake.progress(session).expected:
             lake.publish(session, name, {table: empty_table(table) for table in stages()[name].tables})
 
-    monkeypatch.setattr("aaco_pipeline.automation.session_runs.finish_session", finish)
+    monkeypatch.setattr("aaco_pipeline.pipeline.session_stages.finish_session", finish)
     lake = TraceLake(copied.lake)
     known = lake.sessions()
     identity = "aaco_pipeline.resources.host.process_identity"

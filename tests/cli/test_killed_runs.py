@@ -14,10 +14,10 @@ from typing import Any, Final
 import pytest
 
 import aaco_pipeline
-from aaco_pipeline.automation.doctor import examine
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.lake.health import faults
+from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.resources.project import Project
 from tests.cli.conftest import Aaco
 

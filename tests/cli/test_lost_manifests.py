@@ -13,14 +13,14 @@ import pytest
 
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
+from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.sensors import lake_sessions
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.layout import MANIFESTS, MARKED, MARKERS
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.dagster_resources import LakeResource
 from aaco_pipeline.resources.project import Project
 from benchmarks.lost_manifests import Place, run, table
-from tests.automation.campaigns import made_up
+from tests.pipeline.comparing import made_up
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 COUNT = "select count(*) as n from sessions"

@@ -13,7 +13,7 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
-from tests.automation.nightly.nights import Nights, nights
+from tests.pipeline.nightly.nights import Nights, nights
 from tests.places import ROOT
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]

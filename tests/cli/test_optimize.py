@@ -11,12 +11,12 @@ from pathlib import Path
 import click
 import pytest
 
-from aaco_pipeline.automation.optimizing import choosing, running
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.cli.optimize import budget_ns, optimize, threshold_ratio
+from aaco_pipeline.pipeline.optimizing import choosing, running
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
 from aaco_pipeline.resources.targets.cpu.compiler import find_compiler
-from tests.automation.optimizing.stand_in import BROKEN, SOURCE, InProcess, Offers, costing, written
+from tests.pipeline.optimizing.stand_in import BROKEN, SOURCE, InProcess, Offers, costing, written
 
 FASTER = costing(8000)
 

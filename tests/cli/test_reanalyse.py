@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from tests.automation.test_reanalysis import EARLIER, grown_old, published
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
-from tests.automation.test_reanalysis import EARLIER, grown_old, published
 from tests.cli.conftest import Aaco
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from aaco_pipeline.automation.campaigns.running import begin
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing.running import begin
 from aaco_pipeline.resources.project import Project
-from tests.automation.campaigns.made_up import planned
+from tests.pipeline.comparing.made_up import planned
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 Refused = Callable[..., str]

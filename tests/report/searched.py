@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from aaco_pipeline.automation.optimizing import running
-from aaco_pipeline.automation.optimizing.asking import Order
 from aaco_pipeline.lake.store import TraceLake
-from tests.automation.optimizing.stand_in import BROKEN, InProcess, Offers, costing, written
+from aaco_pipeline.pipeline.optimizing import running
+from aaco_pipeline.pipeline.optimizing.asking import Order
+from tests.pipeline.optimizing.stand_in import BROKEN, InProcess, Offers, costing, written
 
 FASTER: Final = costing(8000)
 SLOWER: Final = costing(11000)

@@ -1,7 +1,7 @@
 """The doors to captures: what a path holds, its digest, copying it, and opening the copy, each in a confined child.
 
 They do what their namesakes in `aaco_pipeline.capture` and `aaco_pipeline.resources.ingestion` do in the same process,
-which tests and the child itself use. Which session a capture becomes is `aaco_pipeline.automation.ingestion`.
+which tests and the child itself use. Which session a capture becomes is `aaco_pipeline.pipeline.ingestion`.
 """
 
 from collections.abc import Iterable, Iterator

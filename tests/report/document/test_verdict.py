@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.automation.campaigns.plan import Plan, Subject
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing.plan import Plan, Subject
 from aaco_pipeline.report.document.verdict import verdict_document
 from aaco_pipeline.report.terminal.verdict import print_verdict
 from aaco_pipeline.report.words import verdicts as words
 from aaco_pipeline.statistics.verdicts import between_nights, sequential
-from tests.automation.campaigns.made_up import BASELINE, OTHER, judged, measured, planned, verdict_row
+from tests.pipeline.comparing.made_up import BASELINE, OTHER, judged, measured, planned, verdict_row
 
 #: Each verdict that the statistics give, and the sentence for it.
 SENTENCES = {

@@ -12,7 +12,7 @@ from aaco_pipeline.report.document.verdict import verdict_document
 from aaco_pipeline.report.exchange.outcome import of_verdict
 from aaco_pipeline.report.exchange.series import render_bencher
 from aaco_pipeline.report.renderers import DIFFERENCE, VERDICT
-from tests.automation.campaigns.made_up import judged, measured, planned, verdict_row
+from tests.pipeline.comparing.made_up import judged, measured, planned, verdict_row
 from tests.report.made_up import EVIL
 
 STATES = {

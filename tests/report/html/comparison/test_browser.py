@@ -9,7 +9,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.html.comparison.page import render_verdict
 from aaco_pipeline.report.html.comparison.search import render_search
 from aaco_pipeline.report.words.session import Document
-from tests.automation.campaigns.made_up import planned
+from tests.pipeline.comparing.made_up import planned
 from tests.report.html.browser import COMPLAINTS, Browser, browser_or_skip
 from tests.report.html.comparison.test_page import full
 from tests.report.html.test_browser import CONTRAST

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.automation.campaigns.plan import Plan
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing.plan import Plan
 from aaco_pipeline.report.document.verdict import verdict_document
 from aaco_pipeline.report.html.comparison.page import render_verdict
-from tests.automation.campaigns.made_up import judged, measured, planned, verdict_row
+from tests.pipeline.comparing.made_up import judged, measured, planned, verdict_row
 from tests.report.document.test_verdict import CAUSES, SELECTION
 from tests.report.html.pages import Page
 from tests.report.made_up import EVIL, rows_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.report.html.comparison.nights import placed_nights
 from aaco_pipeline.report.html.comparison.places import HEIGHT, Scale, placed_blocks, placed_intervals, placed_steps
 from aaco_pipeline.report.words.waterfall import steps
-from tests.automation.campaigns.made_up import verdict_row
+from tests.pipeline.comparing.made_up import verdict_row
 
 RATIOS = st.floats(0.2, 5)
 

@@ -1,0 +1,239 @@
+"""Judging a campaign: its sessions' latencies go to the verdict, its traced sessions to the causes, identical arms to
+the ledger.
+
+What a verdict is, is `aaco_pipeline.statistics.verdicts`; what a cause is, `aaco_pipeline.statistics.causes`.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
+from aaco_pipeline.capture.request import Arm
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.pipeline.comparing.measuring import members
+from aaco_pipeline.pipeline.comparing.plan import Plan, is_between_nights, read_plan
+from aaco_pipeline.report.document.campaign_sessions import iterations_of
+from aaco_pipeline.report.words.causes import cause_in_words, selection_in_words
+from aaco_pipeline.report.words.units import counted
+from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
+from aaco_pipeline.statistics.causes.arms import FACTS, arm
+from aaco_pipeline.statistics.causes.decomposition import decompose
+from aaco_pipeline.statistics.causes.environment import environment_differences
+from aaco_pipeline.statistics.causes.matching import replaced_kernels
+from aaco_pipeline.statistics.causes.rows import attribution_rows, selection_rows
+from aaco_pipeline.statistics.causes.selection import selections
+from aaco_pipeline.statistics.service_level import service_levels
+from aaco_pipeline.statistics.session_quantiles import disturbed_ratios, leave_out_disturbed, session_quantiles
+from aaco_pipeline.statistics.verdicts import comparison
+from aaco_pipeline.statistics.verdicts.comparison import compare
+from aaco_pipeline.statistics.verdicts.decision import withheld
+from aaco_pipeline.statistics.verdicts.identical_code import ledger_rows
+
+#: The stage that publishes what is judged: with it a campaign is done.
+STAGE: Final = "judging"
+_BASELINE: Final = "baseline"
+#: What may differ between arms on purpose, and so is no sign of other hardware: what runs the model.
+_OF_THE_SOFTWARE: Final = ("python", "package", "environment_variable", "cache")
+#: So many sessions, or facts of an environment, are named.
+_MOST_NAMED: Final = 3
+#: What else is recorded of a cache than its state, and the provider that has none.
+_OF_A_CACHE: Final = r"_(?:files|digest)$"
+_KEEPS_NO_CACHE: Final = "CPUExecutionProvider"
+Tables = dict[str, pl.DataFrame]
+
+
+def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
+    """Publish and return the tables of the campaign's judgement, from what its finished blocks measured.
+
+    `verdicts`, `attributions` and `selections` of every arm against the baseline; `aa_ledger` where two arms are the
+    same request of the same file; `service_levels` of every arm where limits were agreed. UsageError when no block is
+    finished.
+    """
+    if is_between_nights(lake, campaign):
+        raise UsageError(f"campaign {campaign} holds nights of other campaigns against each other; the next night does")
+    plan, rows = read_plan(lake, campaign), members(lake, campaign).filter(pl.col("state") == "finished")
+    timed = rows.filter(pl.col("purpose") == "latency")
+    if timed.is_empty():
+        raise UsageError(f"campaign {campaign} has no finished block; `aaco compare --resume {campaign}` goes on")
+    iterations = iterations_of(lake, timed)
+    summed_up = _sessions(lake, plan, iterations)
+    ledger = lake.read("aa_ledger").filter(pl.col("campaign_id") != campaign)
+    remarks = pl.lit(_remarks(lake, summed_up), pl.List(pl.String))
+    verdicts, causes, chosen, known = [], [], [], []
+    for candidate in (name for name in plan.arms if name != _BASELINE):
+        design = comparison.Plan(_BASELINE, candidate, (plan.blocks,), plan.threshold_ratio, plan.metric)
+        judged = compare(summed_up, design, ledger)
+        if (other := _other_work(plan, candidate)) is not None:
+            judged = withheld(judged, other)
+        if is_identical(plan, candidate):
+            designs = summed_up.select("campaign_id", "workload", "host").unique("campaign_id")
+            run = pl.lit(timed.get_column("block").n_unique()).alias("blocks")
+            known.append(ledger_rows(judged, designs.with_columns(run, sessions_per_block=pl.lit(1))))
+        told, selected, first = _causes(lake, rows.filter(pl.col("purpose") == "trace"), candidate)
+        changed = pl.col("verdict").is_in(["regressed", "improved"])
+        cause = pl.when(changed).then(pl.lit(first, pl.String))
+        verdicts.append(judged.with_columns(suspected_cause=cause, reasons=pl.concat_list("reasons", remarks)))
+        causes.append(told)
+        chosen.append(selected)
+    tables = {
+        "verdicts": pl.concat(verdicts).drop("campaign_id"),
+        "attributions": pl.concat(causes),
+        "selections": pl.concat(chosen),
+        "aa_ledger": pl.concat([one.drop("campaign_id") for one in known]) if known else empty_table("aa_ledger"),
+        "service_levels": service_levels(summed_up, iterations, plan.limits),
+    }
+    tables = {name: to_contract(name, frame) for name, frame in tables.items()}
+    lake.publish(campaign, STAGE, tables, scope="campaign")
+    return tables
+
+
+def timed_sessions(lake: TraceLake, campaign: str) -> pl.DataFrame:
+    """The finished sessions of a campaign that were measured without a trace, as `comparison.compare` takes them."""
+    rows = members(lake, campaign).filter((pl.col("state") == "finished") & (pl.col("purpose") == "latency"))
+    return _sessions(lake, read_plan(lake, campaign), iterations_of(lake, rows))
+
+
+def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
+    """What sessions of one comparison share, a row each: session_id, fingerprint, device, boot_id and cache_state."""
+    facts = [_facts(session, lake.read("environment", session)) for session in sessions]
+    known = pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String))
+    ran = lake.read("sessions", sessions).select("session_id", pl.col("provider").cast(pl.String))
+    states = cache_states(lake.read("environment", sessions).join(ran, on="session_id"))
+    return known.join(states, on="session_id", how="left", maintain_order="left")
+
+
+def cache_states(environment: pl.DataFrame) -> pl.DataFrame:
+    """Whether each session found the caches of compiled and tuned kernels that others of its provider found.
+
+    `environment` has session_id, provider, category, key and value. session_id and cache_state: `cold` where a cache
+    was empty or absent that held something for another session of the provider, `warm` for all others then; null where
+    no cache says so, and on ONNX Runtime's CPU provider, which keeps none.
+    """
+    caches = environment.filter(
+        (pl.col("category") == "cache")
+        & ~pl.col("key").str.contains(_OF_A_CACHE)
+        & pl.col("provider").ne_missing(_KEEPS_NO_CACHE)
+    )
+    lacks = pl.col("value").is_in(["empty", "absent"])
+    filled = (pl.col("value") == "present").any().over("provider", "key")
+    cold = caches.with_columns(is_cold=lacks & filled).group_by("session_id").agg(pl.col("is_cold").any())
+    sessions = environment.select("session_id").unique(maintain_order=True)
+    states = sessions.join(cold, on="session_id", how="left").with_columns(pl.col("is_cold").fill_null(False))
+    state = pl.when(pl.col("is_cold")).then(pl.lit("cold")).otherwise(pl.lit("warm"))
+    return states.select("session_id", cache_state=pl.when(pl.col("is_cold").any()).then(state))
+
+
+def sessions_of(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
+    """The same of any sessions without a trace; `timed` has session_id, arm and block."""
+    return _sessions(lake, plan, iterations_of(lake, timed))
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
+    named = measured.get_column("session_id").unique(maintain_order=True).to_list()
+    what = lake.read("sessions", named).select("session_id", "host")
+    disturbed = disturbed_ratios(lake.read("session_metrics", named))
+    return (
+        leave_out_disturbed(session_quantiles(measured), disturbed, MOST_DISTURBED)
+        .join(what, on="session_id")
+        .join(shared_facts(lake, named), on="session_id")
+        .with_columns(campaign_id=pl.lit(plan.campaign), workload=pl.lit(plan.workload))
+    )
+
+
+#: The category of `environment` that says which machine and GPUs a session ran on.
+_IDENTITY: Final = "identity"
+_FACTS: Final = ("session_id", "fingerprint", "device", "boot_id")
+
+
+def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
+    """What must not differ between arms: the system beneath the model's software, the device, the boot."""
+    values = {(category, key): value for category, key, value in environment.select("category", "key", "value").rows()}
+    system = environment.filter(pl.col("in_fingerprint") & ~pl.col("category").is_in(_OF_THE_SOFTWARE))
+    rows = system.select("category", "key", "value").sort("category", "key").rows()
+    devices = sorted(f"{key} {value}" for (category, key), value in values.items() if category == _IDENTITY and value)
+    return {
+        "session_id": session,
+        "fingerprint": hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16],
+        "device": ", ".join(devices) or None,
+        "boot_id": values.get(("boot", "id")),
+    }
+
+
+def _remarks(lake: TraceLake, sessions: pl.DataFrame) -> list[str]:
+    """Which sessions tell nothing and why, and in what their environments differ: what a person has to look at."""
+    unusable = sessions.filter(pl.col("state") == "unusable").select("session_id", "reasons")
+    told = [f"{session} tells nothing: {reasons[0]}" for session, reasons in unusable.head(_MOST_NAMED).iter_rows()]
+    if unusable.height > _MOST_NAMED:
+        verb = "tells" if unusable.height == _MOST_NAMED + 1 else "tell"
+        told.append(f"{counted(unusable.height - _MOST_NAMED, 'further session')} {verb} nothing either")
+    if sessions.get_column("fingerprint").n_unique() > 1:
+        facts = lake.read("environment", sessions.get_column("session_id").to_list())
+        system = facts.filter(pl.col("in_fingerprint") & ~pl.col("category").is_in(_OF_THE_SOFTWARE))
+        values = system.group_by("category", "key").agg(
+            pl.col("value").drop_nulls().unique().sort(), sessions=pl.col("session_id").n_unique()
+        )
+        differs = (pl.col("value").list.len() > 1) | (pl.col("sessions") < sessions.height)
+        for category, key, found, _ in values.filter(differs).sort("category", "key").head(_MOST_NAMED).iter_rows():
+            told.append(f"the environments differ in {category} {key}: {', '.join(found) or 'recorded or not'}")
+    return told
+
+
+def is_identical(plan: Plan, candidate: Arm) -> bool:
+    """Whether an arm is the baseline once more: the same file by its content, measured in the same way."""
+    compared = plan.arms["baseline"], plan.arms[candidate]
+    asked = [{**dict(one.request), "model": one.artefact_sha256, "artefact": None} for one in compared]
+    return asked[0] == asked[1]
+
+
+def _other_work(plan: Plan, candidate: Arm) -> str | None:
+    """Why the times of an arm say nothing beside the baseline's: it has another batch. None where it does the same."""
+    batches = [plan.arms[arm].request.batch_size for arm in (_BASELINE, candidate)]
+    if batches[0] == batches[1]:
+        return None
+    told = " and ".join("the model's own" if batch is None else str(batch) for batch in batches)
+    return f"the arms do not do the same work: their batches are {told}"
+
+
+def _causes(lake: TraceLake, traced: pl.DataFrame, candidate: str) -> tuple[pl.DataFrame, pl.DataFrame, str | None]:
+    """Rows of `attributions` and `selections` from the traced sessions of both arms, and the first cause in words.
+
+    What was selected differently goes before all else. Nothing where an arm has no traced session, or none whose steps
+    can be told apart.
+    """
+    sides = []
+    for name in (_BASELINE, candidate):
+        sessions = traced.filter(pl.col("arm") == name).get_column("session_id")
+        if sessions.is_empty():
+            return empty_table("attributions"), empty_table("selections"), None
+        sides.append(arm({session: _tables(lake, session) for session in sessions}))
+    if not all(side.accounts for side in sides):
+        return empty_table("attributions"), empty_table("selections"), None
+    replaced = replaced_kernels(sides[0].accounts, sides[1].accounts)
+    split = decompose(sides[0], sides[1], replaced)
+    differing = environment_differences(sides[0], sides[1], interleaved=True)
+    chosen = selections(sides[0], sides[1], replaced)
+    parts = split.causes.filter(pl.col("in_sum") & (pl.col("kind") != "unexplained"))
+    first = None
+    if chosen.height:
+        first = selection_in_words(chosen.row(0, named=True))
+    elif parts.height:
+        first = cause_in_words(parts.row(0, named=True))
+    return (
+        attribution_rows(_BASELINE, candidate, split, differing),
+        selection_rows(_BASELINE, candidate, chosen),
+        first,
+    )
+
+
+def _tables(lake: TraceLake, session: str) -> Mapping[str, pl.DataFrame]:
+    return {name: lake.read(name, session) for name in dict.fromkeys((*ACCOUNTED_FROM, *FACTS))}

@@ -1,0 +1,81 @@
+"""The rolling baseline: a night's candidate takes the place of what nights were held against, once that may be.
+
+It is an artefact with its request, and is measured again every night: figures of the night it came from are not kept.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing.alerting import STAGE as CLOSED
+from aaco_pipeline.pipeline.comparing.baselines import current, pin
+from aaco_pipeline.pipeline.comparing.plan import Plan, read_plan
+from aaco_pipeline.resources.measure.runner import InferenceRunner
+from aaco_pipeline.statistics.alerts.events import ACKNOWLEDGED, alerts, may_enter_rolling
+from aaco_pipeline.statistics.verdicts.decision import EQUIVALENT, HARDWARE_DIFFERS, IMPROVED, REGRESSED, WITHHELD
+
+#: A candidate that is its own baseline enters unless one of these was said: there is nothing it could be slower than.
+_SPOILT: Final = (REGRESSED, HARDWARE_DIFFERS, WITHHELD)
+
+
+def roll_forward(lake: TraceLake, runner: InferenceRunner) -> list[str]:
+    """Let the newest night of each benchmark become its rolling baseline where it may; the ids of the new ones.
+
+    It may when its candidate was shown to be no slower, or is what it was held against, or is slower and a person
+    acknowledged that; never while an alert of it is open, and not while its night's table waits for other campaigns. A
+    candidate that the night could not tell from slower stays out: one small step after another would come in unseen.
+    What has the file, the request and the environment of the present one takes nobody's place.
+    """
+    planned = lake.read("campaigns").filter(pl.col("night").is_not_null() & pl.col("confirms").is_null())
+    newest = planned.sort("planned_at").group_by("workload", "backend", maintain_order=True).last()
+    events = lake.read("alerts")
+    made = []
+    for workload, backend, campaign in newest.select("workload", "backend", "campaign_id").iter_rows():
+        if not lake.manifest(campaign, "campaign").of_stage(CLOSED):
+            continue
+        plan, fingerprint = read_plan(lake, campaign), _environment(lake, campaign)
+        own = events.filter((pl.col("workload") == workload) & (pl.col("backend") == backend))
+        now = current(lake, workload, backend, "rolling", fingerprint)
+        if _may_enter(lake, plan, own) and not _is_the_same(now, plan, fingerprint):
+            request = plan.arms["candidate"].request
+            told: dict[str, Any] = {"kind": "rolling", "campaign": campaign, "fingerprint": fingerprint}
+            made.append(pin(lake, request, runner.folder, **told))
+    return made
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _may_enter(lake: TraceLake, plan: Plan, events: pl.DataFrame) -> bool:
+    """Whether the night's candidate may be what later nights are held against; `events` are of its benchmark."""
+    if plan.night is None or not may_enter_rolling(events.drop("campaign_id"), plan.night):
+        return False
+    primary = (pl.col("role") == "primary") & (pl.col("candidate") == "candidate")
+    verdict = lake.read("verdicts", plan.campaign).filter(primary).item(0, "verdict")
+    is_acknowledged = alerts(events.drop("campaign_id")).filter(pl.col("state") == ACKNOWLEDGED).height > 0
+    if verdict in (EQUIVALENT, IMPROVED) or (verdict == REGRESSED and is_acknowledged):
+        return True
+    arms = plan.arms["baseline"], plan.arms["candidate"]
+    return arms[0].artefact_sha256 == arms[1].artefact_sha256 and verdict not in _SPOILT
+
+
+def _is_the_same(now: Mapping[str, Any] | None, plan: Plan, fingerprint: str | None) -> bool:
+    """Whether the present baseline has the candidate's file, request and environment."""
+    if now is None:
+        return False
+    candidate = plan.arms["candidate"]
+    request = candidate.request.model_copy(update={"artefact": None})
+    kept = MeasurementRequest.from_json(now["specification"], f"baseline {now['campaign_id']}")
+    return (now["artefact_sha256"], now["fingerprint"], kept) == (candidate.artefact_sha256, fingerprint, request)
+
+
+def _environment(lake: TraceLake, campaign: str) -> str | None:
+    """The fingerprint of the candidate's sessions; null where they differ or none is known."""
+    own = lake.read("campaign_sessions", campaign).filter(
+        (pl.col("arm") == "candidate") & (pl.col("state") == "finished") & (pl.col("purpose") == "latency")
+    )
+    known = lake.read("sessions", own.get_column("session_id").to_list()).get_column("fingerprint").unique()
+    return known.item() if known.len() == 1 else None

@@ -1,0 +1,32 @@
+"""Sessions that are not whole, and those that somebody is at work on, as the lake alone tells it."""
+
+from collections.abc import Collection
+
+from aaco_pipeline.lake.layout import MANIFESTS
+from aaco_pipeline.lake.removals import ASKED, Account
+from aaco_pipeline.lake.store import TraceLake
+
+
+def begun(lake: TraceLake) -> list[str]:
+    """List sessions that were asked for, captured or published, and do not state that they are whole; oldest first.
+
+    Sessions that retention has begun to remove are left out.
+    """
+    return sorted({*lake.unfinished(), *lake.requests()} - half_removed(lake))
+
+
+def half_removed(lake: TraceLake) -> set[str]:
+    """Find sessions and campaigns whose removal was killed, after their manifest had gone or if a person named them."""
+    manifests = lake.path / MANIFESTS
+    pending = [one for one in Account(lake).pending() if one.kind in ("session", "campaign")]
+    return {one.name for one in pending if one.rule == ASKED or not (manifests / f"{one.name}.json").exists()}
+
+
+def running_sessions(lake: TraceLake, sessions: Collection[str]) -> set[str]:
+    """Find those of `sessions` whose stages a process runs now, by the lake's locks."""
+    return {session for session in sessions if lake.is_running(session)}
+
+
+def can_be_run(lake: TraceLake, session: str) -> bool:
+    """Tell whether there is anything to run a session's stages on: its capture, or a request to measure one."""
+    return lake.raw(session).is_dir() or lake.request_path(session).is_file()

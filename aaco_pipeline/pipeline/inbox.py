@@ -1,0 +1,258 @@
+"""The inbox: where captures made elsewhere are dropped, when one is finished, and where it goes afterwards.
+
+Here are files alone, and nothing of the inbox is opened or followed: names, sizes and times say enough. Which finished
+capture is asked for, and again after a failure, is `aaco_pipeline.automation.inbox_runs`; taking it in is
+`aaco_pipeline.pipeline.ingestion`.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aaco_pipeline.errors import LakeError, UsageError
+from aaco_pipeline.lake.files import lake_errors
+
+INBOX_VARIABLE: Final = "AACO_INBOX"
+#: Marks a capture as finished; it holds nothing.
+DONE_FILE: Final = ".done"
+TAKEN_FOLDER: Final = "taken"
+REJECTED_FOLDER: Final = "rejected"
+#: A capture without the mark is finished when nothing of it has changed for so long, and at so many looks.
+STILL_SECONDS: Final = 120.0
+STILL_LOOKS: Final = 3
+#: A capture without the mark stays where it is for so long after it was taken: whoever copies may only have paused.
+STAYS_SECONDS: Final = 3600.0
+#: A folder with more entries is not looked through further.
+_MOST_ENTRIES: Final = 20_000
+#: A look at the inbox stops after so many entries, a folder counting as ten more, and the next one goes on there.
+_ENTRIES_A_LOOK: Final = 6_000
+_FOLDER_COUNTS: Final = 10
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Seen(NamedTuple):
+    """What was seen of one entry: its state, since when on the host's monotonic clock, and at how many looks.
+
+    `settled` is what became of it in this state, "" while that is open. After `failures` attempts that failed it is
+    asked for again at `again`.
+    """
+
+    state: str
+    since: float
+    looks: int = 1
+    settled: str = ""
+    failures: int = 0
+    again: float = 0.0
+
+
+@dataclass
+class Memory:
+    """What is kept from one look to the next: every entry as it was seen, and the entry the next look begins with."""
+
+    entries: dict[str, Seen] = field(default_factory=dict)
+    next: str = ""
+
+    def to_text(self) -> str:
+        return json.dumps({"next": self.next, "entries": self.entries}, sort_keys=True)
+
+    @staticmethod
+    def from_text(text: str | None) -> "Memory":
+        """The memory in a cursor; an empty one when there is none, or it is of another form."""
+        try:
+            document = json.loads(text or "{}")
+            entries = {name: Seen._make(row) for name, row in document["entries"].items()}
+            return Memory(entries, document["next"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return Memory()
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A finished capture in the inbox; `key` changes with its content."""
+
+    path: Path
+    state: str
+    is_done: bool
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(os.fsencode(self.path.name) + b"\0" + self.state.encode()).hexdigest()[:32]
+
+
+def inbox_of(lake: Path) -> Path:
+    """The inbox of a lake: `$AACO_INBOX`, else the folder `inbox` beside the lake. It need not exist."""
+    named = os.environ.get(INBOX_VARIABLE)
+    return Path(named).expanduser().absolute() if named else lake.parent / "inbox"
+
+
+def look(inbox: Path, memory: Memory, now: float) -> list[Arrival]:
+    """The captures that are finished, by name, among the entries that it is the turn of; `memory` is brought up to now.
+
+    A capture is a file or a folder in the inbox. It is finished when `.done` lies in it (for a file: `NAME.done` beside
+    it), or when nothing of it has changed for STILL_SECONDS. `now` is the host's monotonic clock. Links, pipes and
+    devices are no captures, neither are names that cannot be printed.
+    """
+    entries, marks = _listed(inbox)
+    memory.entries = {name: seen for name, seen in memory.entries.items() if name in entries}
+    names = sorted(entries)
+    begin = bisect_left(names, memory.next)
+    memory.next = ""
+    found, left = [], _ENTRIES_A_LOOK
+    for name in (*names[begin:], *names[:begin]):
+        if left <= 0:
+            memory.next = name
+            break
+        state, count, is_marked = _state(entries[name])
+        left -= count
+        before = memory.entries.get(name)
+        if before is None or before.state != state or now < before.since:
+            seen = memory.entries[name] = Seen(state, now)
+        elif before.looks < STILL_LOOKS:
+            seen = memory.entries[name] = before._replace(looks=before.looks + 1)
+        else:
+            seen = before
+        is_finished = is_marked or name + DONE_FILE in marks
+        if is_finished or (now - seen.since >= STILL_SECONDS and seen.looks >= STILL_LOOKS):
+            found.append(Arrival(inbox / name, state, is_finished))
+    return sorted(found, key=lambda arrival: arrival.path.name)
+
+
+def entry_of(inbox: Path, path: Path) -> Path:
+    """The entry of the inbox that `path` is. UsageError when it is none that `look` would find: it is not moved.
+
+    An entry is a file or a folder in the inbox itself, whichever way its folder is spelled; a link is none.
+    """
+    try:
+        is_inside = path.parent.samefile(inbox)
+        mode = os.lstat(inbox / path.name).st_mode if is_inside and _may_be_capture(path.name) else 0
+    except (OSError, ValueError):
+        mode = 0
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UsageError(
+            f"{str(path)!r} is no entry of the inbox {inbox} and is not moved; give a file or folder in it, set "
+            f"{INBOX_VARIABLE} to its folder, or leave from_inbox out"
+        )
+    return inbox / path.name
+
+
+def says_done(path: Path) -> bool:
+    """Whether an entry of the inbox is marked as finished."""
+    return os.path.lexists(path / DONE_FILE if path.is_dir() else path.with_name(path.name + DONE_FILE))
+
+
+def set_aside(path: Path, reason: str) -> Path:
+    """Move a capture that cannot be read into `rejected`, with the reason in a text file beside it; its new place."""
+    return _moved(path, REJECTED_FOLDER, reason)
+
+
+def put_away(path: Path, not_taken: Sequence[str] = ()) -> Path:
+    """Move a capture that was taken into `taken`, with what of it was refused in a text file beside it."""
+    return _moved(path, TAKEN_FOLDER, "\n".join(not_taken))
+
+
+def _moved(path: Path, name: str, reason: str) -> Path:
+    """By the folders' descriptors: a link that takes the place of one of them meanwhile leads nowhere."""
+    folder = path.parent / name
+    with lake_errors(folder), ExitStack() as opened:
+        inbox = _descriptor(opened, path.parent)
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=inbox)
+        try:
+            aside = _descriptor(opened, name, inbox)
+        except NotADirectoryError as error:
+            raise LakeError(f"{folder}: a link or a file; links in the inbox are not followed, remove it") from error
+        with os.scandir(aside) as listed:
+            taken = {one.name for one in listed}
+        target, number = path.name, 1
+        while target in taken:
+            number += 1
+            target = f"{path.name}.{number}"
+        if reason:
+            descriptor = os.open(f"{target}.reason.txt", _NEW_FILE, 0o666, dir_fd=aside)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(f"{reason}\n")
+        os.rename(path.name, target, src_dir_fd=inbox, dst_dir_fd=aside)
+        with suppress(FileNotFoundError):
+            os.unlink(path.name + DONE_FILE, dir_fd=inbox)
+    return folder / target
+
+
+def _descriptor(opened: ExitStack, path: Path | str, folder: int | None = None) -> int:
+    descriptor = os.open(path, _FOLDER if folder is None else _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _listed(inbox: Path) -> tuple[dict[str, os.DirEntry[str]], set[str]]:
+    """What may be a capture, by name, and the names of marks. An inbox that does not exist is an empty one."""
+    found: dict[str, os.DirEntry[str]] = {}
+    marks: set[str] = set()
+    with lake_errors(inbox):
+        try:
+            listing = os.scandir(inbox)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}, set()
+        with listing:
+            for entry in listing:
+                name = entry.name
+                if not _may_be_capture(name):
+                    continue
+                if entry.is_file(follow_symlinks=False):
+                    if name.endswith(DONE_FILE):
+                        marks.add(name)
+                    else:
+                        found[name] = entry
+                elif entry.is_dir(follow_symlinks=False):
+                    found[name] = entry
+    return found, marks
+
+
+def _may_be_capture(name: str) -> bool:
+    return not name.startswith(".") and name not in ("", TAKEN_FOLDER, REJECTED_FOLDER) and name.isprintable()
+
+
+def _state(entry: os.DirEntry[str]) -> tuple[str, int, bool]:
+    """All names, sizes and times, how many entries were looked at, and whether the mark lies among them.
+
+    What changes while somebody still copies changes it, also where times of the original are kept.
+    """
+    if not entry.is_dir(follow_symlinks=False):
+        return _facts(entry), 1, False
+    digest = hashlib.sha256()
+    count, is_marked, folders = 0, False, [entry.path]
+    while folders and count < _MOST_ENTRIES:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as listing:
+                listed = sorted(listing, key=lambda one: one.name)
+        except OSError as error:
+            digest.update(f"{error.errno}".encode())
+            continue
+        for one in listed:
+            count += 1
+            if one.name == DONE_FILE and folder == entry.path:
+                is_marked = True
+                continue
+            digest.update(os.fsencode(one.path) + f"\0{_facts(one)}\0".encode())
+            if one.is_dir(follow_symlinks=False):
+                folders.append(one.path)
+    return digest.hexdigest()[:16], count + _FOLDER_COUNTS, is_marked
+
+
+def _facts(entry: os.DirEntry[str]) -> str:
+    """Size and times of a file; nothing of what is none, which is never taken."""
+    if not entry.is_file(follow_symlinks=False):
+        return ""
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError as error:
+        return f"{error.errno}"
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"

@@ -1,0 +1,167 @@
+"""What is measured every night: the file `configs/nightly.yaml`, or every registered model on every usable backend."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.pipeline.comparing.baselines import Kind
+from aaco_pipeline.pipeline.comparing.plan import (
+    DEFAULT_BLOCKS,
+    DEFAULT_THRESHOLD,
+    LEAST_BLOCKS,
+    MOST_BLOCKS,
+    TRACED_BLOCKS,
+)
+from aaco_pipeline.resources.configuration import Form, expecting, load_backends, load_form, load_models
+from aaco_pipeline.resources.host.backends import backend_states
+from aaco_pipeline.statistics.service_level import Limit, usual_budget
+
+FILE: Final = "nightly.yaml"
+#: What `options` of an entry are called: as on the command line, without the dashes. Model and backend have their keys.
+_FIELDS: Final[Mapping[str, str]] = {
+    str((extras if isinstance(extras := field.json_schema_extra, dict) else {}).get("option", name))
+    .removeprefix("--")
+    .replace("_", "-"): name
+    for name, field in MeasurementSettings.model_fields.items()
+    if name not in ("model", "backend")
+}
+_Sessions = Annotated[
+    int, Field(ge=LEAST_BLOCKS, le=MOST_BLOCKS), expecting(f"a whole number from {LEAST_BLOCKS} to {MOST_BLOCKS}")
+]
+_Traced = Annotated[int, Field(ge=0, le=MOST_BLOCKS), expecting(f"a whole number from 0 to {MOST_BLOCKS}")]
+_Text = Annotated[str, Field(min_length=1), expecting("a name")]
+_Share = Annotated[float, Field(gt=0, lt=1), expecting("a share between 0 and 1, such as 0.01")]
+
+
+class LimitEntry(Form):
+    """A service level of one benchmark; without a budget, the share that lies above the quantile by its name."""
+
+    metric: Annotated[Literal["p50", "p90", "p99"], expecting("one of p50, p90, p99")] = Field(
+        default=None, validate_default=True
+    )
+    limit_ms: Annotated[float, Field(gt=0, le=1e9), expecting("a time in ms, more than 0")] = Field(
+        default=None, validate_default=True
+    )
+    budget_ratio: _Share | None = None
+
+
+class BenchmarkEntry(Form):
+    """One benchmark of `nightly.yaml`."""
+
+    model: _Text = Field(default=None, validate_default=True)
+    backend: _Text = "cpu"
+    options: Annotated[dict[str, Any], expecting("a mapping from options of `aaco run` to their values")] | None = None
+    sessions: _Sessions = DEFAULT_BLOCKS
+    traced: _Traced = TRACED_BLOCKS
+    threshold_ratio: _Share = DEFAULT_THRESHOLD
+    limits: Annotated[list[LimitEntry], expecting("a list of limits")] | None = None
+    baseline: Annotated[Kind, expecting("pinned or rolling")] = "rolling"
+
+
+class NightlyFile(Form):
+    """The file `configs/nightly.yaml`."""
+
+    benchmarks: Annotated[list[BenchmarkEntry], expecting("a list of benchmarks")] | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One thing that is measured every night. There is one a workload and backend: by these its nights are known."""
+
+    request: MeasurementRequest
+    blocks: int = DEFAULT_BLOCKS
+    traced_blocks: int = TRACED_BLOCKS
+    threshold_ratio: float = DEFAULT_THRESHOLD
+    limits: tuple[Limit, ...] = ()
+    baseline: Kind = "rolling"
+
+    @property
+    def workload(self) -> str:
+        return Path(self.request.model).stem
+
+    @property
+    def backend(self) -> str:
+        return self.request.backend
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The workload and the backend."""
+        return self.workload, self.backend
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return f"{self.workload}:{self.backend}"
+
+
+def load_benchmarks(configs: Path) -> list[Benchmark]:
+    """What a night measures, in the file's order.
+
+    Without entries one benchmark for each registered model and each backend that this host can use. UsageError in one
+    line for a wrong file, for two benchmarks of one workload and backend, and when there is nothing to measure.
+    """
+    path = configs / FILE
+    file = load_form(path, NightlyFile)
+    entries = (file and file.benchmarks) or []
+    found = [_benchmark(path, place, entry) for place, entry in enumerate(entries)] or _of_every_model(configs)
+    if not found:
+        raise UsageError(
+            f"{path}: no benchmarks, and {configs / 'models.yaml'} registers no model; name what each night is to "
+            "measure, such as `benchmarks: [{model: squeezenet}]`"
+        )
+    names = [one.name for one in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(
+            f"{path}: {twice} is there twice, and its nights could not be told apart; register the model under another "
+            "name in models.yaml to measure it in two ways"
+        )
+    return found
+
+
+def chosen(benchmarks: Sequence[Benchmark], only: Sequence[str]) -> list[Benchmark]:
+    """The benchmarks that are named `MODEL` or `MODEL:BACKEND`; all when none is. UsageError for one that is not."""
+    known = {name for one in benchmarks for name in (one.workload, one.name)}
+    if unknown := [name for name in only if name not in known]:
+        raise UsageError(f"no benchmark {unknown[0]!r}; there is {', '.join(one.name for one in benchmarks)}")
+    return [one for one in benchmarks if not only or one.workload in only or one.name in only]
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _of_every_model(configs: Path) -> list[Benchmark]:
+    usable = [state.backend for state in backend_states(load_backends(configs / "backends.yaml")) if state.usable]
+    return [
+        Benchmark(MeasurementRequest(model=model, backend=backend))
+        for model in load_models(configs / "models.yaml")
+        for backend in usable
+    ]
+
+
+def _benchmark(path: Path, place: int, entry: BenchmarkEntry) -> Benchmark:
+    where = f"{path}: benchmarks[{place}]"
+    options = entry.options or {}
+    if unknown := [str(name) for name in options if name not in _FIELDS]:
+        raise UsageError(f"{where}.options: no option {unknown[0]!r}; expected one of {', '.join(sorted(_FIELDS))}")
+    model = entry.model
+    if model.endswith(".onnx") or "/" in model:
+        model = str((path.absolute().parent / model).resolve())
+    asked = {_FIELDS[name]: value for name, value in options.items()}
+    try:
+        request = MeasurementRequest(model=model, backend=entry.backend, **asked)
+        limits = tuple(_limit(one) for one in entry.limits or [])
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+    if len({one.metric for one in limits}) < len(limits):
+        raise UsageError(f"{where}.limits: one metric has two limits; give one limit a metric")
+    return Benchmark(request, entry.sessions, entry.traced, entry.threshold_ratio, limits, entry.baseline)
+
+
+def _limit(entry: LimitEntry) -> Limit:
+    metric = f"latency_{entry.metric}"
+    return Limit(metric, round(entry.limit_ms * 1e6), entry.budget_ratio or usual_budget(metric))

@@ -1,0 +1,165 @@
+"""Running stages of many sessions again after their code has changed, one session after another.
+
+What is done is what the lake states: a session whose stage was published by the present version of its code is left
+alone, so that the same call goes on after a kill.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aaco_pipeline.assets.stage import Session, stages
+from aaco_pipeline.errors import AacoError, PassingLakeError, UsageError
+from aaco_pipeline.lake.manifest import Manifest
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.session_stages import run_stages
+from aaco_pipeline.report.words.printable import in_a_line
+from aaco_pipeline.resources.progress import report_progress
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What there is to do: `due` are the stages to run by session, in the order they run.
+
+    `current` sessions have all chosen stages by the present code; those in `without_capture` have one to run that looks
+    into the capture, which is gone. `behind` are the stages that read from the chosen ones and are not among them.
+    """
+
+    stages: tuple[str, ...]
+    due: Mapping[str, tuple[str, ...]]
+    current: tuple[str, ...]
+    without_capture: tuple[str, ...]
+    behind: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A session of which a stage failed, in one line why, and the exit code of its error."""
+
+    session: str
+    stage: str
+    reason: str
+    exit_code: int
+
+
+@dataclass
+class Done:
+    """What came of a plan. `skipped` are sessions that somebody else is at work on, with who it is."""
+
+    sessions: list[str] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def chosen_stages(names: Sequence[str], *, downstream: bool) -> tuple[str, ...]:
+    """Those stages, with `downstream` all that read from them, in the order they run. UsageError for a wrong one."""
+    for name in names:
+        if name not in stages():
+            raise UsageError(f"no stage {name!r}; there are {', '.join(stages())}")
+        if stages()[name].pool is not None:
+            raise UsageError(f"stage {name} measures: it is not run again, a new measurement is a new session")
+    wanted = {*names, *(readers_of(names) if downstream else ())}
+    return tuple(name for name in stages() if name in wanted)
+
+
+def readers_of(names: Collection[str]) -> tuple[str, ...]:
+    """The stages that read from one of those, directly or not, in the order they run; none of those themselves."""
+    found: list[str] = []
+    for name, one in stages().items():
+        if name not in names and set(one.dependencies) & {*names, *found}:
+            found.append(name)
+    return tuple(found)
+
+
+def plan(lake: TraceLake, chosen: Sequence[str], where: str | None = None) -> Plan:
+    """What is to be done of `chosen` in the sessions for which the SQL condition holds over the view `sessions`.
+
+    UsageError for a condition that is none.
+    """
+    wanted = None if where is None else _sessions_where(lake, where)
+    due: dict[str, tuple[str, ...]] = {}
+    current, without_capture = [], []
+    for manifest in lake.manifests("session"):
+        known = {state.stage for state in manifest.stages} & set(chosen)
+        if not known or (wanted is not None and manifest.id not in wanted):
+            continue
+        names = _due(manifest, chosen)
+        can = tuple(name for name in names if not stages()[name].needs_capture or lake.raw(manifest.id).is_dir())
+        if can != names:
+            without_capture.append(manifest.id)
+        elif names:
+            due[manifest.id] = names
+        else:
+            current.append(manifest.id)
+    return Plan(tuple(chosen), due, tuple(current), tuple(without_capture), readers_of(chosen))
+
+
+def reanalyse(lake: TraceLake, planned: Plan, configs: Path) -> Done:
+    """Carry out a plan; what fails in one session is reported and does not keep the others from being done."""
+    done = Done()
+    for number, session in enumerate(planned.due):
+        report_progress("sessions", number, len(planned.due))
+        try:
+            with lake.running(session, wait_seconds=0.0):
+                _run_again(lake, session, planned, configs)
+        except PassingLakeError as error:
+            done.skipped[session] = str(error)
+        except _StageError as failed:
+            done.failed.append(failed.failure)
+        else:
+            done.sessions.append(session)
+    return done
+
+
+class _StageError(Exception):
+    """A stage of one session failed; it ends that session alone."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
+def _run_again(lake: TraceLake, session: str, planned: Plan, configs: Path) -> None:
+    """Run what is due of one session, which nobody else changes now; _StageError with the first stage that fails."""
+    due = _due(lake.manifest(session), planned.stages)
+    if len(due) > 1:  # killed before the last of them, it is not taken for done
+        lake.record_due(session, due[1:], f"{due[0]} has been run again since")
+    done: list[str] = []
+    try:
+        steps = [stages()[name] for name in due]
+        run_stages(Session(lake, session, configs), steps, lambda one, *_: done.append(one.name))
+    except Exception as error:
+        code = error.exit_code if isinstance(error, AacoError) else AacoError.exit_code
+        reason = in_a_line(str(error) or type(error).__name__)
+        raise _StageError(Failure(session, due[len(done)], reason, code)) from error
+
+
+def is_stale(manifest: Manifest, stage: str) -> bool:
+    """Tell whether a stage of a session was last run by another version of its code; one that never ran is missing."""
+    state = next((state for state in manifest.stages if state.stage == stage), None)
+    return state is not None and state.code_version != stages()[stage].code_version
+
+
+def stale_sessions(lake: TraceLake) -> Mapping[str, Collection[str]]:
+    """Find, per stage, the sessions of the lake in which it is stale."""
+    manifests = [*lake.manifests("session")]
+    return {name: frozenset(one.id for one in manifests if is_stale(one, name)) for name in stages()}
+
+
+def _due(manifest: Manifest, chosen: Sequence[str]) -> tuple[str, ...]:
+    """The chosen stages that a session has and that are to run again: stale, failed, or after one of the others."""
+    failed = {state.stage for state in manifest.stages if state.failure is not None}
+    published = {state.stage for state in manifest.stages}
+    due: list[str] = []
+    for name in chosen:
+        follows = name in published and bool(set(stages()[name].dependencies) & set(due))
+        if follows or name in failed or is_stale(manifest, name):
+            due.append(name)
+    return tuple(due)
+
+
+def _sessions_where(lake: TraceLake, condition: str) -> set[str]:
+    from aaco_pipeline.lake.sql import select_rows
+
+    found = select_rows(lake, f"SELECT session_id FROM sessions WHERE (\n{condition}\n)")
+    return {str(session) for (session,) in found.rows}

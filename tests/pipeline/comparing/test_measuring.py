@@ -1,0 +1,219 @@
+"""Blocks are measured whole and in the planned order; one that is killed is repeated under a new number."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.unfinished import due
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.errors import LakeError, ModelError
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing import measuring
+from aaco_pipeline.pipeline.comparing.measuring import finished_blocks, measure_campaign, members
+from aaco_pipeline.pipeline.comparing.plan import Plan, new_plan, subject, write_plan
+from aaco_pipeline.pipeline.doctor import examine
+from aaco_pipeline.resources.measure.measurement_slot import slot_is_free
+from tests.places import CONFIGS
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A planned campaign: what was measured of it in order (arm, block, untraced), and what is called before each."""
+
+    lake: TraceLake
+    instance: dg.DagsterInstance
+    plan: Plan
+    measured: list[tuple[str, int, bool]]
+    callbacks: list[Callable[[], None]]
+
+    def measure(self) -> pl.DataFrame:
+        campaign = self.plan.campaign
+        return measure_campaign(self.lake, self.instance, campaign, CONFIGS, run_id="run", log=lambda line: None)
+
+    @contextmanager
+    def before_each(self, callback: Callable[[], None]) -> Iterator[None]:
+        self.callbacks.append(callback)
+        yield
+        self.callbacks.clear()
+
+    def half_finished(self) -> list[str]:
+        return [one.session for one in due(self.lake, self.instance, 1e12).requests]
+
+
+def _die_at(at: int, place: Place) -> None:
+    if len(place.measured) == at:
+        raise Killed
+
+
+@pytest.fixture
+def plan(empty_lake: TraceLake, tmp_path: Path) -> Plan:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"a model")
+    arm = subject(MeasurementRequest(model=str(model)), CONFIGS)
+    made = new_plan("compare", {"candidate": arm, "baseline": arm}, blocks=3, traced_blocks=1, seed=5)
+    write_plan(empty_lake, made)
+    return made
+
+
+@pytest.fixture
+def instance(new_home: Path, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    shutil.copytree(new_home, tmp_path / "home", symlinks=True)
+    with dg.DagsterInstance.from_config(str(tmp_path / "home")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def place(empty_lake: TraceLake, instance: dg.DagsterInstance, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> "Place":
+    """A planned campaign whose measurements leave a file, and whose sessions' stages are not run."""
+    made = Place(empty_lake, instance, plan, [], [])
+
+    def capture(request: MeasurementRequest, folder: Path, *others: Any, **more: Any) -> None:
+        assert more["held"] >= 0
+        assert request.arm is not None
+        assert request.block is not None
+        for callback in made.callbacks:
+            callback()
+        (folder / "capture.json").write_text("{}")
+        made.measured.append((request.arm, request.block, request.untraced))
+
+    monkeypatch.setattr(measuring, "capture_inference", capture)
+    monkeypatch.setattr(measuring, "finish_session", lambda *arguments: True)
+    return made
+
+
+def test_latency_blocks_come_first_and_every_block_has_its_order(place: Place) -> None:
+    rows = place.measure()
+    expected = [(arm, block, block < 3) for block in range(4) for arm in place.plan.order(block)]
+    assert place.measured == expected
+    assert rows.select("arm", "block").rows() == [(arm, block) for arm, block, _ in expected]
+    assert rows.get_column("purpose").to_list() == ["latency"] * 6 + ["trace"] * 2
+    assert set(rows.get_column("state")) == {"finished"}
+    sessions = rows.get_column("session_id")
+    assert place.lake.captured() == sorted(sessions)
+    expected_stages = [len(place.lake.progress(session).expected) for session in sessions]
+    assert expected_stages[0] < expected_stages[-1]  # without a trace a session is to have fewer
+
+
+def test_a_campaign_that_is_done_measures_nothing_more(place: Place) -> None:
+    first, count = place.measure(), len(place.measured)
+    assert place.measure().equals(first)
+    assert len(place.measured) == count
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_a_killed_block_is_repeated_whole_under_a_new_number(at: int, place: Place) -> None:
+    with pytest.raises(Killed), place.before_each(lambda: _die_at(at, place)):
+        place.measure()
+    place.callbacks.clear()
+    half = members(place.lake, place.plan.campaign).filter(pl.col("state") == "begun")
+    assert half.get_column("block").unique().to_list() == [at // 2]
+    rows = place.measure()
+    killed = rows.filter(pl.col("state") == "killed")
+    assert killed.get_column("block").unique().to_list() == [at // 2]
+    finished = rows.filter(pl.col("state") == "finished")
+    assert [finished_blocks(place.lake, place.plan.campaign, purpose) for purpose in ("latency", "trace")] == [3, 1]
+    assert finished.group_by("block").len().get_column("len").to_list() == [2] * 4
+    assert at // 2 not in finished.get_column("block")
+    kept = sorted(finished.get_column("session_id"))
+    assert place.lake.captured() == kept  # nothing of a killed block stays
+    assert sorted(place.instance.get_dynamic_partitions(PARTITIONS_NAME)) == kept
+
+
+def test_a_measurement_that_fails_ends_the_campaign_and_its_block(place: Place) -> None:
+    def fails() -> None:
+        raise ModelError("m.onnx: cannot be loaded")
+
+    with pytest.raises(ModelError), place.before_each(fails):
+        place.measure()
+    place.callbacks.clear()
+    assert place.lake.captured() == []
+    assert set(place.measure().get_column("state")) == {"killed", "finished"}
+
+
+def test_a_measurement_that_fails_says_of_which_arm_it_was(place: Place) -> None:
+    def fails() -> None:
+        raise ModelError("the model failed in iteration 0")
+
+    first = place.plan.order(0)[0]
+    model = place.plan.arms[first].request.model
+    with pytest.raises(ModelError) as raised, place.before_each(fails):
+        place.measure()
+    assert str(raised.value) == f"{first} ({model}), block 0: the model failed in iteration 0"
+
+
+def test_what_a_killed_process_was_writing_is_gone_before_anything_is_measured(place: Place) -> None:
+    raw = place.lake.path / "raw"
+    raw.mkdir(exist_ok=True)
+    ours, theirs = (raw / f".tmp-{'0' * 8}-{'0' * 8}-1-{end}" for end in ("ab", "cd"))
+    gone = raw / ".tmp-999999999-ab"  # no process has that number
+    for folder in (ours, theirs, gone):
+        folder.mkdir()
+    seen: list[list[str]] = []
+    with place.before_each(lambda: seen.append(sorted(one.name for one in raw.glob(".tmp-9*")))):
+        place.measure()
+    assert seen
+    assert not any(seen)
+    assert ours.is_dir()  # of another host, which may be writing
+    assert theirs.is_dir()
+
+
+def test_a_finished_block_that_lost_a_session_is_named_and_nothing_is_measured(place: Place) -> None:
+    session = place.measure().get_column("session_id")[1]
+    place.lake.remove(session)
+    count = len(place.measured)
+    (problem,) = [one for one in examine(place.lake, None) if one.kind == "torn campaign"]
+    assert problem.subject == place.plan.campaign
+    assert session in problem.explanation
+    with pytest.raises(
+        LakeError, match=f"{place.plan.campaign} has lost session {session}.*`aaco rm {place.plan.campaign}`"
+    ):
+        place.measure()
+    assert len(place.measured) == count
+
+
+def test_nobody_runs_stages_of_its_sessions_between_its_blocks(place: Place) -> None:
+    """They would disturb what is measured next; the sensor for unfinished sessions must leave them alone."""
+    seen: list[str] = []
+    with place.before_each(lambda: seen.extend(place.half_finished())):
+        rows = place.measure()
+    assert seen == []
+    left = place.half_finished()  # once it is over, whoever comes first finishes them
+    assert left
+    assert set(left) <= set(rows.get_column("session_id"))
+
+
+def test_nobody_else_runs_stages_of_its_sessions_nor_measures_while_it_runs_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def finish(lake: TraceLake, instance: dg.DagsterInstance, session: str, configs: Path) -> bool:
+        for later in place.lake.captured():
+            if later > session and not place.lake.is_running(later):
+                seen.append(later)
+        assert not slot_is_free()
+        return True
+
+    monkeypatch.setattr(measuring, "finish_session", finish)
+    place.measure()
+    assert seen == []
+    assert slot_is_free()
+
+
+def test_sessions_that_a_kill_left_unknown_to_dagster_become_known(place: Place) -> None:
+    sessions = place.measure().get_column("session_id")
+    place.instance.delete_dynamic_partition(PARTITIONS_NAME, sessions[0])
+    place.measure()
+    assert sorted(place.instance.get_dynamic_partitions(PARTITIONS_NAME)) == sorted(sessions)
