@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 import yaml
+from hypothesis import settings
 
 from tests.places import ROOT
 
@@ -122,10 +123,29 @@ def test_from_the_wheel_alone_an_empty_folder_is_enough(run: Run, installed: Pat
     assert str(installed) in told["loading"]
 
 
-def test_hosted_ci_runs_what_everyone_runs() -> None:
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
-    assert [step["run"] for step in jobs["test"]["steps"] if "run" in step] == [".ci/run"]
+def test_hosted_ci_runs_what_everyone_runs_in_shards_that_leave_nothing_out() -> None:
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["test"]
+    (command,) = [step["run"] for step in job["steps"] if "run" in step]
+    assert command.split()[0] == ".ci/run"
+    shards = job["strategy"]["matrix"]["shard"]
+    assert shards == list(range(1, len(shards) + 1))
+    assert f"--splits {len(shards)} " in command
+    assert "--group ${{ matrix.shard }}" in command
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_ci_runs_the_same_examples_each_time_and_the_night_others() -> None:
+    def recipe(target: str) -> str:
+        return subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    ci, nightly = settings.get_profile("ci"), settings.get_profile("nightly")
+    assert (ci.derandomize, nightly.derandomize) == (True, False)
+    assert (ci.deadline, nightly.deadline) == (None, None)
+    assert ci.max_examples < nightly.max_examples
+    assert settings().max_examples in (ci.max_examples, nightly.max_examples)  # whatever $CI selected before
+    assert "--hypothesis-profile=ci" in recipe("test")
+    assert "-m ''" not in recipe("test")
+    assert recipe("nightly-tests").count("-m '' --hypothesis-profile=nightly") == 2
 
 
 def test_hooks_before_a_commit_download_nothing_and_do_what_make_check_does() -> None:

@@ -131,6 +131,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
         ),
         "measures for minutes; tests/cli/test_optimize.py runs a small one",
     ),
+    "make test-nightly": "takes two hours",
     "pre-commit install": "writes a hook into the checkout",
 }
 #: pip without a registry: it builds with what is installed, and only says what it would install.
