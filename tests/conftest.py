@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -116,11 +117,12 @@ def dagster_prepares_once() -> Iterator[None]:
     and closed, and revisions compared, as ever. What it commits is not forced onto the disk: a killed process loses
     nothing by that, and no test cuts the power.
     """
+    import dagster as dg
     from alembic.script import ScriptDirectory
-    from dagster._core.storage.event_log.sqlite import sqlite_event_log
-    from dagster._core.storage.runs.sqlite import sqlite_run_storage
-    from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
     from sqlalchemy import Engine, create_engine, event
+
+    with dg.DagsterInstance.local_temp():  # its modules of SQLite are imported from now on
+        of_dagster = [module for name, module in sys.modules.items() if name.startswith("dagster.")]
 
     engines: dict[str, Engine] = {}
 
@@ -133,8 +135,9 @@ def dagster_prepares_once() -> Iterator[None]:
         return engines[address]
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
-            patch.setattr(module, "create_engine", kept)
+        for module in of_dagster:
+            if vars(module).get("create_engine") is create_engine:
+                patch.setattr(module, "create_engine", kept)
         patch.setattr(ScriptDirectory, "from_config", cache(ScriptDirectory.from_config))
         yield
 
