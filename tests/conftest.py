@@ -166,9 +166,10 @@ def project(lake_path: Path, dagster_home: Path) -> Project:
 
 
 @pytest.fixture
-def project_environment(lake_path: Path, dagster_home: Path, cache_folder: Path) -> dict[str, str]:
-    """The same project as environment variables for a child process, to be put over `os.environ`."""
-    return {LAKE_VARIABLE: str(lake_path), HOME_VARIABLE: str(dagster_home), "AACO_CACHE": str(cache_folder)}
+def project_environment(lake_path: Path, tmp_path: Path, cache_folder: Path) -> dict[str, str]:
+    """A project in which nothing is yet, as environment variables for a child process, over `os.environ`."""
+    home = tmp_path / "dagster_home"
+    return {LAKE_VARIABLE: str(lake_path), HOME_VARIABLE: str(home), "AACO_CACHE": str(cache_folder)}
 
 
 @pytest.fixture(scope="session")
