@@ -28,7 +28,7 @@ Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path, dagster_prepares_once: None) -> Project:
+def measured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Project:
     """A lake with a session of squeezenet and a later one of control_flow, made by `aaco run`. Look, do not touch."""
     folder = tmp_path_factory.mktemp("measured")
     project = Project(ROOT, folder / "lake", folder / "home")
@@ -43,16 +43,15 @@ def measured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path, dagst
 
 @pytest.fixture
 def copied(measured: Project, tmp_path: Path) -> Project:
-    """The same lake and instance at another place, to do anything with."""
+    """The same lake at another place, to do anything with."""
     project = Project(ROOT, tmp_path / "lake", tmp_path / "home")
     copytree(measured.lake, project.lake)
-    copytree(measured.dagster_home, project.dagster_home, symlinks=True)
     return project
 
 
 @pytest.fixture
 def elsewhere(copied: Project, tmp_path: Path) -> Project:
-    """The copied lake and instance, with a project folder of its own whose registries a test may write."""
+    """The copied lake, with a project folder of its own whose registries a test may write."""
     root = tmp_path / "project"
     (root / "configs").mkdir(parents=True)
     copyfile(ROOT / "dagster.yaml", root / "dagster.yaml")
@@ -120,7 +119,7 @@ def refused(aaco: Aaco) -> Callable[..., str]:
 
 @pytest.fixture
 def untouched(aaco: Aaco) -> Callable[[Project], AbstractContextManager[None]]:
-    """A block that must leave the lake and the instance as they were: same sessions, nothing to mend, no leftovers."""
+    """A block that must leave the lake as it was: same sessions, nothing to mend, no leftovers."""
 
     @contextmanager
     def watch(project: Project) -> Iterator[None]:

@@ -14,8 +14,6 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 
@@ -135,17 +133,13 @@ def test_a_wrong_option_exits_with_2_and_is_named(
         (2, ("--model", "squeezenet", "--iterations", "10000001")),
     ],
 )
-def test_a_mistyped_request_leaves_no_run_no_partition_and_no_request(
+def test_a_mistyped_request_leaves_no_session_and_no_request(
     refused_run: Refused, copied: Project, code: int, arguments: tuple[str, ...]
 ) -> None:
-    def known() -> tuple[int, list[str], list[str]]:
-        with open_instance(copied) as instance:
-            partitions = sorted(instance.get_dynamic_partitions(PARTITIONS_NAME))
-            return instance.get_runs_count(), partitions, TraceLake(copied.lake).requests()
-
-    before = known()
+    lake = TraceLake(copied.lake)
+    before = lake.sessions()
     refused_run(code, *arguments, project=copied)
-    assert known() == before
+    assert (lake.sessions(), lake.requests()) == (before, [])
 
 
 def test_a_fixed_batch_dimension_cannot_be_changed(refused_run: Refused, copied: Project) -> None:

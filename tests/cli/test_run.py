@@ -11,8 +11,6 @@ from typing import Final
 
 import pytest
 
-from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
@@ -62,10 +60,8 @@ def test_run_with_json_prints_what_show_prints_and_the_options_are_in_it(aaco: A
     assert json.loads(aaco("show", "--json", project=elsewhere).stdout) == document
 
 
-def test_a_session_is_a_partition_with_every_table_of_every_stage(measured: Project) -> None:
+def test_sessions_have_every_table_of_every_stage(measured: Project) -> None:
     lake = TraceLake(measured.lake)
-    with open_instance(measured) as instance:
-        assert sorted(instance.get_dynamic_partitions(PARTITIONS_NAME)) == lake.sessions()
     stages = [{(e.table, e.stage) for e in lake.manifest(session).entries} for session in lake.sessions()]
     assert stages[0] == stages[1]
     assert {"capture", "inference_run", "kernel_trace", "timeline"} <= {stage for _, stage in stages[0]}
