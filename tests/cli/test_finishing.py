@@ -55,7 +55,7 @@ def test_a_half_session_is_said_to_be_one_before_anything_else(
     assert (doctor.returncode, row["kind"], row["subject"], row["why"]) == (8, "half session", half, HALF)
 
 
-@pytest.mark.parametrize("arguments", [("show", "--json"), ("report", "--format", "json"), ("doctor", "--mend")])
+@pytest.mark.parametrize("arguments", [("show", "--json"), ("doctor", "--mend")])
 def test_the_next_command_finishes_it(
     arguments: tuple[str, ...], aaco: Aaco, copied: Project, lake: TraceLake, half: str
 ) -> None:
