@@ -88,8 +88,6 @@ def test_a_session_from_the_launchpad_is_what_aaco_run_makes(
         .select("pass", "iteration", "phase")
         .equals(lake.read("iterations", newer).select("pass", "iteration", "phase"))
     )
-    assert {run["jobName"] for run in opened.ask(opener, RUNS)["runsOrError"]["results"][:1]} == {"observe"}
-    assert len(opened.ask(opener, RUNS)["runsOrError"]["results"]) == 3
     assert main(["doctor"]) == 0
     first, *others = opened.log.read_text().splitlines()
     assert first.startswith("Dagster on http://127.0.0.1:")
