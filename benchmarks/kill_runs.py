@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Final
 
 import dagster as dg
-
-import aaco_pipeline
 from aaco_pipeline.automation.attempts import UNFINISHED
 from aaco_pipeline.automation.dead_runs import UNTAGGED_GRACE_SECONDS
+
+import aaco_pipeline
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake

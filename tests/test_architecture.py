@@ -33,7 +33,7 @@ FLOORS: Final = (
     ("capture",),
     ("formats", "analysis", "statistics", "optimization"),
     ("hardware", "lake"),
-    ("cache_folder",),
+    ("cache_folder", "code_digest"),
     ("errors", "providers", "aaco_pipeline"),
 )
 FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
