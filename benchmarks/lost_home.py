@@ -37,9 +37,9 @@ ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 TICKS: Final = 2
 
 
-def fill(lake: TraceLake, instance: dg.DagsterInstance, count: int, configs: Path) -> None:
+def fill(lake: TraceLake, count: int, configs: Path) -> None:
     """Measure one session and publish it under `count` ids, raw capture, tables, trace and report."""
-    first = register(lake, instance, MeasurementRequest(model="squeezenet", iterations=5, warmup=1))
+    first = register(lake, MeasurementRequest(model="squeezenet", iterations=5, warmup=1))
     materialize(Session(lake, first, configs, InferenceRunner(configs=str(configs)).measure))
     manifest = lake.manifest(first)
     tables = {
@@ -95,10 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         project = Project(ROOT, Path(folder) / "lake", Path(folder) / "home")
         lake = TraceLake(project.lake)
-        with open_instance(project) as instance:
-            fill(lake, instance, options.sessions, project.configs)
+        fill(lake, options.sessions, project.configs)
         before = state_of(lake)
-        shutil.rmtree(project.dagster_home)
+        shutil.rmtree(project.dagster_home, ignore_errors=True)
         complaints: list[str] = []
         with open_instance(project) as instance:
             for number in range(1, TICKS + 1):

@@ -22,13 +22,13 @@ from unittest.mock import patch
 import dagster as dg
 
 from aaco_pipeline.automation.instance import open_instance
+from aaco_pipeline.automation.partitions import add_partition
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_assets import stage_assets
 from aaco_pipeline.cli.main import main as aaco
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.layout import MANIFESTS
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.sessions import add_partition
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 from benchmarks.generate_lake import copy_number, publish, read_original

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from aaco_pipeline.assets.stage import Stage, stages
+from aaco_pipeline.assets.stage import Stage, stages, views
 from aaco_pipeline.automation.partitions import session_partitions
 from aaco_pipeline.automation.resources import Lake, LakeResource, Runner
 from aaco_pipeline.automation.stage_batches import MOST_SESSIONS_A_RUN, run_stage
@@ -42,8 +42,8 @@ for _said, _kind in _MEANT_SO:
 
 @cache
 def stage_assets() -> tuple[dg.AssetsDefinition, ...]:
-    """Every stage as an asset, in the order they run."""
-    return tuple(_asset(one) for one in stages().values())
+    """Every stage as an asset, in the order they run, and the views after them."""
+    return tuple(_asset(one) for one in (*stages().values(), *views().values()))
 
 
 observe = dg.define_asset_job(
@@ -63,8 +63,9 @@ def observe_job() -> dg.JobDefinition:
 
 
 def check_specs(one: Stage) -> list[dg.AssetCheckSpec]:
-    """What is checked of a stage, for each session by itself: its contract, and the promises that it states."""
-    said = [(CONTRACT, _CONTRACT_IS, True), *((check.name, check.description, check.blocking) for check in one.checks)]
+    """The checks of a stage, for each session by itself: its contract and what it promises; of a view none."""
+    contract_check = [] if one.is_view else [(CONTRACT, _CONTRACT_IS, True)]
+    said = [*contract_check, *((check.name, check.description, check.blocking) for check in one.checks)]
     return [
         dg.AssetCheckSpec(name, asset=one.name, description=text, blocking=blocking, partitions_def=session_partitions)
         for name, text, blocking in said
@@ -100,11 +101,12 @@ def _asset(one: Stage) -> dg.AssetsDefinition:
         kinds=set(one.kinds),
         owners=OWNERS,
         pool=one.pool,
-        code_version=one.code_version,
+        # A view is not stale by its code: whoever opens one has it made by the present code.
+        code_version=None if one.is_view else one.code_version,
         metadata={"dagster/column_schema": column_schema(one)},
         # What may measure is never begun by itself, and for one session at a time.
         backfill_policy=None if one.pool is not None else dg.BackfillPolicy.multi_run(MOST_SESSIONS_A_RUN),
-        automation_condition=None if one.pool is not None else rerun_when_stale(),
+        automation_condition=None if one.pool is not None or one.is_view else rerun_when_stale(),
     )
     def asset(context: dg.AssetExecutionContext, lake: Lake, runner: Runner) -> Iterator[Any]:
         yield from run_stage(context, one, lake.open(), runner)

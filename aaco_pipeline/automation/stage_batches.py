@@ -11,7 +11,7 @@ from typing import Any, Final
 import dagster as dg
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 
-from aaco_pipeline.assets.stage import Session, Stage, failure_recorded, publish, stages, state_expected
+from aaco_pipeline.assets.stage import Session, Stage, failure_recorded, publish, stages, state_expected, views
 from aaco_pipeline.automation.stage_events import (
     EXIT_CODE_KEY,
     MOST_RETRIES,
@@ -121,7 +121,8 @@ class _Step:
     def _goes_on(self) -> bool:
         """Whether the run has a stage that reads from this one."""
         chosen = {key.to_user_string() for key in self._context.job_def.asset_layer.selected_asset_keys}
-        return any(self._one.name in stages()[name].dependencies for name in chosen & stages().keys())
+        every = {**stages(), **views()}
+        return any(self._one.name in every[name].dependencies for name in chosen & every.keys())
 
     def _fail(self, missed: dict[str, Exception | None], of: int) -> None:
         if not missed:

@@ -30,9 +30,9 @@ from aaco_pipeline.errors import AacoError, LakeError, PassingLakeError
 from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.report.html.svg import as_markdown_image
 from aaco_pipeline.report.markdown import markdown_text
+from aaco_pipeline.report.served_views import address_of
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.units import duration, share, shortened, size
-from aaco_pipeline.resources.served_files import address_of
 
 #: In a materialization: the lake that the stage published into.
 LAKE_KEY: Final = "dagster/uri"
@@ -50,8 +50,9 @@ _PREVIEW_ROWS: Final = 10
 
 
 def checked(session: Session, one: Stage) -> Iterator[dg.AssetCheckResult]:
-    """The results of a stage's checks over what is published of a session."""
-    yield _result(one, CONTRACT, contract_is_fulfilled(session, one), blocking=True)
+    """The results of a stage's checks over what is published of a session; of a view none."""
+    if not one.is_view:
+        yield _result(one, CONTRACT, contract_is_fulfilled(session, one), blocking=True)
     for check in one.checks:
         yield _result(one, check.name, check.finding(session), blocking=check.blocking)
 
@@ -87,12 +88,11 @@ def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[
 
 def amounts(session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str, Any]:
     """What the manifest alone says of a published stage: rows, bytes, and where its file is."""
-    told: dict[str, Any] = {
-        "dagster/row_count": sum(entry.rows for entry in entries),
-        LAKE_KEY: str(session.lake.path),
-        **{f"{entry.table}_rows": entry.rows for entry in entries},
-        "published_bytes": sum(entry.bytes for entry in entries),
-    }
+    told: dict[str, Any] = {LAKE_KEY: str(session.lake.path)}
+    if not one.is_view:
+        told["dagster/row_count"] = sum(entry.rows for entry in entries)
+        told |= {f"{entry.table}_rows": entry.rows for entry in entries}
+        told["published_bytes"] = sum(entry.bytes for entry in entries)
     if one.file is not None:
         label, place = one.file
         told[label] = dg.MetadataValue.url(address_of(place(session.lake, session.id)))
@@ -104,8 +104,11 @@ def version_tags(
 ) -> dict[str, str]:
     """The versions of code, inputs and output of a published stage, by which Dagster tells fresh from stale.
 
+    A view has none, so that Dagster never calls it stale: it is made again when it is opened.
     `pointer` gives the number of the event by which an input was materialized.
     """
+    if one.is_view:
+        return {}
     code = next((state.code_version for state in manifest.stages if state.stage == one.name), "")
     tags = {
         CODE_VERSION_TAG: code,

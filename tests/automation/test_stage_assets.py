@@ -21,9 +21,9 @@ from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError,
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.sessions import add_partition, register
+from aaco_pipeline.report.served_views import address_of
 from aaco_pipeline.resources.host.process_identity import process_is_gone
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.served_files import address_of
 from tests.automation.conftest import QUIET, Forbidden, failures, metadata_of, observe, raw_only
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS

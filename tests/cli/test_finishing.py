@@ -115,7 +115,7 @@ def test_what_was_asked_for_and_killed_is_measured_by_the_next_command(
     from aaco_pipeline.pipeline.sessions import register
 
     with open_instance(copied) as instance:
-        session = register(lake, instance, MeasurementRequest(model="control_flow", iterations=2, warmup=0))
+        session = register(lake, MeasurementRequest(model="control_flow", iterations=2, warmup=0))
     assert aaco("show", session, project=copied).stderr == f"finishing {session}: 0 of {EVERY} stages\n"
     assert lake.progress(session).is_whole
     assert lake.requests() == []

@@ -117,7 +117,7 @@ def test_doctor_mends_what_a_killed_run_leaves(aaco: Aaco, copied: Project) -> N
 def test_doctor_mends_runs_whose_process_is_gone_with_all_they_left_in_one_go(
     aaco: Aaco, copied: Project, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def finish(lake: TraceLake, instance: dg.DagsterInstance, session: str, configs: Path) -> None:
+    def finish(lake: TraceLake, session: str, configs: Path) -> None:
         """Every stage of what was asked for publishes at once."""
         lake.withdraw(session)
         for name in lake.progress(session).expected:
@@ -132,7 +132,7 @@ def test_doctor_mends_runs_whose_process_is_gone_with_all_they_left_in_one_go(
     runs = [str(uuid4()), str(uuid4())]
     with open_instance(copied) as instance:
         for run in runs:
-            session = register(lake, instance, MeasurementRequest(model="control_flow"))
+            session = register(lake, MeasurementRequest(model="control_flow"))
             tags = {**json.loads(done.stdout), "dagster/partition": session}
             instance.add_run(dg.DagsterRun("observe", run, status=dg.DagsterRunStatus(status), tags=tags))
     assert aaco("doctor", project=copied).returncode == 8

@@ -100,7 +100,7 @@ def test_an_interrupt_while_measuring_exits_with_130_and_nothing_of_the_session_
     assert sorted(path.name for path in (place.lake.path / "raw").iterdir()) == [f"session_id={s}" for s in known]
     with open_instance(copied) as instance:
         assert sorted(instance.get_dynamic_partitions(PARTITIONS_NAME)) == known
-        assert examine(place.lake, instance) == []
+        assert examine(place.lake, void) == []
 
 
 def test_a_killed_run_takes_its_measured_process_with_it(killing: ModuleType, place: Any, endless_model: Path) -> None:

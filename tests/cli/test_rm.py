@@ -64,7 +64,7 @@ def test_a_campaign_that_was_given_up_goes_and_doctor_is_well_again(aaco: Aaco, 
     lake = TraceLake(copied.lake)
     sessions = lake.sessions()
     with open_instance(copied) as instance:
-        begin(lake, instance, plan := planned(lake))
+        begin(lake, plan := planned(lake))
     assert aaco("doctor", project=copied).returncode == 8
     (row,) = json.loads(aaco("rm", "--yes", "--json", plan.campaign, project=copied).stdout)
     assert (row["campaign_id"], row["freed_bytes"] > 0) == (plan.campaign, True)

@@ -6,7 +6,7 @@ import pytest
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.served_files import address_of, content_of
+from aaco_pipeline.report.served_views import address_of, content_of
 
 SESSION = "20261122T044130Z-2e851ad6-squeezenet"
 

@@ -7,7 +7,7 @@ import pytest
 
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.resources.targets.cpu.compiler import compile_confined, find_compiler
-from aaco_pipeline.resources.targets.cpu.elf import read_object
+from aaco_pipeline.resources.targets.cpu.object_file import read_object
 
 SOURCE = b"""
 extern "C" float expf(float);
