@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final
 
 import dagster as dg
+from aaco_pipeline.automation.known_sessions import unknown_sessions
 
 import aaco_pipeline
 from aaco_pipeline.assets.stage import Session, materialize, stages
 from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.known_sessions import unknown_sessions
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.sensors import lake_sessions

@@ -9,32 +9,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from hypothesis import HealthCheck, is_hypothesis_test, settings
+from hypothesis import is_hypothesis_test, settings
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure import measurement_slot
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
-from tests.cpu_seconds import CpuSeconds
 from tests.places import CONFIGS, ROOT
 from tests.trace_processor import trace_processor_address
 
 if TYPE_CHECKING:
     import dagster as dg
 
-# No test asserts wall-clock seconds: a shared machine may stop for longer than any deadline, and be slow at drawing.
-# `ci` runs the same few examples each time. Hypothesis has one of that name, from which all inherit where $CI is set.
-_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", _UNTIMED, derandomize=True, database=None, max_examples=15)
-settings.register_profile("nightly", _UNTIMED, derandomize=False, max_examples=200)
-settings.load_profile("ci")
+# No test asserts wall-clock seconds, and a shared machine may stop for longer than any deadline.
+# Fewer examples than hypothesis' own hundred: all tests together are to take less than a quarter of an hour.
+settings.register_profile("aaco", deadline=None, max_examples=60)
+settings.load_profile("aaco")
 
 __all__ = ["trace_processor_address"]  # a fixture
 
 CAPTURED_MODELS: Final = ("control_flow", "squeezenet")
 CAPTURED_ITERATIONS: Final = 5
 CAPTURED_WARMUP: Final = 2
-#: Of databases of runs, which come and go with their tests.
-MOST_ENGINES: Final = 32
 
 
 @dataclass(frozen=True)
@@ -50,15 +45,8 @@ class CapturedLake:
         return TraceLake(path)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what `make test` and the hosted workflow ask for."""
-    parser.addoption("--cpu-seconds", type=Path, metavar="FILE", help="print CPU seconds by room; each test's to FILE")
-
-
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """Let interrupts be heard: a shell starts what it runs in the background deaf to them, and some tests send one."""
-    if path := config.getoption("--cpu-seconds"):
-        config.pluginmanager.register(CpuSeconds(path))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -109,34 +97,22 @@ def empty_lake(lake_path: Path) -> TraceLake:
 
 @pytest.fixture(scope="session")
 def dagster_prepares_once() -> Iterator[None]:
-    """Dagster opens SQLite through an engine of its own for every statement, which compiles that statement anew.
+    """Read the migrations of Dagster's databases once, and do not wait for the disk at what it commits.
 
-    Whenever it opens an instance or begins a run it also reads all migrations that its databases ever had, only to know
-    the last. Here an engine is made once for each database, and the migrations are read once. Connections are opened
-    and closed, and revisions compared, as ever. What it commits is not forced onto the disk: a killed process loses
-    nothing by that, and no test cuts the power.
+    It reads them all whenever it opens an instance or begins a run, to know the last. A killed process loses nothing
+    without the wait, and no test cuts the power.
     """
     from alembic.script import ScriptDirectory
-    from dagster._core.storage.event_log.sqlite import sqlite_event_log
-    from dagster._core.storage.runs.sqlite import sqlite_run_storage
-    from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
-    from sqlalchemy import Engine, create_engine, event
+    from sqlalchemy import Engine, event
 
-    engines: dict[str, Engine] = {}
+    def unsynchronized(opened: Any, record: object) -> None:
+        opened.execute("PRAGMA synchronous = OFF")
 
-    def kept(address: str, **options: Any) -> Engine:
-        if address not in engines:
-            if len(engines) >= MOST_ENGINES:
-                engines.clear()
-            engine = engines[address] = create_engine(address, **options)
-            event.listen(engine, "connect", lambda opened, record: opened.execute("PRAGMA synchronous = OFF"))
-        return engines[address]
-
+    event.listen(Engine, "connect", unsynchronized)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
-            patch.setattr(module, "create_engine", kept)
         patch.setattr(ScriptDirectory, "from_config", cache(ScriptDirectory.from_config))
         yield
+    event.remove(Engine, "connect", unsynchronized)
 
 
 @pytest.fixture(scope="session")
@@ -176,9 +152,10 @@ def project(lake_path: Path, dagster_home: Path) -> Project:
 
 
 @pytest.fixture
-def project_environment(lake_path: Path, dagster_home: Path, cache_folder: Path) -> dict[str, str]:
-    """The same project as environment variables for a child process, to be put over `os.environ`."""
-    return {LAKE_VARIABLE: str(lake_path), HOME_VARIABLE: str(dagster_home), "AACO_CACHE": str(cache_folder)}
+def project_environment(lake_path: Path, tmp_path: Path, cache_folder: Path) -> dict[str, str]:
+    """A project in which nothing is yet, as environment variables for a child process, over `os.environ`."""
+    home = tmp_path / "dagster_home"
+    return {LAKE_VARIABLE: str(lake_path), HOME_VARIABLE: str(home), "AACO_CACHE": str(cache_folder)}
 
 
 @pytest.fixture(scope="session")

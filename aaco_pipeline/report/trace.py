@@ -153,10 +153,12 @@ class _Layout:
         self._held_down = self._samples.held_down()
         limited = self._held_down.get_column("device_id").unique().sort().to_list()
         self._limited = {device: self._track(f"device {device} held down, by limit") for device in limited}
-        roots, pids = dict[int, int | None](), set[int]()
+        pids = set[int]()
         busy = self._kernel.processes().union(
             *(groups.processes() for groups in (self._calls, self._dispatches, self._copies, self._markers))
         )
+        # A session that is not whole may lack the table of processes: what they did is drawn without their names.
+        roots: dict[int, int | None] = dict.fromkeys(busy)
         processes = self._whole("processes", "process_id", "pid", "command").sort("process_id")
         for process, pid, command in processes.rows():
             name = command or f"process {process if pid is None else pid}"

@@ -8,9 +8,9 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from aaco_pipeline.automation.attempts import ATTEMPT_TAG
 from aaco_pipeline.automation.nights import confirmations_due, nightly_baseline
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
+from aaco_pipeline.automation.runs import ATTEMPT_TAG
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake

@@ -7,10 +7,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from aaco_pipeline.automation.attempts import ATTEMPT_TAG, PARTITION_TAG
 from aaco_pipeline.automation.campaigns import run_campaign
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.runs import ATTEMPT_TAG, PARTITION_TAG
 from aaco_pipeline.automation.sensors import lake_sessions, unfinished_campaigns
 from aaco_pipeline.automation.unfinished_campaigns import MOST_ATTEMPTS, due, half_campaigns
 from aaco_pipeline.capture.request import MeasurementRequest

@@ -139,7 +139,7 @@ OFFLINE: Final = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DE
 
 
 @pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory, dagster_prepares_once: None) -> Path:
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the documents name, and a lake with the session of a PyTorch trace. Look, do not touch."""
     folder = tmp_path_factory.mktemp("documented")
     for place, name in ((".", "latest"), ("captures/run_7", "run_7"), ("captures/before", "before")):

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-import msgpack
-
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.resources.elf import NOTES, SYMBOL_TABLE, Symbol, read_elf
 
@@ -183,6 +181,9 @@ def unpacked(data: bytes) -> object:
 
     ValueError when it is damaged, holds an extension, a key twice or one that is not text, or nests deeper than 16.
     """
+    # Dagster's definitions import this module, and few of its processes read a code object.
+    import msgpack
+
     most = min(len(data), _MOST_MEMBERS)
     try:
         value = msgpack.unpackb(
