@@ -150,7 +150,7 @@ def try_file(flipped: Flipped, every: Roads, known: Mapping[str, Answer]) -> dic
         wrong.append("the tables came back otherwise")
     else:
         counts["mended"] = 1
-    wrong += [f"doctor still says: {problem.kind}" for problem in examine(lake, None)]
+    wrong += [f"doctor still says: {problem.kind}" for problem in examine(lake, lambda session: None)]
     return {"byte": flipped.at, **counts, "wrong": wrong}
 
 
@@ -167,7 +167,7 @@ def mended(lake: TraceLake) -> list[str]:
         done = {state.stage for state in lake.progress(session).published}
         materialize(Session(lake, session, CONFIGS), [name for name in stages() if name not in done])
 
-    found = examine(lake, None, analyse)
+    found = examine(lake, analyse)
     for problem in found:
         if problem.mend is not None:
             problem.mend()

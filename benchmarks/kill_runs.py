@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Final
 
 import dagster as dg
-
-import aaco_pipeline
 from aaco_pipeline.automation.attempts import UNFINISHED
 from aaco_pipeline.automation.dead_runs import UNTAGGED_GRACE_SECONDS
+
+import aaco_pipeline
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
@@ -433,12 +433,16 @@ def _held_or_unended(place: Workplace) -> Iterator[str]:
         place.call("doctor", "--mend")
     for run in _unfinished(place):
         yield f"run {run.run_id} of {run.job_name} is {run.status.value} for ever"
+    if not place.project.dagster_home.is_dir():
+        return
     with open_instance(place.project) as instance:
         for run_id in instance.event_log_storage.get_concurrency_run_ids():
             yield f"run {run_id} holds a slot"
 
 
 def _unfinished(place: Workplace) -> list[dg.DagsterRun]:
+    if not place.project.dagster_home.is_dir():
+        return []  # Dagster has run nothing here
     with open_instance(place.project) as instance:
         return list(instance.get_runs(dg.RunsFilter(statuses=list(UNFINISHED))))
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages, views
 from aaco_pipeline.automation.partitions import session_partitions
 from aaco_pipeline.automation.resources import Lake, Runner
 from aaco_pipeline.automation.stage_batches import MOST_SESSIONS_A_RUN, Batch
@@ -49,9 +49,10 @@ for _said, _kind in _MEANT_SO:
 
 @cache
 def stage_assets() -> tuple[dg.AssetsDefinition, ...]:
-    """Every stage as an asset, in the order they run."""
+    """Every stage as an asset, in the order they run, and the views after them."""
     measuring = [one for one in stages().values() if one.pool is not None]
-    return (*map(_measured, measuring), _analysed([one for one in stages().values() if one.pool is None]))
+    reading = [one for one in stages().values() if one.pool is None]
+    return (*map(_measured, measuring), _analysed([*reading, *views().values()]))
 
 
 observe = dg.define_asset_job(
@@ -127,9 +128,10 @@ def _analysed(chosen: Sequence[Stage]) -> dg.AssetsDefinition:
                 group_name=one.group,
                 kinds=set(one.kinds),
                 owners=OWNERS,
-                code_version=one.code_version,
+                # A view is not stale by its code: whoever opens one has it made by the present code.
+                code_version=None if one.is_view else one.code_version,
                 metadata={"dagster/column_schema": column_schema(one)},
-                automation_condition=rerun_when_stale(),
+                automation_condition=None if one.is_view else rerun_when_stale(),
                 skippable=True,
             )
             for one in chosen

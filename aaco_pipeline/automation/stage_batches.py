@@ -10,7 +10,7 @@ from typing import Final
 
 import dagster as dg
 
-from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages, state_expected
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages, state_expected, views
 from aaco_pipeline.automation.runs import SESSIONS_TAG
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY, amounts, expected_errors, tell
 from aaco_pipeline.errors import AacoError, PassingLakeError
@@ -48,7 +48,8 @@ class Batch:
         self._lake = lake
         self._runner = runner
         self._publication = publication
-        chosen = [one for name, one in stages().items() if dg.AssetKey(name) in context.selected_asset_keys]
+        every = {**stages(), **views()}
+        chosen = [one for name, one in every.items() if dg.AssetKey(name) in context.selected_asset_keys]
         #: By session the stages that are still to run.
         self._left: dict[str, list[Stage]] = {session: list(chosen) for session in context.partition_keys}
         self._failed: dict[str, Exception] = {}

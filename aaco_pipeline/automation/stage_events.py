@@ -21,9 +21,9 @@ from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.pipeline.checks import CONTRACT, CheckResult, checked
 from aaco_pipeline.report.html.svg import as_markdown_image
 from aaco_pipeline.report.markdown import markdown_text
+from aaco_pipeline.report.served_views import address_of
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.units import duration, share, shortened, size
-from aaco_pipeline.resources.served_files import address_of
 
 #: In a materialization: the lake that the stage published into.
 LAKE_KEY: Final = "dagster/uri"
@@ -61,12 +61,11 @@ def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[
 
 def amounts(session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str, Any]:
     """What the manifest alone says of a published stage: rows, bytes, and where its file is."""
-    told: dict[str, Any] = {
-        "dagster/row_count": sum(entry.rows for entry in entries),
-        LAKE_KEY: str(session.lake.path),
-        **{f"{entry.table}_rows": entry.rows for entry in entries},
-        "published_bytes": sum(entry.bytes for entry in entries),
-    }
+    told: dict[str, Any] = {LAKE_KEY: str(session.lake.path)}
+    if not one.is_view:
+        told["dagster/row_count"] = sum(entry.rows for entry in entries)
+        told |= {f"{entry.table}_rows": entry.rows for entry in entries}
+        told["published_bytes"] = sum(entry.bytes for entry in entries)
     if one.file is not None:
         label, place = one.file
         told[label] = dg.MetadataValue.url(address_of(place(session.lake, session.id)))
@@ -74,7 +73,12 @@ def amounts(session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str,
 
 
 def version_tags(manifest: Manifest, one: Stage) -> dict[str, str]:
-    """Give the versions of code, inputs and output of a published stage, by which Dagster tells fresh from stale."""
+    """Give the versions of code, inputs and output of a published stage, by which Dagster tells fresh from stale.
+
+    A view has none, so that Dagster never calls it stale: it is made again when it is opened.
+    """
+    if one.is_view:
+        return {}
     tags = {
         CODE_VERSION_TAG: code_version(manifest, one.name),
         DATA_VERSION_TAG: data_version(manifest.of_stage(one.name)),
@@ -149,8 +153,9 @@ def newest_materializations(
 
 
 def check_specs(one: Stage) -> list[dg.AssetCheckSpec]:
-    """List what is checked of a stage, for each session by itself: its contract, and the promises that it states."""
-    said = [(CONTRACT, _CONTRACT_IS, True), *((check.name, check.description, check.blocking) for check in one.checks)]
+    """List the checks of a stage, for each session by itself: its contract and what it promises; of a view none."""
+    of_contract = [] if one.is_view else [(CONTRACT, _CONTRACT_IS, True)]
+    said = [*of_contract, *((check.name, check.description, check.blocking) for check in one.checks)]
     return [
         dg.AssetCheckSpec(name, asset=one.name, description=text, blocking=blocking, partitions_def=session_partitions)
         for name, text, blocking in said

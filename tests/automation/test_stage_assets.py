@@ -20,9 +20,9 @@ from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.served_views import address_of
 from aaco_pipeline.resources.host.process_identity import process_is_gone
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.served_files import address_of
 from tests.automation.conftest import (
     QUIET,
     Forbidden,
