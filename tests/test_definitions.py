@@ -25,9 +25,7 @@ GROUPS: Final = {"capture", "analysis", "judgement", "optimization", "presentati
 STAGE_ASSETS: Final = {key.to_user_string(): asset for asset in stage_assets() for key in asset.keys}
 SPECS: Final = {spec.key.to_user_string(): spec for asset in stage_assets() for spec in asset.specs}
 CHECKS: Final = {
-    f"{spec.asset_key.to_user_string()}.{spec.name}": spec
-    for asset in stage_assets()
-    for spec in asset.check_specs
+    f"{spec.asset_key.to_user_string()}.{spec.name}": spec for asset in stage_assets() for spec in asset.check_specs
 }
 
 
