@@ -275,7 +275,7 @@ def views() -> Mapping[str, Stage]:
 
 
 def stages_of(kind: Kind) -> tuple[str, ...]:
-    """Names of the stages that a session of that kind is to have, in the order they run."""
+    """Name the stages that a session of that kind is to have, in the order they run."""
     return tuple(name for name, one in stages().items() if kind in one.session_kinds)
 
 

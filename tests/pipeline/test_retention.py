@@ -35,7 +35,7 @@ def fill(lake: TraceLake, *sessions: str) -> TraceLake:
         with lake.receive_raw(session) as folder:
             (folder / "capture.json").write_text("{}")
         lake.publish(session, "capture", {"sessions": _filled("sessions", {"workload": ["w"]})})
-        with lake.new_view(session, "perfetto_trace", lake.trace(session), "it") as path:
+        with lake.new_view(session, "perfetto_trace", lake.trace(session), "what it rests on") as path:
             path.write_bytes(b"trace")
         Journal(lake).keep(JournalEntry(DIGESTS[session], session, 1, is_captured=True, writer="test"))
     return lake
