@@ -1,4 +1,4 @@
-# make demo | demo-mi300x | test | ui: each sets up everything it needs in .venv and says what it does. Running one again is safe.
+# make demo | demo-mi300x | test | test-nightly | ui: each sets up everything it needs in .venv and says what it does. Running one again is safe.
 
 PYTHON ?= python3
 # Tests that run beside one another; more than the machine has cores makes those that measure wait.
@@ -7,13 +7,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
-# Counting lines takes a quarter of the time again: only where it is asked for, and by these rooms' own tests alone.
+# Of these rooms 95 % of the lines must be run by their own tests. Counting takes a quarter of the time again: at night.
 COVERED := lake formats analysis
+# Each night draws other kills, inputs and secrets; name an earlier one to have them again: make test-nightly SEED=20260101
+SEED ?= $(shell date +%Y%m%d)
+NIGHT := $(VENV)/nightly
 
 # Hundreds of processes that tests start import the package: compiled once, not by each, whatever the caller's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-mi300x test ui check clean
+.PHONY: demo demo-mi300x test test-nightly nightly-tests nightly-kills nightly-fuzzing nightly-hostile ui check clean
 
 demo: $(READY)
 	@echo "--- What this machine reaches at best, quickly (aaco calibrate takes its time)"
@@ -35,11 +38,45 @@ demo-mi300x: $(READY)
 	$(BIN)/aaco show latest
 
 test: check
-	@echo "--- Testing the rooms that their own tests must cover"
-	$(TESTS) $(COVERED:%=tests/%) $(COVERED:%=--cov=aaco_pipeline.%) \
+	@echo "--- Testing"
+	$(TESTS) --hypothesis-profile=ci $(PYTEST_ARGUMENTS)
+
+# What is too long for every change. One that fails does not keep the others from running with `make -k test-nightly`.
+test-nightly: check nightly-tests nightly-kills nightly-fuzzing nightly-hostile
+
+nightly-tests: $(READY)
+	@echo "--- Testing the rooms that their own tests must cover, with examples drawn anew"
+	$(TESTS) -m '' --hypothesis-profile=nightly $(COVERED:%=tests/%) $(COVERED:%=--cov=aaco_pipeline.%) \
 		--cov-report=term:skip-covered --cov-fail-under=95 $(PYTEST_ARGUMENTS)
-	@echo "--- Testing the rest"
-	$(TESTS) tests $(COVERED:%=--ignore=tests/%) $(PYTEST_ARGUMENTS)
+	@echo "--- Testing the rest, and every command that a document shows"
+	$(TESTS) -m '' --hypothesis-profile=nightly tests $(COVERED:%=--ignore=tests/%) $(PYTEST_ARGUMENTS)
+
+# benchmarks/README.md says what each of these holds to. Results of another seed are not gone on from.
+nightly-kills: $(READY)
+	@echo "--- Killing writers, commands and Dagster's runs (seed $(SEED))"
+	@rm -rf $(NIGHT)/kills && mkdir -p $(NIGHT)/kills
+	$(BIN)/python -m benchmarks.kill_publishing --instants 100 --seed $(SEED)
+	$(BIN)/python -m benchmarks.kill_compaction --kills 20 --seed $(SEED) \
+		--folder $(NIGHT)/kills/compaction --results $(NIGHT)/kills/compaction.jsonl
+	$(BIN)/python -m benchmarks.kill_recordings --kills 30 --seed $(SEED)
+	$(BIN)/python -m benchmarks.kill_runs --kills 24 --seed $(SEED) \
+		--folder $(NIGHT)/kills/runs --results $(NIGHT)/kills/runs.jsonl
+	$(BIN)/python -m benchmarks.kill_campaigns --kills 6 --seed $(SEED) \
+		--folder $(NIGHT)/kills/campaigns --results $(NIGHT)/kills/campaigns.jsonl
+	$(BIN)/python -m benchmarks.kill_optimizations --kills 6 --seed $(SEED) \
+		--folder $(NIGHT)/kills/optimizations --results $(NIGHT)/kills/optimizations.jsonl
+	$(BIN)/python -m benchmarks.readers_beside_writers --publications 50
+	$(BIN)/python -m benchmarks.lost_manifests --sessions 10
+
+nightly-fuzzing: $(READY)
+	@echo "--- Damaging captures of every reader (inputs from number $(SEED)000 on)"
+	$(BIN)/python -m benchmarks.fuzz_readers --first $(SEED)000 --inputs 500
+
+nightly-hostile: $(READY)
+	@echo "--- Taking in captures made to do harm, and captures with secrets (seed $(SEED))"
+	$(BIN)/python -m benchmarks.hostile_captures
+	$(BIN)/python -m benchmarks.hostile_paths --races 1
+	$(BIN)/python -m benchmarks.planted_secrets --seed $(SEED)
 
 check: $(READY)
 	@echo "--- Checking style and types"

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from aaco_pipeline.automation.adopting import adopt_sessions
 from aaco_pipeline.automation.campaigns import ASSETS as CAMPAIGN_ASSETS
 from aaco_pipeline.automation.campaigns import run_campaign
 from aaco_pipeline.automation.compaction import compaction, nightly_compaction
@@ -37,7 +38,10 @@ def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) ->
     """
     return dg.Definitions(
         assets=[*stage_assets(), *CAMPAIGN_ASSETS, optimization],
-        jobs=[observe, run_campaign, optimize_kernel, start_session, ingest_capture, retention, compaction],
+        jobs=[
+            *(observe, run_campaign, optimize_kernel, start_session, ingest_capture),
+            *(adopt_sessions, retention, compaction),
+        ],
         schedules=[nightly_baseline, nightly_retention, nightly_compaction],
         sensors=[
             *(start_observing, dead_runs, capture_inbox, lake_sessions),

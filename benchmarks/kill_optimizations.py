@@ -204,7 +204,7 @@ def _unwell(place: Workplace, source: Path) -> Iterator[str]:
     done = place.call("optimize", str(source), "--target", "cpu", "--budget", _NEXT_BUDGET, "--json")
     if done.returncode != 0:
         yield f"the next search ended with {done.returncode}: {done.stderr}"
-    for one in examine(place.lake, None):
+    for one in examine(place.lake, lambda session: None):
         yield f"{one.kind}: {one.subject}: {one.explanation}"
 
 

@@ -19,17 +19,12 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-import dagster as dg
-
-from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.resources import LakeResource
-from aaco_pipeline.automation.stage_assets import stage_assets
+from aaco_pipeline.assets.stage import Session, stages
 from aaco_pipeline.cli.main import main as aaco
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.layout import MANIFESTS
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.sessions import add_partition
-from aaco_pipeline.resources.measure.runner import InferenceRunner
+from aaco_pipeline.pipeline.session_stages import run_stages
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 from benchmarks.generate_lake import copy_number, publish, read_original
 
@@ -152,7 +147,7 @@ def roads(place: Place, lost: Collection[str], member: str) -> "dict[str, tuple[
             "diff": (("diff", one, other, "--json"), {one}),
         }
     found = {name: (_command(place.project, arguments), rests) for name, (arguments, rests) in asked.items()}
-    return found | ({"Dagster": (_stage(place, one), {one})} if one else {})
+    return found | ({"a stage": (_stage(place, one), {one})} if one else {})
 
 
 def _command(project: Project, arguments: Sequence[str]) -> Callable[[], Answer]:
@@ -167,24 +162,14 @@ def _command(project: Project, arguments: Sequence[str]) -> Callable[[], Answer]
 
 
 def _stage(place: Place, session: str) -> Callable[[], Answer]:
-    """A stage of the session run by Dagster, as its executor does."""
+    """A stage of the session alone, as commands and Dagster run it."""
 
     def ran() -> Answer:
-        environment = {LAKE_VARIABLE: str(place.project.lake), HOME_VARIABLE: str(place.project.dagster_home)}
-        (asset,) = [one for one in stage_assets() if one.key == dg.AssetKey(_STAGE)]
-        text = io.StringIO()
-        with patch.dict(os.environ, environment), redirect_stderr(text), open_instance(place.project) as instance:
-            add_partition(instance, session)
-            done = dg.materialize(
-                [asset],
-                partition_key=session,
-                instance=instance,
-                resources={"lake": LakeResource(path=str(place.lake.path)), "runner": InferenceRunner()},
-                raise_on_error=False,
-            )
-            failed = [event.step_failure_data for event in done.all_events if event.is_step_failure]
-        said = [one.user_failure_data.description or "" for one in failed if one.user_failure_data is not None]
-        return Answer(LakeError.exit_code if failed else 0, "\n".join(said))
+        try:
+            run_stages(Session(place.lake, session, place.project.configs), [stages()[_STAGE]])
+        except AacoError as error:
+            return Answer(error.exit_code, str(error))
+        return Answer(0, "")
 
     return ran
 
@@ -210,7 +195,7 @@ def made(folder: Path, sessions: int) -> Place:
         for number in range(sessions - len(measured)):
             original = originals[number % len(originals)]
             publish(lake, original, copy_number(original.manifest.id, number, number))
-    told = _command(project, ("doctor", "--mend"))()  # Dagster comes to know the copies
+    told = _command(project, ("doctor", "--mend"))()
     if told.code:
         raise SystemExit(f"the lake is not well: {told.said}")
     return Place(project, campaign)

@@ -25,17 +25,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 import numpy as np
 import onnx
 import polars as pl
-from dagster._core.scheduler.instigation import InstigatorTick, InstigatorType, TickStatus
 from onnx import TensorProto, helper, numpy_helper
 
-from aaco_pipeline.automation.attempts import UNFINISHED
 from aaco_pipeline.automation.instance import open_instance
+from aaco_pipeline.automation.runs import UNFINISHED
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.alerting import STAGE as CLOSED
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
@@ -349,19 +348,19 @@ def _ticks(week: Week) -> dict[str, list[str]]:
     """What became of the schedule's ticks, by the day they were for; one that skipped is none."""
     found: dict[str, list[str]] = {}
     with open_instance(week.project) as instance:
-        for state in instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE):
+        for state in instance.all_instigator_state():
             if state.instigator_name != SCHEDULE:
                 continue
             for tick in instance.get_ticks(state.instigator_origin_id, state.selector_id):
-                if tick.status != TickStatus.SKIPPED:
+                if tick.status.value != "SKIPPED":
                     day = datetime.fromtimestamp(tick.timestamp, UTC).date().isoformat()
                     found.setdefault(day, []).append(tick.status.value)
     return found
 
 
-def _ticks_of_sensor(week: Week) -> list[InstigatorTick]:
+def _ticks_of_sensor(week: Week) -> list[Any]:
     with open_instance(week.project) as instance:
-        states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+        states = instance.all_instigator_state()
         return [
             tick
             for state in states
@@ -372,7 +371,7 @@ def _ticks_of_sensor(week: Week) -> list[InstigatorTick]:
 
 def _sensor_ticks(week: Week) -> int:
     """Ticks of the sensor that have ended."""
-    return sum(tick.status != TickStatus.STARTED for tick in _ticks_of_sensor(week))
+    return sum(tick.status.value != "STARTED" for tick in _ticks_of_sensor(week))
 
 
 def _sensor_runs(week: Week) -> int:

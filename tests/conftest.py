@@ -30,8 +30,6 @@ __all__ = ["trace_processor_address"]  # a fixture
 CAPTURED_MODELS: Final = ("control_flow", "squeezenet")
 CAPTURED_ITERATIONS: Final = 5
 CAPTURED_WARMUP: Final = 2
-#: Of databases of runs, which come and go with their tests.
-MOST_ENGINES: Final = 32
 
 
 @dataclass(frozen=True)
@@ -99,34 +97,22 @@ def empty_lake(lake_path: Path) -> TraceLake:
 
 @pytest.fixture(scope="session")
 def dagster_prepares_once() -> Iterator[None]:
-    """Dagster opens SQLite through an engine of its own for every statement, which compiles that statement anew.
+    """Read the migrations of Dagster's databases once, and do not wait for the disk at what it commits.
 
-    Whenever it opens an instance or begins a run it also reads all migrations that its databases ever had, only to know
-    the last. Here an engine is made once for each database, and the migrations are read once. Connections are opened
-    and closed, and revisions compared, as ever. What it commits is not forced onto the disk: a killed process loses
-    nothing by that, and no test cuts the power.
+    It reads them all whenever it opens an instance or begins a run, to know the last. A killed process loses nothing
+    without the wait, and no test cuts the power.
     """
     from alembic.script import ScriptDirectory
-    from dagster._core.storage.event_log.sqlite import sqlite_event_log
-    from dagster._core.storage.runs.sqlite import sqlite_run_storage
-    from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
-    from sqlalchemy import Engine, create_engine, event
+    from sqlalchemy import Engine, event
 
-    engines: dict[str, Engine] = {}
+    def unsynchronized(opened: Any, record: object) -> None:
+        opened.execute("PRAGMA synchronous = OFF")
 
-    def kept(address: str, **options: Any) -> Engine:
-        if address not in engines:
-            if len(engines) >= MOST_ENGINES:
-                engines.clear()
-            engine = engines[address] = create_engine(address, **options)
-            event.listen(engine, "connect", lambda opened, record: opened.execute("PRAGMA synchronous = OFF"))
-        return engines[address]
-
+    event.listen(Engine, "connect", unsynchronized)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
-            patch.setattr(module, "create_engine", kept)
         patch.setattr(ScriptDirectory, "from_config", cache(ScriptDirectory.from_config))
         yield
+    event.remove(Engine, "connect", unsynchronized)
 
 
 @pytest.fixture(scope="session")
@@ -166,9 +152,10 @@ def project(lake_path: Path, dagster_home: Path) -> Project:
 
 
 @pytest.fixture
-def project_environment(lake_path: Path, dagster_home: Path, cache_folder: Path) -> dict[str, str]:
-    """The same project as environment variables for a child process, to be put over `os.environ`."""
-    return {LAKE_VARIABLE: str(lake_path), HOME_VARIABLE: str(dagster_home), "AACO_CACHE": str(cache_folder)}
+def project_environment(lake_path: Path, tmp_path: Path, cache_folder: Path) -> dict[str, str]:
+    """A project in which nothing is yet, as environment variables for a child process, over `os.environ`."""
+    home = tmp_path / "dagster_home"
+    return {LAKE_VARIABLE: str(lake_path), HOME_VARIABLE: str(home), "AACO_CACHE": str(cache_folder)}
 
 
 @pytest.fixture(scope="session")

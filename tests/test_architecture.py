@@ -1,6 +1,7 @@
 """The arrows of the house: which room may import which, who may start a process or read a clock, and what is light."""
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from tests.cli.commands import COMMANDS
 from tests.places import ROOT
 
 PACKAGE: Final = ROOT / "aaco_pipeline"
@@ -31,7 +33,7 @@ FLOORS: Final = (
     ("capture",),
     ("formats", "analysis", "statistics", "optimization"),
     ("hardware", "lake"),
-    ("cache_folder",),
+    ("cache_folder", "code_digest"),
     ("errors", "providers", "aaco_pipeline"),
 )
 FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -52,6 +54,9 @@ LONGER: Final = {
 }
 #: Where modules are found by the names of their files.
 FINDS_MODULES: Final = "aaco_pipeline.assets.stage"
+#: What knows Dagster: its door, and the one command that opens it.
+KNOWS_DAGSTER: Final = ("automation", "definitions")
+OPENS_DAGSTER: Final = "aaco_pipeline.cli.ui"
 PURE_ROOMS: Final = ("analysis", "formats", "hardware", "optimization", "statistics")
 LAKE_FOR_PURE_ROOMS: Final = ("contracts", "evidence", "on_disk", "validation")
 STARTS_PROCESSES: Final = ("subprocess", "multiprocessing", "pty", "concurrent.futures.process")
@@ -60,6 +65,12 @@ OS_STARTS: Final = ("exec", "spawn", "fork", "popen", "posix_spawn", "system")
 #: How a clock is read without the module `time`, which pure rooms do not import.
 CLOCK_CALLS: Final = ("now", "utcnow", "today")
 LINKS: Final = ("assets", "resources", "lake")
+#: The smallest capture that has a timeline.
+KERNELS: Final = (
+    '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+    '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
+    '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"scale<int>(float*)",3,1000,2000,64,640\n'
+)
 
 
 @dataclass(frozen=True)
@@ -192,6 +203,72 @@ def modules_imported(path: Path, modules: set[str]) -> set[str]:
     return {module for module in names & modules if module not in packages or module in named_in_packages}
 
 
+def is_of_dagster(module: str) -> bool:
+    """Tell whether it is Dagster's, or of one of the packages that come with it."""
+    return module.partition(".")[0].partition("_")[0] == "dagster"
+
+
+@cache
+def needed_by(module: str) -> frozenset[str]:
+    """Find the modules of this package that importing one and calling all its functions imports directly."""
+    modules = {name_of(path): path for path in MODULES}
+    found = modules_imported(modules[module], set(modules)) | {module.rpartition(".")[0]} & set(modules)
+    if module == FINDS_MODULES:
+        found |= {name for name in modules if is_or_is_in(name, ("aaco_pipeline.assets",))}
+    return frozenset(found)
+
+
+def reached_from(starts: set[str]) -> set[str]:
+    """Find all modules of this package that are imported from these, in functions and under TYPE_CHECKING too."""
+    found, left = set(starts), list(starts)
+    while left:
+        new = needed_by(left.pop()) - found
+        found |= new
+        left += new
+    return found
+
+
+def dagster_in(modules: set[str]) -> list[str]:
+    """Name what of these modules is Dagster's door, or imports Dagster."""
+    doors = [name for name in modules if room_of(name) in KNOWS_DAGSTER]
+    paths = [path for path in MODULES if name_of(path) in modules]
+    return doors + [f"{name_of(path)}: {name}" for path in paths for name in imported(path) if is_of_dagster(name)]
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"ui"}))
+def test_a_command_reaches_nothing_of_dagster(command: str) -> None:
+    entry = COMMANDS[command].callback
+    assert entry is not None
+    reached = reached_from({"aaco_pipeline.cli.main", "aaco_pipeline.cli.commands", entry.__module__})
+    assert dagster_in(reached) == []
+
+
+def test_the_room_pipeline_and_all_below_it_reach_nothing_of_dagster() -> None:
+    below = tuple(room for room, floor in FLOOR_OF.items() if floor >= FLOOR_OF["pipeline"])
+    reached = reached_from({name_of(path) for path in in_rooms(*below)})
+    assert dagster_in(reached) == []
+    assert {"aaco_pipeline.pipeline.session_stages", "aaco_pipeline.assets.report"} <= reached
+
+
+def test_only_dagsters_door_imports_dagster() -> None:
+    elsewhere = {name_of(path) for path in MODULES} - {name_of(path) for path in in_rooms(*KNOWS_DAGSTER)}
+    assert dagster_in(elsewhere) == []
+    opening = {name for name in elsewhere if any(room_of(one) in KNOWS_DAGSTER for one in needed_by(name))}
+    assert opening == {OPENS_DAGSTER}
+
+
+def test_of_dagster_only_what_it_promises_to_keep_is_imported() -> None:
+    own = [path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    wrong = {
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in [*MODULES, *own]
+        for module in imported(path)
+        if is_of_dagster(module)
+        and (module.startswith("dagster_shared") or any(part.startswith("_") for part in module.split(".")))
+    }
+    assert wrong == set()
+
+
 @pytest.mark.parametrize(("room", "target"), BARRED)
 def test_a_barred_arrow_is_only_where_it_is_known(room: str, target: str) -> None:
     across = {
@@ -318,17 +395,17 @@ def test_what_is_installed_is_the_package_alone_and_the_links_are_never_read_twi
 
 
 RUN_AND_NAME_MODULES: Final = """
-import sys
+import json, sys
 from aaco_pipeline.cli.main import main
-code = main(sys.argv[1:])
-print(code, *sorted(sys.modules), file=sys.stderr)
+codes = {main(command) for command in json.loads(sys.argv[1])}
+print(*codes, *sorted(sys.modules), file=sys.stderr)
 """
 
 
-def modules_after(arguments: list[str], environment: dict[str, str], folder: Path) -> set[str]:
-    """The top-level modules that are loaded once the command has run to its good end."""
+def modules_after(commands: list[list[str]], environment: dict[str, str], folder: Path) -> set[str]:
+    """The top-level modules that are loaded once the commands have run to their good ends in one process."""
     done = subprocess.run(
-        [sys.executable, "-P", "-c", RUN_AND_NAME_MODULES, *arguments],
+        [sys.executable, "-P", "-c", RUN_AND_NAME_MODULES, json.dumps(commands)],
         env={**os.environ, **environment},
         cwd=folder,
         capture_output=True,
@@ -341,24 +418,31 @@ def modules_after(arguments: list[str], environment: dict[str, str], folder: Pat
     return {module.partition(".")[0] for module in modules}
 
 
-@pytest.mark.parametrize(
-    "command", [[], ["run"], ["ls"], ["show"], ["rm"], ["sql"], ["tables"], ["info"], ["doctor"], ["ui"]]
-)
-def test_help_imports_nothing_heavy(command: list[str], project_environment: dict[str, str], tmp_path: Path) -> None:
-    loaded = modules_after([*command, "--help"], project_environment, tmp_path)
+def test_help_imports_nothing_heavy(project_environment: dict[str, str], tmp_path: Path) -> None:
+    commands = [[name, "--help"] for name in COMMANDS]
+    loaded = modules_after([["--help"], *commands], project_environment, tmp_path)
     assert not loaded & {"dagster", "polars", "duckdb", "numpy", "pyarrow", "onnx", "onnxruntime", "scipy", "perfetto"}
 
 
-@pytest.mark.parametrize(
-    "arguments", [["sql", "SELECT count(*) FROM sessions"], ["tables"], ["tables", "gaps"], ["ls"]]
-)
-def test_asking_the_lake_never_imports_dagster(
-    arguments: list[str], project_environment: dict[str, str], tmp_path: Path
+def test_asking_the_lake_imports_neither_dagster_nor_a_runtime(
+    project_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    loaded = modules_after(arguments, project_environment, tmp_path)
-    assert not loaded & {"dagster", "onnx", "onnxruntime"}
-    if arguments[0] == "tables":
-        assert not loaded & {"polars", "duckdb"}
+    tables = [["tables"], ["tables", "gaps"]]
+    assert not modules_after(tables, project_environment, tmp_path) & {"polars", "duckdb"}
+    asked = [*tables, ["sql", "SELECT count(*) FROM sessions"], ["ls"]]
+    assert not modules_after(asked, project_environment, tmp_path) & {"dagster", "onnx", "onnxruntime"}
+
+
+def test_a_capture_is_taken_in_shown_and_tidied_without_dagster(
+    project_environment: dict[str, str], tmp_path: Path
+) -> None:
+    capture = tmp_path / "capture"
+    capture.mkdir()
+    (capture / "out_kernel_trace.csv").write_text(KERNELS)
+    commands = [["ingest", str(capture)], ["show"], ["gc", "--dry-run", "--keep-last", "1"], ["doctor", "--mend"]]
+    loaded = modules_after(commands, project_environment, tmp_path)
+    assert "polars" in loaded
+    assert not {one for one in loaded if is_of_dagster(one)}
 
 
 def test_the_measured_process_imports_only_numpy_and_the_runtime() -> None:

@@ -1,31 +1,26 @@
-"""The stage `perfetto_trace`: everything of a session on one axis, as a trace for ui.perfetto.dev.
+"""The view `perfetto_trace`: everything of a session on one axis, as a trace for ui.perfetto.dev.
 
-Which table goes on which track is `aaco_pipeline.report.trace`; the encoder is `aaco_pipeline.lake.perfetto`.
+How it is made and kept is `aaco_pipeline.report.views`; in Dagster it is made anew whenever somebody asks for it.
 """
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage
-from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.trace import TABLES, write_session_trace
+from aaco_pipeline.report.views import DRAWN, make_trace
 
 
-@stage(reads=TABLES, group="presentation", kinds=("perfetto",), file=("trace", TraceLake.trace))
+@stage(
+    reads=DRAWN,
+    group="presentation",
+    session_kinds=(),
+    kinds=("perfetto",),
+    file=("trace", TraceLake.trace),
+)
 def perfetto_trace(session: Session) -> Outcome:
     """What happened when, on one axis? Open the file at ui.perfetto.dev."""
-    path = session.lake.trace(session.id)
-    with session.lake.new_artifact(session.id, "perfetto_trace", path) as file, lake_errors(session.lake.path):
-        summary = write_session_trace(session.id, session.batches, file)
-    held = summary.slices + summary.counters
-    item = (
-        Evidence("unified trace", "present", None, path.name, held)
-        if held
-        else Evidence("unified trace", "absent", "the session has no events to draw", path.name, 0)
-    )
+    summary = make_trace(session.lake, session.id)
     return Outcome(
         {},
-        [item],
-        {
+        headline={
             "slices": summary.slices,
             "counter_values": summary.counters,
             "flows": summary.flows,

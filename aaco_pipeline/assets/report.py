@@ -1,34 +1,23 @@
-"""The stage `report`: one page about the session, that is worth handing on.
+"""The view `report`: one page about the session, that is worth handing on.
 
-What it says is `aaco_pipeline.report.document`, how it looks `aaco_pipeline.report.html`.
+How it is made and kept is `aaco_pipeline.report.views`; in Dagster it is made anew whenever somebody asks for it.
 """
 
-from aaco_pipeline.assets.stage import ALL_KINDS, Outcome, Session, stage
-from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.files import lake_errors
-from aaco_pipeline.lake.progress import progress_of
+from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import session_document
-from aaco_pipeline.report.html.page import render_html
-from aaco_pipeline.report.words.session import answer
+from aaco_pipeline.report.views import make_page
 
 
 @stage(
     after=("model_graph", "perfetto_trace", "classification", "regression", "optimization_loop"),
     group="presentation",
-    session_kinds=ALL_KINDS,
+    session_kinds=(),
     kinds=("duckdb", "html"),
     file=("report", TraceLake.report),
 )
 def report(session: Session) -> Outcome:
     """What is the answer, and what proves it? One self-contained page."""
-    document = session_document(session.lake, session.id)
-    # What is said of a session by its page is said once the page is there.
-    progress = progress_of(session.lake.manifest(session.id).with_stage("report", ()))
-    document["progress"] = progress.as_document()
-    path, trace = session.lake.report(session.id), session.lake.trace(session.id)
-    page = render_html(document, session.lake.artifact(session.id, trace)).encode()
-    with session.lake.new_artifact(session.id, "report", path) as file, lake_errors(path):
-        file.write_bytes(page)
-    item = Evidence("report", "present", None, path.name)
-    return Outcome({}, [item], {"report_bytes": len(page), "answer": answer(document)})
+    from aaco_pipeline.report.words.session import answer
+
+    document, path = make_page(session.lake, session.id), session.lake.report(session.id)
+    return Outcome({}, headline={"report_bytes": path.stat().st_size, "answer": answer(document)})

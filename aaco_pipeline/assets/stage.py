@@ -8,7 +8,6 @@ import hashlib
 import importlib
 import json
 import pkgutil
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from aaco_pipeline import __version__
 from aaco_pipeline.capture.face import Capture, Kind
+from aaco_pipeline.code_digest import imported_rooms, room_digest
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
@@ -47,7 +47,6 @@ _KEPT_BYTES: Final = 8 << 20
 _PACKAGE: Final = Path(__file__).parents[1]
 #: How a stage looks into what was recorded.
 _CAPTURE: Final = "session.capture"
-_IMPORT: Final = re.compile(r"^\s*from (aaco_pipeline[\w.]*) import", re.MULTILINE)
 
 
 class Session:
@@ -91,10 +90,6 @@ class Session:
     def columns(self, name: str, columns: tuple[str, ...]) -> "pl.DataFrame":
         """These columns of a published table, which may be larger than they are by far."""
         return self._table(name, columns)
-
-    def batches(self, name: str, columns: tuple[str, ...]) -> "Iterator[pl.DataFrame]":
-        """These columns of a published table that memory need not hold, some rows at a time; at least one batch."""
-        return self.lake.batches(name, self.id, columns)
 
     def derive(self, function: "Callable[[Mapping[str, pl.DataFrame]], Derived]", columns: Columns) -> Derived:
         """`function` of these columns of tables, by name; computed once for all stages of a run that ask for it."""
@@ -180,8 +175,13 @@ class Stage:
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
-        """Every table it publishes: those of `publishes`, and `evidence`."""
-        return (*self.publishes, EVIDENCE)
+        """Every table it publishes: those of `publishes`, and `evidence`; of a view none."""
+        return () if self.is_view else (*self.publishes, EVIDENCE)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it only shows what others published: no session is to have it, it is made when asked."""
+        return not self.session_kinds
 
     @cached_property
     def dependencies(self) -> tuple[str, ...]:
@@ -201,10 +201,10 @@ class Stage:
         A stage that looks into the capture also rests on the readers behind it.
         """
         module = Path(self.function.__code__.co_filename)
-        rooms = {_room(name) for name in _IMPORT.findall(module.read_text())}
-        rooms |= {"capture", "formats"} if self.needs_capture else set()
+        rooms = imported_rooms(module.read_text()) | ({"capture", "formats"} if self.needs_capture else set())
+        digests = [room_digest(_PACKAGE, room) for room in sorted(rooms)]
         contracts = [f"{name}:{contract(name).version}" for name in self.tables]
-        digest = hashlib.sha256("\n".join([module.read_text(), *map(_digest_of, sorted(rooms)), *contracts]).encode())
+        digest = hashlib.sha256("\n".join([module.read_text(), *digests, *contracts]).encode())
         return f"{__version__}-{digest.hexdigest()[:12]}"
 
 
@@ -264,14 +264,18 @@ def stage(
 
 @cache
 def stages() -> Mapping[str, Stage]:
-    """Every stage by name, each after those it depends on. KeyError for a dependency that is no stage."""
-    by_name = {one.name: one for one in _declared()}
-    order = TopologicalSorter({name: by_name[name].dependencies for name in sorted(by_name)})
-    return {name: by_name[name] for name in order.static_order()}
+    """Every stage that sessions have, by name, each after those it depends on. KeyError for an unknown dependency."""
+    return {name: one for name, one in _in_order().items() if not one.is_view}
+
+
+@cache
+def views() -> Mapping[str, Stage]:
+    """The stages that no session has to have, by name, each after those it depends on."""
+    return {name: one for name, one in _in_order().items() if one.is_view}
 
 
 def stages_of(kind: Kind) -> tuple[str, ...]:
-    """Names of the stages that a session of that kind is to have, in the order they run."""
+    """Name the stages that a session of that kind is to have, in the order they run."""
     return tuple(name for name, one in stages().items() if kind in one.session_kinds)
 
 
@@ -339,21 +343,23 @@ def to_finish(lake: "TraceLake", session: str) -> tuple[str, ...]:
 
 @contextmanager
 def failure_recorded(session: Session, one: Stage) -> Iterator[None]:
-    """State in the lake that a stage failed, and why, before its error goes on; an interrupt is no failure."""
+    """State in the lake that a stage failed, and why, before its error goes on; not of a view, nor an interrupt."""
     try:
         yield
     except Exception as error:
         with suppress(LakeError):  # a full disk, say, which is what the error tells of
-            said = str(error) or type(error).__name__
-            session.lake.record_failure(session.id, one.name, one.code_version, said)
+            if not one.is_view:
+                session.lake.record_failure(session.id, one.name, one.code_version, str(error) or type(error).__name__)
         raise
 
 
 def publish(session: Session, one: Stage, outcome: Outcome) -> "tuple[Entry, ...]":
-    """Publish what the stage made, all at once; UsageError when it is not what the stage declares."""
+    """Publish what the stage made, all at once; of a view nothing. UsageError when it made other than it declares."""
     if set(outcome.tables) != set(one.publishes):
         stray = ", ".join(sorted(set(outcome.tables) ^ set(one.publishes)))
         raise UsageError(f"stage {one.name} declares other tables than it made: {stray}")
+    if one.is_view:
+        return ()
     tables = {**outcome.tables, EVIDENCE: evidence_frame(one.name, outcome.evidence)}
     return session.lake.publish(session.id, one.name, tables, code_version=one.code_version)
 
@@ -371,6 +377,13 @@ def materialize(session: Session, names: Sequence[str] | None = None) -> dict[st
 
 
 @cache
+def _in_order() -> Mapping[str, Stage]:
+    by_name = {one.name: one for one in _declared()}
+    order = TopologicalSorter({name: by_name[name].dependencies for name in sorted(by_name)})
+    return {name: by_name[name] for name in order.static_order()}
+
+
+@cache
 def _declared() -> tuple[Stage, ...]:
     """The stage of every module beside this one. TypeError names a module that holds none, or several."""
     package = __name__.rpartition(".")[0]
@@ -385,16 +398,3 @@ def _declared() -> tuple[Stage, ...]:
             raise TypeError(f"{name}: holds {len(own)} stages; a module of this package holds one of its own name")
         found.append(own[0])
     return tuple(found)
-
-
-def _room(module: str) -> str:
-    """The room or hall of a module: what is in it changes what a stage that imports from it computes."""
-    return "/".join(module.split(".")[1:3])
-
-
-@cache
-def _digest_of(room: str) -> str:
-    place = _PACKAGE / room
-    files = sorted(place.rglob("*.*")) if place.is_dir() else [place.with_suffix(".py")]
-    files = [file for file in files if file.is_file() and "__pycache__" not in file.parts]
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -3,7 +3,7 @@
 What a campaign depends on in its sessions is lineage alone: which sessions are its own stands in the lake.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import dagster as dg
@@ -12,11 +12,16 @@ import polars as pl
 from aaco_pipeline.automation.partitions import campaign_partitions
 from aaco_pipeline.automation.resources import Lake, Runner
 from aaco_pipeline.automation.stage_assets import OWNERS
-from aaco_pipeline.automation.stage_events import expected_errors, markdown_table
+from aaco_pipeline.automation.stage_events import data_version, expected_errors, markdown_table
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing.alerting import STAGE as ALERTING
 from aaco_pipeline.pipeline.comparing.alerting import judge_night, waits_for
+from aaco_pipeline.pipeline.comparing.judging import STAGE as JUDGING
 from aaco_pipeline.pipeline.comparing.judging import judge_campaign
+from aaco_pipeline.pipeline.comparing.measuring import STAGE as MEASURING
 from aaco_pipeline.pipeline.comparing.measuring import measure_campaign
 from aaco_pipeline.pipeline.comparing.rolling import roll_forward
+from aaco_pipeline.pipeline.comparing.series import STAGE as HISTORY
 from aaco_pipeline.pipeline.comparing.series import publish_history
 from aaco_pipeline.pipeline.comparing.stack_change import judge_between_nights
 from aaco_pipeline.report.document.verdict import verdict_document
@@ -29,6 +34,62 @@ from aaco_pipeline.resources.host.process_identity import process_tags
 JOB: Final = "run_campaign"
 
 
+Told = Mapping[str, Any]
+
+
+def sessions_told(lake: TraceLake, campaign: str) -> Told:
+    """Count the sessions of a campaign by arm, purpose and state, as Dagster shows them."""
+    rows = lake.read("campaign_sessions", campaign)
+    counted = rows.group_by("arm", "purpose", "state").len("sessions").sort("arm", "purpose", "state")
+    return {
+        "dagster/row_count": rows.height,
+        **{f"{arm} {purpose} sessions {state}": count for arm, purpose, state, count in counted.iter_rows()},
+    }
+
+
+def verdicts_told(lake: TraceLake, campaign: str) -> Told:
+    """Word the verdicts of a campaign as Dagster shows them."""
+    verdicts = lake.read("verdicts", campaign)
+    candidates = verdicts.get_column("candidate").unique(maintain_order=True)
+    # What a narrow screen cuts off goes last; an effect is how many times as long it takes, and no share.
+    effects = {"times": "effect_ratio", "from": "ci_low", "to": "ci_high"}
+    shown = verdicts.select(
+        "metric",
+        "verdict",
+        *(pl.col(column).round(4).alias(name) for name, column in effects.items()),
+        pl.col("minimum_detectable_ratio").alias("detectable_ratio"),
+        "candidate",
+    )
+    return {
+        "verdict": "\n".join(sentence(verdict_document(lake, campaign, one)) for one in candidates),
+        "verdicts": dg.MetadataValue.md(markdown_table(shown)),
+        "dagster/row_count": verdicts.height,
+    }
+
+
+def history_told(lake: TraceLake, campaign: str) -> Told:
+    """Word what the benchmark's nights show at a campaign, as Dagster shows it."""
+    tables = {name: lake.read(name, campaign) for name in ("nights", "change_points", "forecasts")}
+    changes: list[Mapping[str, Any]] = [*tables["change_points"].iter_rows(named=True)]
+    foretold = map(forecast_in_words, tables["forecasts"].iter_rows(named=True))
+    return {
+        "finding": "\n".join([*changes_in_words(changes), *foretold]) or "no change of level",
+        "nights": tables["nights"].get_column("campaign").n_unique(),
+        "dagster/row_count": sum(frame.height for frame in tables.values()),
+    }
+
+
+def alerts_told(lake: TraceLake, campaign: str) -> Told:
+    """Word what a night raises, confirms or ends, as Dagster shows it."""
+    events = lake.read("alerts", campaign)
+    told = [
+        f"{capital(event)}: {', '.join(reasons)}" for event, reasons in events.select("event", "reasons").iter_rows()
+    ]
+    waits = waits_for(lake, campaign)
+    waiting = f"waits for the verdict of {', '.join(waits)}" if waits else "no event"
+    return {"finding": "\n".join(told) or waiting, "dagster/row_count": events.height}
+
+
 @dg.asset(
     partitions_def=campaign_partitions,
     group_name="judgement",
@@ -38,15 +99,10 @@ JOB: Final = "run_campaign"
 )
 def campaign_sessions(context: dg.AssetExecutionContext, lake: Lake, runner: Runner) -> dg.MaterializeResult:  # type: ignore[type-arg]
     context.instance.add_run_tags(context.run.run_id, process_tags())
+    opened = lake.open()
     with expected_errors():
-        rows = measure_campaign(lake.open(), context.partition_key, runner.folder, context.log.info)
-    counted = rows.group_by("arm", "purpose", "state").len("sessions").sort("arm", "purpose", "state")
-    return dg.MaterializeResult(
-        metadata={
-            "dagster/row_count": rows.height,
-            **{f"{arm} {purpose} sessions {state}": count for arm, purpose, state, count in counted.iter_rows()},
-        }
-    )
+        measure_campaign(opened, context.partition_key, runner.folder, context.log.info)
+    return _made(context, opened, {})
 
 
 @dg.asset(
@@ -60,26 +116,10 @@ def campaign_sessions(context: dg.AssetExecutionContext, lake: Lake, runner: Run
 def campaign_verdicts(context: dg.AssetExecutionContext, lake: Lake) -> dg.MaterializeResult:  # type: ignore[type-arg]
     opened, campaign = lake.open(), context.partition_key
     with expected_errors():
-        verdicts = judge_campaign(opened, campaign)["verdicts"]
+        judge_campaign(opened, campaign)
         between = judge_between_nights(opened, campaign)
-    candidates = verdicts.get_column("candidate").unique(maintain_order=True)
-    # What a narrow screen cuts off goes last; an effect is how many times as long it takes, and no share.
-    effects = {"times": "effect_ratio", "from": "ci_low", "to": "ci_high"}
-    shown = verdicts.select(
-        "metric",
-        "verdict",
-        *(pl.col(column).round(4).alias(name) for name, column in effects.items()),
-        pl.col("minimum_detectable_ratio").alias("detectable_ratio"),
-        "candidate",
-    )
-    return dg.MaterializeResult(
-        metadata={
-            "verdict": "\n".join(sentence(verdict_document(opened, campaign, one)) for one in candidates),
-            "verdicts": dg.MetadataValue.md(markdown_table(shown)),
-            **({} if between is None else {"between nights": sentence(verdict_document(opened, between))}),
-            "dagster/row_count": verdicts.height,
-        }
-    )
+    told = {} if between is None else {"between nights": sentence(verdict_document(opened, between))}
+    return _made(context, opened, told)
 
 
 @dg.asset(
@@ -91,20 +131,10 @@ def campaign_verdicts(context: dg.AssetExecutionContext, lake: Lake) -> dg.Mater
     description="Where does this night lie among the benchmark's nights, where did its level change, and where to?",
 )
 def history(context: dg.AssetExecutionContext, lake: Lake) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    opened, campaign = lake.open(), context.partition_key
+    opened = lake.open()
     with expected_errors():
-        tables = publish_history(opened, campaign)
-    nights = tables["nights"].get_column("campaign").n_unique()
-    changes: list[Mapping[str, Any]] = [*tables["change_points"].iter_rows(named=True)]
-    foretold = map(forecast_in_words, tables["forecasts"].iter_rows(named=True))
-    told = [*changes_in_words(changes), *foretold]
-    return dg.MaterializeResult(
-        metadata={
-            "finding": "\n".join(told) or "no change of level",
-            "nights": nights,
-            "dagster/row_count": sum(frame.height for frame in tables.values()),
-        }
-    )
+        publish_history(opened, context.partition_key)
+    return _made(context, opened, {})
 
 
 @dg.asset(
@@ -116,23 +146,35 @@ def history(context: dg.AssetExecutionContext, lake: Lake) -> dg.MaterializeResu
     description="Which alerts does the night raise, confirm or end? Once the last campaign of its time slot is judged.",
 )
 def alerts(context: dg.AssetExecutionContext, lake: Lake, runner: Runner) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    opened, campaign = lake.open(), context.partition_key
+    opened = lake.open()
     with expected_errors():
-        events = judge_night(opened, campaign)["alerts"]
-        waits = waits_for(opened, campaign)
+        judge_night(opened, context.partition_key)
         rolled = roll_forward(opened, runner)
-    told = [
-        f"{capital(event)}: {', '.join(reasons)}" for event, reasons in events.select("event", "reasons").iter_rows()
-    ]
-    waiting = f"waits for the verdict of {', '.join(waits)}" if waits else "no event"
+    return _made(context, opened, {"rolling baseline": ", ".join(rolled) or "as it was"})
+
+
+def _made(context: dg.AssetExecutionContext, lake: TraceLake, told: Told) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Describe what an asset published of a campaign, in the version by which it is not adopted once more."""
+    campaign, asset = context.partition_key, context.asset_key.to_user_string()
     return dg.MaterializeResult(
-        metadata={
-            "finding": "\n".join(told) or waiting,
-            "rolling baseline": ", ".join(rolled) or "as it was",
-            "dagster/row_count": events.height,
-        }
+        metadata={**told, **TOLD[asset](lake, campaign)},
+        data_version=dg.DataVersion(data_version(lake.manifest(campaign, "campaign").of_stage(STAGE_OF_ASSET[asset]))),
     )
 
+
+#: By asset the stage of the lake that it is, and what Dagster shows of it.
+STAGE_OF_ASSET: Final = {
+    "campaign_sessions": MEASURING,
+    "campaign_verdicts": JUDGING,
+    "history": HISTORY,
+    "alerts": ALERTING,
+}
+TOLD: Final[Mapping[str, Callable[[TraceLake, str], Told]]] = {
+    "campaign_sessions": sessions_told,
+    "campaign_verdicts": verdicts_told,
+    "history": history_told,
+    "alerts": alerts_told,
+}
 
 #: Everything that a campaign makes, in the order it is made.
 ASSETS: Final = (campaign_sessions, campaign_verdicts, history, alerts)

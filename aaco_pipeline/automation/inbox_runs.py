@@ -12,7 +12,7 @@ from typing import Final
 
 import dagster as dg
 
-from aaco_pipeline.automation.attempts import MOST_ATTEMPTS, UNFINISHED, delay_seconds
+from aaco_pipeline.automation.runs import MOST_ATTEMPTS, UNFINISHED, delay_seconds
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.layout import LakeFolder

@@ -10,11 +10,10 @@ from urllib.parse import quote
 import dagster as dg
 from pydantic import Field
 
-from aaco_pipeline.automation.attempts import SESSION_TAG
-from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox_runs import INGEST_JOB, REFUSED_TAG, settle
 from aaco_pipeline.automation.partitions import add_partition
 from aaco_pipeline.automation.resources import Lake, Runner
+from aaco_pipeline.automation.runs import SESSION_TAG, reap
 from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
 from aaco_pipeline.errors import CaptureError, LakeError, SourceError, UsageError

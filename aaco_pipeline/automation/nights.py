@@ -1,13 +1,15 @@
 """The nights as Dagster sees them: the schedule that begins one, and the sensor of its second time slot."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import dagster as dg
 
-from aaco_pipeline.automation.attempts import ATTEMPT_TAG, attempts_at
 from aaco_pipeline.automation.campaigns import JOB, run_campaign
+from aaco_pipeline.automation.partitions import add_campaigns
 from aaco_pipeline.automation.resources import Lake, Runner
+from aaco_pipeline.automation.runs import ATTEMPT_TAG, attempts_at
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.plan import Plan, read_plan
 from aaco_pipeline.pipeline.nightly.benchmarks import FILE, load_benchmarks
@@ -40,7 +42,7 @@ def nightly_baseline(context: dg.ScheduleEvaluationContext, lake: Lake, runner: 
     for name, error in begun.refused.items():
         context.log.error(f"{name} is not measured tonight: {error}")
     plans = [read_plan(opened, campaign) for campaign in due_now(opened, benchmarks, now).go_on]
-    return [_first_run(plan) for plan in plans] or dg.SkipReason("every benchmark has its verdict of tonight")
+    return _first_runs(context.instance, plans) or dg.SkipReason("every benchmark has its verdict of tonight")
 
 
 @dg.sensor(
@@ -57,7 +59,7 @@ def due_confirmations(context: dg.SensorEvaluationContext, lake: Lake, runner: R
     if not opened.path.is_dir():
         return dg.SkipReason("no night was measured yet")
     plans = confirmations_due(opened, context.instance, runner, now)
-    return [_first_run(plan) for plan in plans] or dg.SkipReason("nothing waits for a second time slot")
+    return _first_runs(context.instance, plans) or dg.SkipReason("nothing waits for a second time slot")
 
 
 def confirmations_due(
@@ -72,5 +74,7 @@ def confirmations_due(
     return [*begun.plans, *(plan for plan in unknown if not lake.is_measuring(plan.campaign))]
 
 
-def _first_run(plan: Plan) -> dg.RunRequest:
-    return dg.RunRequest(run_key=run_key(plan, 1), partition_key=plan.campaign, tags={ATTEMPT_TAG: "1"})
+def _first_runs(instance: dg.DagsterInstance, plans: Sequence[Plan]) -> list[dg.RunRequest]:
+    add_campaigns(instance, *(plan.campaign for plan in plans))
+    tags = {ATTEMPT_TAG: "1"}
+    return [dg.RunRequest(run_key=run_key(plan, 1), partition_key=plan.campaign, tags=tags) for plan in plans]

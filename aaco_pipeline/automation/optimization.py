@@ -3,7 +3,7 @@
 Its source and harness lie in a folder that `configs/trusted_folders.yaml` names, and it never writes a source.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 import polars as pl
@@ -12,6 +12,7 @@ from pydantic import Field
 from aaco_pipeline.automation.resources import Lake, Runner
 from aaco_pipeline.automation.stage_assets import OWNERS
 from aaco_pipeline.automation.stage_events import expected_errors, markdown_table
+from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.optimizing.asking import DEFAULT_BUDGET_NS, DEFAULT_THRESHOLD, Order
 from aaco_pipeline.pipeline.optimizing.choosing import TargetChoice
 from aaco_pipeline.pipeline.optimizing.running import run
@@ -22,6 +23,8 @@ from aaco_pipeline.resources.host.process_identity import process_tags
 from aaco_pipeline.resources.trusted_folders import trusted_folders
 
 JOB: Final = "optimize_kernel"
+#: In a materialization: the name of the search.
+SEARCH_KEY: Final = "optimization"
 
 
 class OptimizeKernel(dg.Config):
@@ -37,6 +40,26 @@ class OptimizeKernel(dg.Config):
     target: TargetChoice = Field("auto", description="Where candidates run.")
     budget_seconds: float = Field(DEFAULT_BUDGET_NS / 1e9, gt=0, le=7 * 86_400, description="Time in all.")
     threshold_ratio: float = Field(DEFAULT_THRESHOLD, ge=0, le=1, description="Least gain that counts: 0.02 is 2 %.")
+
+
+def told(lake: TraceLake, search: str) -> dict[str, Any]:
+    """Word a search that has ended as Dagster shows it."""
+    document = optimization_report(lake, search)
+    patch = document["evidence"]["patch_text"]
+    # A gain is how many times as fast it is, and no share: the columns are those of the command.
+    shown = pl.DataFrame(
+        {name.lstrip("*"): [show(row) for row in document["attempts"]] for name, show in ATTEMPTS.items()},
+        schema_overrides={name.lstrip("*"): pl.String for name in ATTEMPTS},
+    )
+    return {
+        "answer": "\n".join((sentence(document), *remarks(document))),
+        "attempts": dg.MetadataValue.md(markdown_table(shown)),
+        **({} if patch is None else {"change": dg.MetadataValue.md(fenced(patch, "diff"))}),
+        "page": f"aaco report {search}",
+        SEARCH_KEY: search,
+        "journal": document["journal"],
+        "dagster/row_count": shown.height,
+    }
 
 
 @dg.asset(
@@ -62,24 +85,7 @@ def optimization(
             threshold_ratio=config.threshold_ratio,
         )
         ended = run(runner.folder, opened, order, context.log.info, trusted.read)
-    document = optimization_report(opened, ended.name)
-    patch = document["evidence"]["patch_text"]
-    # A gain is how many times as fast it is, and no share: the columns are those of the command.
-    shown = pl.DataFrame(
-        {name.lstrip("*"): [show(row) for row in document["attempts"]] for name, show in ATTEMPTS.items()},
-        schema_overrides={name.lstrip("*"): pl.String for name in ATTEMPTS},
-    )
-    return dg.MaterializeResult(
-        metadata={
-            "answer": "\n".join((sentence(document), *remarks(document))),
-            "attempts": dg.MetadataValue.md(markdown_table(shown)),
-            **({} if patch is None else {"change": dg.MetadataValue.md(fenced(patch, "diff"))}),
-            "page": f"aaco report {ended.name}",
-            "optimization": ended.name,
-            "journal": document["journal"],
-            "dagster/row_count": shown.height,
-        }
-    )
+    return dg.MaterializeResult(metadata=told(opened, ended.name))
 
 
 optimize_kernel = dg.define_asset_job(

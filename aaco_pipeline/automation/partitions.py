@@ -17,3 +17,8 @@ campaign_partitions = dg.DynamicPartitionsDefinition(name=CAMPAIGN_PARTITIONS_NA
 def add_partition(instance: dg.DagsterInstance, *sessions: str) -> None:
     """Make sessions known to Dagster; those it knows already stay as they are."""
     instance.add_dynamic_partitions(PARTITIONS_NAME, list(sessions))
+
+
+def add_campaigns(instance: dg.DagsterInstance, *campaigns: str) -> None:
+    """Make campaigns known to Dagster; those it knows already stay as they are."""
+    instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, list(campaigns))

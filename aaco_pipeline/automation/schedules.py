@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
+from aaco_pipeline.automation.forgetting import forget_removed
 from aaco_pipeline.automation.resources import Lake, Runner
 from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.errors import LakeError
@@ -36,16 +37,17 @@ def remove_what_is_not_kept(context: dg.OpExecutionContext, config: RetentionCon
     with expected_errors():
         keep = None if config.keep is None else parse_age(config.keep)
         limits = Limits(keep, config.keep_last, config.keep_baselines)
-        done = clean_up(lake.open(), limits, datetime.now(UTC), dry_run=config.dry_run)
+        opened, now = lake.open(), datetime.now(UTC)
+        done = clean_up(opened, limits, now, dry_run=config.dry_run)
         for one in done.removed:
-            if one.kind != "run":
-                context.log.info(in_a_line(f"{one.kind} {one.name}: {one.reason}"))
+            context.log.info(in_a_line(f"{one.kind} {one.name}: {one.reason}"))
+        runs = 0 if config.dry_run else forget_removed(opened, context.instance, None if keep is None else now - keep)
         kinds = [one.kind for one in done.removed]
         context.add_output_metadata(
             {
                 "dry run": config.dry_run,
                 "sessions": kinds.count("session"),
-                "runs": kinds.count("run"),
+                "runs": runs,
                 "leftovers": kinds.count("leftover"),
                 "freed bytes": sum(one.bytes for one in done.removed),
                 "sessions kept": len(done.kept),
@@ -56,7 +58,7 @@ def remove_what_is_not_kept(context: dg.OpExecutionContext, config: RetentionCon
 
 
 @dg.job(
-    description="Remove what is beyond the limits of retention and needed by nothing; the same as `aaco gc`.",
+    description="Remove what is beyond the limits of retention and needed by nothing, as `aaco gc` does, and its runs.",
     executor_def=dg.in_process_executor,
 )
 def retention() -> None:

@@ -5,35 +5,22 @@ Each sensor's decision is a function elsewhere that a test calls without Dagster
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import islice
 from time import monotonic, time
-from typing import Final
-from uuid import uuid4
 
 import dagster as dg
 
 from aaco_pipeline.assets.stage import stages
-from aaco_pipeline.automation import unfinished
+from aaco_pipeline.automation import adoption, unfinished
 from aaco_pipeline.automation import unfinished_campaigns as campaigns
-from aaco_pipeline.automation.attempts import ATTEMPT_TAG, MOST_ATTEMPTS, SESSION_TAG
+from aaco_pipeline.automation.adopting import Adoption, adopt
 from aaco_pipeline.automation.campaigns import run_campaign
-from aaco_pipeline.automation.dead_runs import reap
 from aaco_pipeline.automation.inbox_runs import INBOX_TAG, due
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
-from aaco_pipeline.automation.known_sessions import make_known, unknown_sessions
-from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.automation.resources import Lake
+from aaco_pipeline.automation.runs import ATTEMPT_TAG, MOST_ATTEMPTS, SESSION_TAG, living_runs, reap
 from aaco_pipeline.automation.stage_assets import observe
 from aaco_pipeline.automation.stage_batches import MOST_SESSIONS_A_RUN
-from aaco_pipeline.pipeline.half_sessions import begun
 from aaco_pipeline.pipeline.inbox import STILL_SECONDS, Memory, inbox_of
-
-#: Sessions that one tick of `lake_sessions` makes known at most, and after how long it stops early:
-#: Dagster gives a tick a minute.
-MOST_SESSIONS: Final = 150
-MOST_SECONDS: Final = 25.0
-#: After so long `lake_sessions` asks Dagster about every session again: what a person has wiped there is found then.
-EVERYTHING_SECONDS: Final = 3600.0
 
 
 @dg.run_status_sensor(
@@ -85,8 +72,9 @@ def capture_inbox(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[d
     default_status=dg.DefaultSensorStatus.RUNNING,
     minimum_interval_seconds=30,
     description=(
-        "Finishes sessions that a killed or failed run left half: requests the stages that are not published, at most "
-        f"{MOST_ATTEMPTS} times in all, and never while a run is at work on the session, here or on another host."
+        "Finishes sessions that a killed run left half: requests the stages that are not published, at most "
+        f"{MOST_ATTEMPTS} times in all, and never while a run is at work on the session, here or on another host. A "
+        "stage that failed outside of Dagster is requested once, so that its failure shows."
     ),
 )
 def unfinished_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
@@ -123,42 +111,28 @@ def unfinished_campaigns(context: dg.SensorEvaluationContext, lake: Lake) -> Ite
 
 
 @dg.sensor(
+    job_name=adoption.JOB,
     default_status=dg.DefaultSensorStatus.RUNNING,
     minimum_interval_seconds=30,
     description=(
-        "Makes Dagster know sessions and campaigns that only the lake knows: of another host, of a restored copy, or "
-        "of a home that was deleted. Each session gets its partition, its materializations and its checks, each "
-        "campaign its partition; nothing is measured or computed again."
+        "Shows in Dagster what it did not make: of the command, of another host, of a restored copy, or of a home that "
+        f"was deleted. Requests one run of adopt_sessions for up to {adoption.MOST_ADOPTED} sessions, the newest "
+        "first, and the next one when that has ended. Takes away the partitions of what was removed."
     ),
 )
-def lake_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> dg.SkipReason:
-    opened, began = lake.open(), monotonic()
-    since = _look(context.cursor, time())
-    context.update_cursor(since)
-    busy = unfinished.busy_sessions(opened, context.instance, begun(opened))
-    unknown = unknown_sessions(opened, context.instance, busy, since)
-    planned = campaigns.unknown_campaigns(opened, context.instance)
-    if not unknown and not planned:
-        return dg.SkipReason("every session and campaign of the lake is known")
-    context.instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, planned)
-    taken = 0
-    # Stored here: Dagster would store the events of a result one by one, which is several times the work.
-    for session, shown in islice(unknown.items(), MOST_SESSIONS):
-        make_known(opened, context.instance, session, shown)
-        taken += 1
-        if monotonic() - began > MOST_SECONDS:
-            break
-    return dg.SkipReason(f"made known: {taken} of {len(unknown)} sessions and {len(planned)} campaigns of the lake")
-
-
-def _look(cursor: str | None, now: float) -> str:
-    """The name of the look at everything that `lake_sessions` goes by, which begins with its time; a new one when due.
-
-    A home that was deleted has no cursor, so nothing that was found known from it counts in the next.
-    """
-    began = (cursor or "").partition(" ")[0]
-    is_recent = began.isdecimal() and 0 <= now - int(began) < EVERYTHING_SECONDS
-    return cursor if cursor is not None and is_recent else f"{int(now)} {uuid4().hex}"
+def lake_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> dg.RunRequest | dg.SkipReason:
+    if living_runs(context.instance, adoption.JOB):
+        return dg.SkipReason("a run is adopting")
+    opened, look = lake.open(), adoption.look_of(context.cursor, time())
+    context.update_cursor(look)
+    removed = adoption.gone(opened, context.instance)
+    adoption.forget(context.instance, removed)
+    asked = adoption.due(opened, context.instance, look)
+    if asked:
+        config = Adoption(sessions=[*asked.sessions], campaigns=[*asked.campaigns], searches=[*asked.searches])
+        return dg.RunRequest(run_config=dg.RunConfig(ops={adopt.name: config}))
+    dropped = sum(map(len, removed.values()))
+    return dg.SkipReason(f"{dropped} partitions removed" if dropped else "all that the lake holds is shown")
 
 
 #: Off until a person switches it on: after an upgrade it runs most of what the lake holds again.

@@ -1,73 +1,47 @@
-"""What Dagster is told of a stage that ran: what it made, in which versions, what its checks found, why it failed.
+"""What Dagster is told of a published stage: what it made, in which versions, what its checks found, why it failed.
 
-The same from Dagster's own steps (`stage_assets`), from runs written event by event (`own_run`), and of what the lake
-holds already (`known_sessions`).
+The same from Dagster's own steps (`stage_batches`) and of what the lake holds already (`adoption`). Partitioned checks
+are a preview of Dagster's: how their results are stored is in this module alone.
 """
 
+import json
 import re
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
 import dagster as dg
 import polars as pl
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
-from dagster._core.definitions.data_version import (
-    CODE_VERSION_TAG,
-    DATA_VERSION_IS_USER_PROVIDED_TAG,
-    DATA_VERSION_TAG,
-    NULL_EVENT_POINTER,
-    get_input_data_version_tag,
-    get_input_event_pointer_tag,
-)
 
-from aaco_pipeline.analysis.sessions.invariants import Finding
 from aaco_pipeline.assets.stage import Outcome, Session, Stage
-from aaco_pipeline.errors import AacoError, LakeError, PassingLakeError
+from aaco_pipeline.automation.partitions import session_partitions
+from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.manifest import Entry, Manifest
+from aaco_pipeline.pipeline.checks import CONTRACT, CheckResult, checked
 from aaco_pipeline.report.html.svg import as_markdown_image
 from aaco_pipeline.report.markdown import markdown_text
+from aaco_pipeline.report.served_views import address_of
 from aaco_pipeline.report.words.printable import in_a_line
 from aaco_pipeline.report.words.units import duration, share, shortened, size
-from aaco_pipeline.resources.served_files import address_of
 
 #: In a materialization: the lake that the stage published into.
 LAKE_KEY: Final = "dagster/uri"
 EXIT_CODE_KEY: Final = "aaco/exit_code"
-#: The check that every stage has.
-CONTRACT: Final = "contract"
-#: How often a step is tried again after an error of the lake that may pass, and the wait before the first time in
-#: seconds; each further one is twice as long.
-MOST_RETRIES: Final = 3
-FIRST_WAIT_SECONDS: Final = 5.0
+#: Dagster's names of the tags by which it tells fresh from stale.
+CODE_VERSION_TAG: Final = "dagster/code_version"
+DATA_VERSION_TAG: Final = "dagster/data_version"
+#: The data version of what was never made.
+_NO_VERSION: Final = "NULL"
+_CONTRACT_IS: Final = "Every published table of the stage is intact and fulfils its contract."
 _LONGEST_TEXT: Final = 200
 #: Dagster folds away a table of more than about a thousand characters.
 _LONGEST_KERNEL: Final = 40
 _PREVIEW_ROWS: Final = 10
-
-
-def checked(session: Session, one: Stage) -> Iterator[dg.AssetCheckResult]:
-    """The results of a stage's checks over what is published of a session."""
-    yield _result(one, CONTRACT, contract_is_fulfilled(session, one), blocking=True)
-    for check in one.checks:
-        yield _result(one, check.name, check.finding(session), blocking=check.blocking)
-
-
-def contract_is_fulfilled(session: Session, one: Stage) -> Finding:
-    """Every table that the stage published is there, unchanged since, and as its contract says."""
-    entries = session.lake.manifest(session.id).of_stage(one.name)
-    broken: list[str] = []
-    for entry in entries:
-        try:
-            session.lake.verify_entry(entry)
-        except LakeError as error:
-            broken.append(str(error))
-    holds = bool(entries) and not broken
-    statement = "; ".join(broken) or (f"{len(entries)} tables as declared" if entries else "nothing is published")
-    return Finding(holds, statement, {"tables": len(entries), "broken": len(broken)})
+#: Records of Dagster that are asked for at once.
+_MOST_RECORDS: Final = 1000
+#: Whatever logs events of a run at once: the context of an asset or op.
+Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
 def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[Entry]) -> dict[str, Any]:
@@ -87,153 +61,137 @@ def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[
 
 def amounts(session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str, Any]:
     """What the manifest alone says of a published stage: rows, bytes, and where its file is."""
-    told: dict[str, Any] = {
-        "dagster/row_count": sum(entry.rows for entry in entries),
-        LAKE_KEY: str(session.lake.path),
-        **{f"{entry.table}_rows": entry.rows for entry in entries},
-        "published_bytes": sum(entry.bytes for entry in entries),
-    }
+    told: dict[str, Any] = {LAKE_KEY: str(session.lake.path)}
+    if not one.is_view:
+        told["dagster/row_count"] = sum(entry.rows for entry in entries)
+        told |= {f"{entry.table}_rows": entry.rows for entry in entries}
+        told["published_bytes"] = sum(entry.bytes for entry in entries)
     if one.file is not None:
         label, place = one.file
         told[label] = dg.MetadataValue.url(address_of(place(session.lake, session.id)))
     return told
 
 
-def version_tags(
-    manifest: Manifest, one: Stage, pointer: Callable[[dg.AssetKey], str] = lambda key: NULL_EVENT_POINTER
-) -> dict[str, str]:
-    """The versions of code, inputs and output of a published stage, by which Dagster tells fresh from stale.
+def version_tags(manifest: Manifest, one: Stage) -> dict[str, str]:
+    """Give the versions of code, inputs and output of a published stage, by which Dagster tells fresh from stale.
 
-    `pointer` gives the number of the event by which an input was materialized.
+    A view has none, so that Dagster never calls it stale: it is made again when it is opened.
     """
-    code = next((state.code_version for state in manifest.stages if state.stage == one.name), "")
+    if one.is_view:
+        return {}
     tags = {
-        CODE_VERSION_TAG: code,
+        CODE_VERSION_TAG: code_version(manifest, one.name),
         DATA_VERSION_TAG: data_version(manifest.of_stage(one.name)),
-        DATA_VERSION_IS_USER_PROVIDED_TAG: "true",
+        "dagster/data_version_is_user_provided": "true",
     }
     for name in one.dependencies:
-        key = dg.AssetKey(name)
-        tags[get_input_data_version_tag(key)] = data_version(manifest.of_stage(name))
-        tags[get_input_event_pointer_tag(key)] = pointer(key)
+        tags[f"dagster/input_data_version/{name}"] = data_version(manifest.of_stage(name))
+        tags[f"dagster/input_event_pointer/{name}"] = "NULL"  # the version alone decides
     return tags
 
 
-class CheckError(AacoError):
-    """A blocking check of a stage failed: what follows would be computed from wrong tables."""
-
-    exit_code = 1
-
-
-class Teller:
-    """Tells Dagster of stages that a run has published: `emit` stores an event of that run at once."""
-
-    def __init__(
-        self,
-        instance: dg.DagsterInstance,
-        run_id: str,
-        emit: Callable[[dg.AssetMaterialization | dg.AssetCheckEvaluation], None],
-    ) -> None:
-        self._instance = instance
-        self._run_id = run_id
-        self._emit = emit
-        #: By stage and session the number of the newest materialization as Dagster counts them, where it is known; None
-        #: where there is none.
-        self._newest: dict[tuple[str, str], int | None] = {}
-        #: Of which stages and sessions the run has told.
-        self.told: Final[set[tuple[str, str]]] = set()
-
-    def look_up(self, names: Collection[str], sessions: Collection[str]) -> None:
-        """Ask for the newest materializations of many sessions at once, instead of each when it is needed."""
-        storage = self._instance.event_log_storage
-        for name in names:
-            found = storage.get_latest_storage_id_by_partition(
-                dg.AssetKey(name), dg.DagsterEventType.ASSET_MATERIALIZATION, set(sessions)
-            )
-            self._newest.update({(name, session): found.get(session) for session in sessions})
-
-    def tell(self, session: Session, one: Stage, outcome: Outcome, entries: Sequence[Entry]) -> None:
-        """The materialization of a stage and the results of its checks; CheckError when a blocking one failed."""
-        now = time.time()
-        self._emit(
-            dg.AssetMaterialization(
-                one.name,
-                metadata=described(session, one, outcome, entries),
-                partition=session.id,
-                tags=version_tags(session.lake.manifest(session.id), one, partial(self._pointer, session.id)),
-            )
-        )
-        self.told.add((one.name, session.id))
-        self.look_up([one.name], [session.id])
-        number = self._newest[one.name, session.id]
-        assert number is not None, "Dagster lost the event that was just stored"
-        target = AssetCheckEvaluationTargetMaterializationData(storage_id=number, run_id=self._run_id, timestamp=now)
-        broken = []
-        for result in checked(session, one):
-            self._emit(evaluation(one, session.id, result, target))
-            if not result.passed and result.severity == dg.AssetCheckSeverity.ERROR:
-                broken.append(f"Check {result.check_name} of {one.name} failed: {result.description}")
-        if broken:
-            raise CheckError("; ".join(broken))
-
-    def _pointer(self, session: str, key: dg.AssetKey) -> str:
-        """The number of a stage's newest materialization for a session, of this run or an earlier one."""
-        name = key.to_user_string()
-        if (name, session) not in self._newest:
-            self.look_up([name], [session])
-        number = self._newest[name, session]
-        return NULL_EVENT_POINTER if number is None else str(number)
-
-
-def evaluation(
-    one: Stage,
-    session: str,
-    result: dg.AssetCheckResult,
-    target: AssetCheckEvaluationTargetMaterializationData | None = None,
-) -> dg.AssetCheckEvaluation:
-    """A check's result as Dagster stores it, of one session."""
-    return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey(one.name),
-        check_name=str(result.check_name),
-        passed=result.passed,
-        metadata=result.metadata,
-        target_materialization_data=target,
-        severity=result.severity,
-        description=result.description,
-        blocking=result.severity == dg.AssetCheckSeverity.ERROR,
-        partition=session,
-    )
+def code_version(manifest: Manifest, stage: str) -> str:
+    """Give the version of the code that ran a stage last; "" where it is not known."""
+    return next((state.code_version for state in manifest.stages if state.stage == stage), "")
 
 
 def data_version(entries: Sequence[Entry]) -> str:
-    """A digest of what was published: it changes when a byte of it does."""
-    return sha256("".join(entry.sha256 for entry in entries).encode()).hexdigest()[:16]
+    """Digest what was published: the digest changes when a byte of it does."""
+    return sha256("".join(entry.sha256 for entry in entries).encode()).hexdigest()[:16] if entries else _NO_VERSION
+
+
+def materialization(session: Session, one: Stage, metadata: Mapping[str, Any]) -> dg.AssetMaterialization:
+    """Describe a published stage of one session as Dagster stores it."""
+    tags = version_tags(session.lake.manifest(session.id), one)
+    return dg.AssetMaterialization(one.name, metadata=metadata, partition=session.id, tags=tags)
+
+
+def tell(context: Context, session: Session, one: Stage, metadata: Mapping[str, Any]) -> None:
+    """Log the materialization of a stage that was just published, and the results of its checks."""
+    context.log_event(materialization(session, one, metadata))
+    tell_checks(context, session, one)
+
+
+def tell_checks(context: Context, session: Session, one: Stage) -> None:
+    """Evaluate the checks of a published stage, and log the results."""
+    newest = newest_materializations(context.instance, one.name, [session.id]).get(session.id)
+    for result in checked(session, one):
+        log_result(context, one, session.id, result, newest)
+
+
+def log_result(
+    context: Context, one: Stage, session: str, result: CheckResult, materialized: dg.EventLogRecord | None
+) -> None:
+    """Log a check's result of one session, as being of the materialization given."""
+    told = dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(one.name),
+        check_name=result.name,
+        target_materialization_data=None if materialized is None else _target(materialized),
+        blocking=result.is_blocking,
+        partition=session,
+        **_found(result),
+    )
+    context.log_event(told)  # type: ignore[arg-type]  # Dagster takes it, its annotation does not say so
+
+
+def newest_materializations(
+    instance: dg.DagsterInstance, asset: str, partitions: Sequence[str]
+) -> dict[str, dg.EventLogRecord]:
+    """Fetch the newest materialization of each of these partitions of an asset, where Dagster has one."""
+    found: dict[str, dg.EventLogRecord] = {}
+    if not partitions:
+        return found
+    asked = dg.AssetRecordsFilter(asset_key=dg.AssetKey(asset), asset_partitions=list(partitions))
+    cursor = None
+    while True:
+        answer = instance.fetch_materializations(asked, limit=_MOST_RECORDS, cursor=cursor)  # the newest first
+        for record in answer.records:
+            found.setdefault(str(record.partition_key), record)
+        if not answer.has_more or len(found) == len(set(partitions)):
+            return found
+        cursor = answer.cursor
+
+
+def check_specs(one: Stage) -> list[dg.AssetCheckSpec]:
+    """List the checks of a stage, for each session by itself: its contract and what it promises; of a view none."""
+    of_contract = [] if one.is_view else [(CONTRACT, _CONTRACT_IS, True)]
+    said = [*of_contract, *((check.name, check.description, check.blocking) for check in one.checks)]
+    return [
+        dg.AssetCheckSpec(name, asset=one.name, description=text, blocking=blocking, partitions_def=session_partitions)
+        for name, text, blocking in said
+    ]
+
+
+def check_result(one: Stage, result: CheckResult) -> dg.AssetCheckResult:
+    """Word a check's result as a step of the asset itself gives it to Dagster."""
+    return dg.AssetCheckResult(asset_key=one.name, check_name=result.name, **_found(result))
+
+
+def _found(result: CheckResult) -> dict[str, Any]:
+    return {
+        "passed": result.finding.holds,
+        "severity": dg.AssetCheckSeverity.ERROR if result.is_blocking else dg.AssetCheckSeverity.WARN,
+        "description": in_a_line(result.finding.statement),
+        "metadata": dict(result.finding.figures),
+    }
+
+
+def _target(record: dg.EventLogRecord) -> Any:
+    """Point to a materialization; of a result without the pointer Dagster shows nothing among the partitions.
+
+    Dagster has no public name for the class: it is read from the form in which Dagster stores it.
+    """
+    stored = {"run_id": record.run_id, "storage_id": record.storage_id, "timestamp": record.timestamp}
+    return dg.deserialize_value(json.dumps({"__class__": "AssetCheckEvaluationTargetMaterializationData", **stored}))
 
 
 @contextmanager
-def expected_errors(retries: int | None = None) -> Iterator[None]:
-    """Show an expected error in Dagster as its one line, with the exit code the command would give, and no retry.
-
-    In a step that has been retried `retries` times a PassingLakeError asks for another try, `MOST_RETRIES` in all.
-    """
+def expected_errors() -> Iterator[None]:
+    """Show an expected error in Dagster as its one line, with the exit code the command would give, and no retry."""
     try:
         yield
     except AacoError as error:
-        failure = failure_of(error)
-        if retries is None or not isinstance(error, PassingLakeError):
-            raise failure from error
-        failure.__cause__ = error
-        raise retry(retries) from failure
-
-
-def failure_of(error: AacoError) -> dg.Failure:
-    """An expected error as Dagster shows it."""
-    return dg.Failure(in_a_line(str(error)), {EXIT_CODE_KEY: error.exit_code}, allow_retries=False)
-
-
-def retry(retries: int) -> dg.RetryRequested:
-    """Another try of a step that has been retried so often; with the last of them Dagster fails the step."""
-    return dg.RetryRequested(MOST_RETRIES, FIRST_WAIT_SECONDS * 2.0**retries)
+        raise dg.Failure(in_a_line(str(error)), {EXIT_CODE_KEY: error.exit_code}, allow_retries=False) from error
 
 
 def markdown_table(frame: pl.DataFrame) -> str:
@@ -247,17 +205,6 @@ def markdown_table(frame: pl.DataFrame) -> str:
         for row in frame.iter_rows()
     ]
     return "\n".join([header, rule, *rows])
-
-
-def _result(one: Stage, name: str, finding: Finding, *, blocking: bool) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(
-        asset_key=one.name,
-        check_name=name,
-        passed=finding.holds,
-        severity=dg.AssetCheckSeverity.ERROR if blocking else dg.AssetCheckSeverity.WARN,
-        description=in_a_line(finding.statement),
-        metadata=dict(finding.figures),
-    )
 
 
 def _cell(value: object) -> str:

@@ -1,7 +1,8 @@
 """Which half sessions a sensor asks Dagster to finish, and when: those that no living run is at work on.
 
-What a session lacks says `aaco_pipeline.assets.stage`. Every attempt is a run of its own with a delay before it that
-doubles; after the last one a person has to look.
+What a session lacks says `aaco_pipeline.assets.stage`. Of a killed one every attempt is a run of its own with a delay
+before it that doubles; after the last one a person has to look. A stage that failed is run once by Dagster, which then
+shows the failure with its error.
 """
 
 from collections.abc import Collection
@@ -11,9 +12,8 @@ from typing import Final
 import dagster as dg
 
 from aaco_pipeline.assets.stage import standing, to_finish
-from aaco_pipeline.automation.attempts import MOST_ATTEMPTS, PARTITION_TAG, attempts_at, delay_seconds
-from aaco_pipeline.automation.dead_runs import living_runs
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.runs import MOST_ATTEMPTS, PARTITION_TAG, attempts_at, delay_seconds, living_runs
 from aaco_pipeline.automation.stage_assets import JOB
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.half_sessions import begun, can_be_run, running_sessions
@@ -57,11 +57,14 @@ def due(lake: TraceLake, instance: dg.DagsterInstance, now: float) -> Asked:
     for session in half:
         if session in busy or session not in known or _is_fresh(lake, session, now):
             continue
-        if standing(lake, session).is_whole or not can_be_run(lake, session):
+        progress = standing(lake, session)
+        if progress.is_whole or not can_be_run(lake, session):
             continue
         tried = attempts_at(instance, JOB, session)
         wait = 0.0 if tried.ended is None else tried.ended + delay_seconds(tried.failed) - now
-        if tried.failed >= MOST_ATTEMPTS:
+        if progress.failed and tried.failed:
+            answer.notes.append(f"{session}: {progress.failed[0].stage} failed; `aaco show {session}` says why")
+        elif tried.failed >= MOST_ATTEMPTS:
             answer.notes.append(f"{session}: {tried.failed} attempts failed; `aaco show {session}` says why")
         elif tried.failed and 0 < wait <= delay_seconds(tried.failed):
             answer.notes.append(f"{session}: attempt {tried.failed + 1} of {MOST_ATTEMPTS} in {wait:.0f} s")

@@ -9,10 +9,8 @@ from typing import Final
 
 import dagster as dg
 
-from aaco_pipeline.automation.attempts import PARTITION_TAG, attempts_at
 from aaco_pipeline.automation.campaigns import JOB
-from aaco_pipeline.automation.dead_runs import living_runs
-from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
+from aaco_pipeline.automation.runs import PARTITION_TAG, attempts_at, living_runs
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.plan import STEPS
 from aaco_pipeline.pipeline.comparing.unfinished import half_campaigns, over
@@ -29,18 +27,11 @@ class Asked:
     notes: list[str] = field(default_factory=list)
 
 
-def unknown_campaigns(lake: TraceLake, instance: dg.DagsterInstance) -> list[str]:
-    """Campaigns that were planned and that Dagster does not show, sorted: of another host, or killed early."""
-    with lake.catalogue() as known:
-        planned = {campaign for campaign, entry in known.entries("campaigns", "campaign") if entry.rows}
-    return sorted(planned.difference(instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME)))
-
-
 def due(lake: TraceLake, instance: dg.DagsterInstance, now: datetime) -> Asked:
     """The half campaigns to run at `now`: those whose one run ended, and that no process is at work on."""
     answer, half = Asked(), half_campaigns(lake)
     nights = over(lake, half, now.astimezone(UTC).date())
-    living = {run.tags.get(PARTITION_TAG) for run in living_runs(instance) if run.job_name == JOB}
+    living = {run.tags.get(PARTITION_TAG) for run in living_runs(instance, JOB)}
     for campaign in half:
         if campaign in living or lake.is_measuring(campaign):
             continue

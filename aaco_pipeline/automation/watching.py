@@ -8,6 +8,7 @@ from typing import Final
 import dagster as dg
 
 from aaco_pipeline.automation.campaigns import JOB, run_campaign
+from aaco_pipeline.automation.partitions import add_campaigns
 from aaco_pipeline.automation.resources import Lake, Runner
 from aaco_pipeline.pipeline.comparing.plan import Plan
 from aaco_pipeline.pipeline.comparing.running import begin
@@ -51,6 +52,7 @@ def rocm_stack_changed(context: dg.SensorEvaluationContext, lake: Lake) -> Itera
             context.log.warning(in_a_line(note))
         for plan in plans:
             begin(opened, plan)
+            add_campaigns(context.instance, plan.campaign)
             yield request_of_stack(context.instance, plan, fingerprint_of(facts), said)
         if not plans:
             yield dg.SkipReason(f"{said}; there is no baseline to measure on it: `aaco baseline pin` keeps one")

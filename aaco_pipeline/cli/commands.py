@@ -29,6 +29,7 @@ _MODULES: Final = {
     "nightly": "nightly",
     "optimize": "optimize",
     "reanalyse": "reanalyse",
+    "perfetto": "perfetto",
     "quiet": "quiet",
     "record": "record",
     "replay": "replay",

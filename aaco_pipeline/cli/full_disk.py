@@ -3,13 +3,13 @@
 import errno
 from typing import Final
 
-FULL_DISK: Final = "a disk is full or fails; make room where the lake and Dagster's home are"
+FULL_DISK: Final = "a disk is full or fails; make room where the lake is"
 #: What SQLite says where it finds no room, the second of what its processes share.
 _DISK_WORDS: Final = ("database or disk is full", "disk I/O error")
 
 
 def is_of_a_full_disk(error: BaseException | None) -> bool:
-    """Whether an error goes back to a disk without room, which SQLite below Dagster tells in words only."""
+    """Tell whether an error goes back to a disk without room, which SQLite says in words only."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

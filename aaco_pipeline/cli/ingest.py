@@ -12,15 +12,19 @@ import click
 from aaco_pipeline.cli.amend import ARCH_HELP, PRODUCT_HELP
 from aaco_pipeline.cli.lake_option import new_lake_option
 from aaco_pipeline.cli.output import data_format, print_json, print_table, say
-from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.errors import AacoError, CaptureError
 from aaco_pipeline.report.words.units import counted, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aaco_pipeline.capture.discovery import DiscoveredRuns, Unread
+    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.ingestion import Ingested
     from aaco_pipeline.resources.project import Project
+
+#: What is said of one run, and the error for which it was refused or is not whole.
+_Row = tuple[dict[str, Any], AacoError | None]
 
 
 @click.command()
@@ -57,13 +61,8 @@ def ingest(
     they hold tell the shapes of the replays in the others.
     """
     if not dry_run:
-        stated = {}
-        if (arch, product) != (None, None):
-            from aaco_pipeline.hardware.identification import statement
-
-            stated = statement(arch, product)
-        results = _take(project, path, workload, stated, as_json=as_json, keep_original=keep_original)
-        return _exit_code(results, partial_ok=partial_ok)
+        rows = _take(project, path, workload, _stated(arch, product), as_json=as_json, keep_original=keep_original)
+        return _exit_code(rows, partial_ok=partial_ok)
     from aaco_pipeline.resources.confinement.doors import discover_runs
 
     found = discover_runs(path)
@@ -71,6 +70,14 @@ def ingest(
     if not found.runs:
         raise CaptureError(f"{path}: nothing in it is a capture that can be read")
     return 0
+
+
+def _stated(arch: str | None, product: str | None) -> dict[str, str]:
+    if (arch, product) == (None, None):
+        return {}
+    from aaco_pipeline.hardware.identification import statement
+
+    return statement(arch, product)
 
 
 def _take(
@@ -81,14 +88,43 @@ def _take(
     *,
     as_json: bool,
     keep_original: bool,
-) -> "list[Ingested]":
+) -> "list[_Row]":
     """Take in every run, and say of each that was refused or is not whole why."""
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.pipeline.ingestion import discovered
-    from aaco_pipeline.pipeline.ingestion import ingest as take
+    from aaco_pipeline.pipeline import known_captures
 
     lake = TraceLake(project.lake)
-    results: list[Ingested] = []
+    state = known_captures.state_of(path)
+    known = known_captures.recall(lake, path, state)
+    if known is not None:
+        rows: list[_Row] = [(row, None) for row in known]
+        _print(known, as_json=as_json)
+    else:
+        rows = _read(project, lake, path, workload, stated, as_json=as_json, keep_original=keep_original)
+        if all(error is None for _, error in rows):
+            again = {"already_known": True, "state": "known", "rows": []}
+            known_captures.remember(lake, path, state, [{**row, **again} for row, _ in rows])
+    if stated and any(row["state"] == "known" for row, _ in rows):
+        say("aaco: of sessions already in the lake nothing was stated; `aaco amend SESSION` does that", err=True)
+    for row, error in rows:
+        if error is not None:
+            session = row["session_id"]
+            say(f"aaco: {'not taken' if session is None else f'{session} is not whole'}: {error}", err=True)
+    return rows
+
+
+def _read(
+    project: "Project",
+    lake: "TraceLake",
+    path: Path,
+    workload: str | None,
+    stated: dict[str, str],
+    *,
+    as_json: bool,
+    keep_original: bool,
+) -> "list[_Row]":
+    from aaco_pipeline.pipeline.ingestion import discovered
+    from aaco_pipeline.pipeline.ingestion import ingest as take
 
     def finish(session: str) -> None:
         from aaco_pipeline.pipeline.session_stages import finish_session  # every stage: not for known captures
@@ -97,26 +133,22 @@ def _take(
             lake.state(session, stated)
         finish_session(lake, session, project.configs)
 
+    rows: list[_Row] = []
     try:
         for one in take(lake, discovered(lake, path), workload, finish=finish, keep_original=keep_original):
-            results.append(one)
+            rows.append((_as_row(one), one.error))
     finally:
-        if results:  # also what was taken before the lake failed, or a person had enough
-            _print(results, as_json=as_json)
-    if stated and any(one.state == "known" for one in results):
-        say("aaco: of sessions already in the lake nothing was stated; `aaco amend SESSION` does that", err=True)
-    failed = [(one.session, one.error) for one in results if one.error is not None]
-    for session, error in failed:
-        say(f"aaco: {'not taken' if session is None else f'{session} is not whole'}: {error}", err=True)
-    return results
+        if rows:  # also what was taken before the lake failed, or a person had enough
+            _print([row for row, _ in rows], as_json=as_json)
+    return rows
 
 
-def _exit_code(results: "list[Ingested]", *, partial_ok: bool) -> int:
-    """That of the first run that was refused or is not whole; with `partial_ok` none beside a run that is taken."""
-    failed = [one for one in results if one.error is not None]
-    if partial_ok and len(failed) < len(results):
-        failed = [one for one in failed if one.session is not None]
-    return next((one.error.exit_code for one in failed if one.error is not None), 0)
+def _exit_code(rows: "list[_Row]", *, partial_ok: bool) -> int:
+    """The code of the first run that was refused or is not whole; with `partial_ok` 0 beside a run that is taken."""
+    failed = [(row, error) for row, error in rows if error is not None]
+    if partial_ok and len(failed) < len(rows):
+        failed = [(row, error) for row, error in failed if row["session_id"] is not None]
+    return failed[0][1].exit_code if failed else 0
 
 
 def _as_row(one: "Ingested") -> dict[str, Any]:
@@ -134,19 +166,19 @@ def _as_row(one: "Ingested") -> dict[str, Any]:
     }
 
 
-def _print(results: "list[Ingested]", *, as_json: bool) -> None:
+def _print(found: "Sequence[Mapping[str, Any]]", *, as_json: bool) -> None:
     if as_json:
-        print_json([_as_row(one) for one in results])
+        print_json(list(found))
         return
-    for one in results:
-        if one.session is None:
+    for one in found:
+        if one["session_id"] is None:
             continue
-        if one.state == "known":
-            say(f"{one.session}  {one.run.folder}: already in the lake")
+        if one["state"] == "known":
+            say(f"{one['session_id']}  {one['folder']}: already in the lake")
             continue
-        again = f", attempt {one.attempt}" if one.state == "continued" else ""
-        say(f"{one.session}  {one.run.folder}: {counted(len(one.run.parts), 'part')}{again}")
-        rows = [row for row in one.rows if row["rows_in"]]
+        again = f", attempt {one['attempt']}" if one["state"] == "continued" else ""
+        say(f"{one['session_id']}  {one['folder']}: {counted(len(one['parts']), 'part')}{again}")
+        rows = [row for row in one["rows"] if row["rows_in"]]
         if not rows:
             continue
         print_table(
@@ -162,11 +194,11 @@ def _print(results: "list[Ingested]", *, as_json: bool) -> None:
             ],
             numeric=("rows in", "taken"),
         )
-    if results:
-        counts = Counter(one.state for one in results)
+    if found:
+        counts = Counter(one["state"] for one in found)
         finished = f", {counts['continued']} finished" if counts["continued"] else ""
         say(
-            f"{counted(counts['new'], 'new session')}{finished} of {counted(len(results), 'run')}; "
+            f"{counted(counts['new'], 'new session')}{finished} of {counted(len(found), 'run')}; "
             "`aaco show latest` shows the newest"
         )
 

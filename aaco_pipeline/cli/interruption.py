@@ -1,7 +1,7 @@
 """Ends a command that gets SIGINT or SIGTERM: it unwinds, says one line, and leaves no process behind.
 
-The handlers raise in the main thread. Dagster puts its own in their place while it executes a job, and a library may
-swallow what they raise; so a thread notes the first signal, too, and ends the process where it does not end by itself.
+The handlers raise in the main thread. A library may swallow what they raise; so a thread notes the first signal, too,
+and ends the process where it does not end by itself.
 """
 
 import os
@@ -29,9 +29,7 @@ _WAKE_SECONDS: Final = 0.1
 _IMPORT_SECONDS: Final = 2.0
 #: Parts of the names of Python files that native code calls and takes no exception from.
 _CALLED_BY_NATIVE_CODE: Final = ("<frozen importlib._bootstrap>", "/polars/datatypes/")
-_NOTE_SECONDS: Final = 1.0
 
-_noted: Final = threading.Event()
 _deferred: Final = threading.Event()
 _raised: Final = threading.Event()
 _swallowed: Final = threading.Event()
@@ -65,8 +63,6 @@ def close_ears() -> None:
 
 def leave_for(error: BaseException) -> None:
     """End the process, with its line, when the error goes back to a signal; return when none has come."""
-    if not isinstance(error, Exception | SystemExit):
-        _noted.wait(_NOTE_SECONDS)  # where Dagster's handler raised, the thread may be later
     if _numbers:
         _leave(error)
 
@@ -95,15 +91,11 @@ def _unwind_now(number: int, frame: FrameType | None) -> None:
 
 def _unraisable(what: "sys.UnraisableHookArgs") -> None:
     """Have an interrupt raised again that came where Python drops errors, as while it collects garbage."""
-    if issubclass(what.exc_type, KeyboardInterrupt) or _is_dagsters_interrupt(what.exc_type):
+    if issubclass(what.exc_type, KeyboardInterrupt):
         _deferred.set()
         _swallowed.set()
     else:
         sys.__unraisablehook__(what)
-
-
-def _is_dagsters_interrupt(kind: type[BaseException]) -> bool:
-    return not issubclass(kind, Exception) and kind.__module__.startswith("dagster.")
 
 
 def _is_called_by_native_code(frame: FrameType | None) -> bool:
@@ -120,7 +112,6 @@ def _note(number: int) -> None:
     if sys.stderr is not None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # to the end of the process
     _numbers.append(signal.Signals(number))  # last: another thread takes it that the rest is done
-    _noted.set()
 
 
 def _watch(reader: int) -> None:
@@ -139,9 +130,8 @@ def _watch(reader: int) -> None:
 
 
 def _is_ours(number: int) -> bool:
-    """Whether no command answers for the signal itself, by a handler that is neither from here nor Dagster's."""
-    handler = signal.getsignal(number) if number in _ENDING else None
-    return handler is _unwind or getattr(handler, "__module__", "").startswith("dagster.")
+    """Tell whether no command has put a handler of its own in place of ours."""
+    return number in _ENDING and signal.getsignal(number) is _unwind
 
 
 def _notes(error: BaseException | None) -> list[str]:

@@ -34,8 +34,8 @@ def entry() -> None:
 
 def main(arguments: list[str]) -> int:
     """Run the command with `arguments`; the exit code. Errors are one line on standard error."""
-    # Importing Dagster makes objects by the million that live until the end: looking through them at Python's usual
-    # pace is a tenth of what a short command costs.
+    # Imports make objects by the hundred thousand that live until the end: looking through them at Python's usual pace
+    # is a good part of what a short command costs.
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
     try:
         from aaco_pipeline.cli.commands import cli

@@ -14,10 +14,10 @@ import click
 from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.lake_option import lake_option
 from aaco_pipeline.cli.output import json_value, say
+from aaco_pipeline.cli.perfetto import written
 from aaco_pipeline.cli.verdict_output import BESIDE, give
 from aaco_pipeline.lake.files import lake_errors, write_atomically
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.markdown import render_markdown, render_search
 from aaco_pipeline.report.terminal.session import print_session
 from aaco_pipeline.report.words.session import Document
@@ -25,7 +25,6 @@ from aaco_pipeline.report.words.session import Document
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
-_SERVED: Final = ("reports", "traces")
 _FORMATS: Final = ("html", "terminal", "markdown", "json")
 #: How the ids of searches by `aaco optimize` begin.
 _SEARCHES: Final = "optimize-"
@@ -69,25 +68,29 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
         raise click.UsageError(f"--format {form} is of verdicts, and {session} is no campaign")
     identifier = lake.find_session(session)
     finish_first(project, lake, identifier, quiet=form == "json")
+    if form == "html":
+        return _report_page(lake, identifier, output, opened=opened)
+    from aaco_pipeline.report.document.session import session_document
+
     document = session_document(lake, identifier)
-    trace = lake.artifact(identifier, lake.trace(identifier)) if form == "html" else None
-    if form != "html" and output is None:
+    if output is None:
         # On a terminal as wide as that is.
-        return print_session(document) if form == "terminal" else click.echo(_rendered(document, form, trace), nl=False)
-    path = (output or lake.report(identifier)).absolute()
-    content = _rendered(document, form, trace).encode()
-    if path == lake.report(identifier):
-        with lake.new_artifact(identifier, "report", path) as file, lake_errors(path):
-            file.write_bytes(content)
-    else:
-        with lake_errors(path):
-            write_atomically(path, content)
+        return print_session(document) if form == "terminal" else click.echo(_rendered(document, form), nl=False)
+    with lake_errors(path := output.absolute()):
+        write_atomically(path, _rendered(document, form).encode())
     say(path)
-    if opened:
-        names = (place(identifier).name for place in (lake.report, lake.trace))
-        page, beside = (f"/{kind}/session_id={identifier}/{name}" for kind, name in zip(_SERVED, names, strict=True))
-        _serve({page: content, beside: trace})
     return None
+
+
+def _report_page(lake: TraceLake, session: str, output: Path | None, *, opened: bool) -> None:
+    """The page of a session, made unless a current one is kept, written and perhaps served."""
+    from aaco_pipeline.report.views import page_of, trace_of
+
+    page = page_of(lake, session)
+    say(written(page, lake.report(session), output))
+    if opened:
+        addresses = [f"/{'/'.join(place.parts[-3:])}" for place in (lake.report(session), lake.trace(session))]
+        _serve(dict(zip(addresses, (page, trace_of(lake, session)), strict=True)))
 
 
 def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | None, *, opened: bool) -> None:
@@ -141,12 +144,8 @@ def _search_rendered(document: Document, form: str) -> str:
     return text.getvalue()
 
 
-def _rendered(document: Document, form: str, trace: bytes | None) -> str:
-    """The report as the text of its file."""
-    if form == "html":
-        from aaco_pipeline.report.html.page import render_html
-
-        return render_html(document, trace)
+def _rendered(document: Document, form: str) -> str:
+    """The report as the text of its file, but for a page."""
     if form == "json":
         # How a page draws the activities is the page's affair.
         return json.dumps({key: part for key, part in document.items() if key != "drawn_timeline"}, indent=2) + "\n"
@@ -157,7 +156,7 @@ def _rendered(document: Document, form: str, trace: bytes | None) -> str:
     return text.getvalue()
 
 
-def _serve(files: Mapping[str, bytes | None]) -> None:
+def _serve(files: Mapping[str, bytes]) -> None:
     """Serve the contents of `files` behind the door until Ctrl-C, and open the first of them in the browser."""
     import webbrowser
 

@@ -29,7 +29,6 @@ from aaco_pipeline.lake.layout import (
     scope_of,
 )
 from aaco_pipeline.lake.manifest import (
-    Artifact,
     Entry,
     LostManifestError,
     Manifest,
@@ -238,7 +237,7 @@ def _damaged_files(
     lake: LakeReader, manifest: Manifest, segments: Segments, present: Collection[str]
 ) -> Iterator[Fault]:
     for one in manifest.on_disk:
-        is_held = isinstance(one, Entry) and segments.hold(manifest.id, one)
+        is_held = segments.hold(manifest.id, one)
         if is_held and one.file.rpartition("/")[0] not in present:
             continue
         kind = _damage(lake, one)
@@ -268,7 +267,7 @@ def _remove_copy(lake: TraceLake, path: Path) -> bool:
     return lake.storage.state(path) is None
 
 
-def _damage(lake: LakeReader, published: Entry | Artifact) -> str | None:
+def _damage(lake: LakeReader, published: Entry) -> str | None:
     """What is wrong with a published file, which is read now whatever this process read before."""
     try:
         intact = file_digest(lake.storage.local(lake.path / published.file)) == published.sha256

@@ -2,7 +2,7 @@
 
 One small file for each digest, and one lock, so that the same capture handed over twice at once is one session. Taking
 a capture in is `aaco_pipeline.pipeline.ingestion`; whether a session is whole says its manifest and not the journal.
-No paths are kept here: where a capture lay is known by a digest of its path alone.
+Where a capture lay is known by a digest of its path alone; what the command said of it is kept as it was said.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ JOURNAL_VERSION: Final = 1
 WAIT_SECONDS: Final = 600.0
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _PLACE: Final = "place-"
+_SEEN: Final = "seen-"
 _COMPLETE: Final = "complete"
 
 
@@ -118,6 +119,12 @@ class Journal:
             for name in self._storage.names(self.folder):
                 if name.endswith(".lock"):
                     self._storage.drop_free_lock(self.folder / name)
+                elif name.startswith(_SEEN) and not self._is_of_present(name, raw):
+                    self._storage.remove(self.folder / name)
+
+    def _is_of_present(self, name: str, raw: Callable[[str], Path]) -> bool:
+        sessions = (self._read(self.folder / name) or {}).get("sessions", {})
+        return bool(sessions) and all(self._storage.state(raw(one)) is not None for one in sessions)
 
     @property
     def is_complete(self) -> bool:
@@ -143,13 +150,21 @@ class Journal:
         with lake_errors(path := self._place(place)):
             self._storage.remove(path)
 
+    def seen(self, path: Path) -> dict[str, Any]:
+        """Read what was kept of the captures under a path; empty when there is nothing, or it is damaged."""
+        return self._read(self._place(path, _SEEN)) or {}
+
+    def keep_seen(self, path: Path, content: Mapping[str, Any]) -> None:
+        """Keep how the captures under a path were found, in place of what was kept before."""
+        self._write(self._place(path, _SEEN), content)
+
     def _path(self, digest: str) -> Path:
         assert _DIGEST.fullmatch(digest), digest
         return self.folder / f"{digest}.json"
 
-    def _place(self, place: Path) -> Path:
+    def _place(self, place: Path, kind: str = _PLACE) -> Path:
         name = hashlib.sha256(str(place.absolute()).encode(errors="surrogateescape")).hexdigest()
-        return self.folder / f"{_PLACE}{name[:32]}.json"
+        return self.folder / f"{kind}{name[:32]}.json"
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         """The content of a file of the journal; None when there is none, or it is not what was written."""

@@ -59,11 +59,11 @@ class LakeFolder:
         return self.storage.state(self.raw(session)) is not None
 
     def trace(self, session: str) -> Path:
-        """Where the session's unified trace is, if it has one."""
+        """Where the session's unified trace is kept, once it was asked for."""
         return self._of_session("traces", session) / "trace.pftrace.gz"
 
     def report(self, session: str) -> Path:
-        """Where the session's report belongs."""
+        """Where the session's page is kept, once it was asked for."""
         return self._of_session("reports", session) / "report.html"
 
     def verdict_page(self, campaign: str) -> Path:
@@ -164,8 +164,13 @@ class LakeFolder:
 
     def forget_run_locks(self, session: str) -> None:
         """Delete what a killed run left of the locks above."""
-        for name in ("attended", "running"):
+        for name in ("attended", "running", self.trace(session).name, self.report(session).name):
             self.storage.drop_lock(self._run_lock(session, name))
+
+    def drawing(self, session: str, view: Path) -> AbstractContextManager[None]:
+        """A block in which nobody else makes that view of the session. PassingLakeError when one still does."""
+        lock = self._run_lock(session, view.name)
+        return self._held_while_it_runs(lock, f"{view.name} of session {session}", LOCK_TIMEOUT_SECONDS)
 
     def compacting(self) -> AbstractContextManager[None]:
         """A block in which nobody else writes or removes segments. LakeError at once when somebody does."""

@@ -19,6 +19,8 @@ from aaco_pipeline.lake.sealed import is_sealed, seal
 #: 3: it has a digest of its own, and states its stages. 2: a table without rows has no file, and the key column is in
 #: a file's path alone. The earlier versions are read as well.
 MANIFEST_VERSION: Final = 3
+#: Stages whose files are views, made when asked: an earlier version counted them among the stages of a session.
+VIEWS: Final = frozenset({"perfetto_trace", "report"})
 #: So many lost ones are named at once.
 _NAMED: Final = 5
 #: A stage reads a dozen tables of the same few sessions, `aaco sql` all of them twice; each manifest is parsed once.
@@ -49,12 +51,16 @@ class StageState(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A file that a stage leaves beside its tables (a trace, a report): as in an `Entry`."""
+    """A view kept beside the tables, a trace or a page: as in an `Entry`, with a digest of what it was made from.
+
+    `rests_on` is "" where an earlier version made it.
+    """
 
     stage: str
     file: str
     bytes: int
     sha256: str
+    rests_on: str = ""
 
 
 _VALUES: Final = itemgetter(*Entry._fields)
@@ -99,9 +105,8 @@ class Manifest:
         return replace(self, artifacts=tuple(sorted([*others, artifact])))
 
     def without_file(self, file: str) -> "Manifest":
-        """This manifest without what it states of one file."""
-        entries = tuple(entry for entry in self.entries if entry.file != file)
-        return replace(self, entries=entries, artifacts=tuple(one for one in self.artifacts if one.file != file))
+        """This manifest without what it states of one table's file."""
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.file != file))
 
     def expecting(self, stages: Sequence[str]) -> "Manifest":
         """This manifest with the stages that the session is to have, in the order they run."""
@@ -122,9 +127,9 @@ class Manifest:
         return tuple(entry for entry in self.entries if entry.stage == stage)
 
     @property
-    def on_disk(self) -> "list[Entry | Artifact]":
-        """Everything stated that has a file."""
-        return [*(entry for entry in self.entries if entry.file), *self.artifacts]
+    def on_disk(self) -> list[Entry]:
+        """Every published table that has a file. Views are not among them: one that is missing is made again."""
+        return [entry for entry in self.entries if entry.file]
 
     @property
     def files(self) -> set[str]:
@@ -164,12 +169,14 @@ class Manifest:
                 raise ValueError("scope or id is not as expected")
             entries = tuple(sorted(map(_entry, document["entries"])))
             if version < 3:
-                stages = tuple(StageState(name, "", None) for name in sorted({entry.stage for entry in entries}))
+                ran = {entry.stage for entry in entries} - VIEWS
+                stages = tuple(StageState(name, "", None) for name in sorted(ran))
                 return Manifest(scope, identifier, entries, stages)
             expected = document["expected"]
             if not isinstance(expected, list) or not all(isinstance(name, str) for name in expected):
                 raise TypeError(f"expected stages {expected!r} are not as expected")
             artifacts = tuple(sorted(map(_artifact, document["files"])))
+            expected = [name for name in expected if name not in VIEWS]
             states, stated = _states(document["stages"]), _facts(document.get("stated", {}))
             return Manifest(scope, identifier, entries, states, tuple(expected), artifacts, stated)
         except (ValueError, KeyError, TypeError) as error:
@@ -223,8 +230,8 @@ def _entry(item: dict[str, Any]) -> Entry:
 
 
 def _artifact(item: dict[str, Any]) -> Artifact:
-    artifact = Artifact(item["stage"], item["file"], item["bytes"], item["sha256"])
-    if tuple(map(type, artifact)) != (str, str, int, str):
+    artifact = Artifact(item["stage"], item["file"], item["bytes"], item["sha256"], item.get("rests_on", ""))
+    if tuple(map(type, artifact)) != (str, str, int, str, str):
         raise TypeError(f"artifact {tuple(artifact)!r} is not as expected")
     _require_inside(artifact.file)
     return artifact
@@ -248,4 +255,4 @@ def _states(items: list[dict[str, Any]]) -> tuple[StageState, ...]:
             raise TypeError(f"stage {tuple(state)!r} is not as expected")
     if len({state.stage for state in states}) < len(states):
         raise ValueError("a stage is stated twice")
-    return tuple(states)
+    return tuple(state for state in states if state.stage not in VIEWS)

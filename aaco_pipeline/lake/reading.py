@@ -5,7 +5,6 @@ mean.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,13 +15,13 @@ from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.identity import SESSION_ID, require_session_id
 from aaco_pipeline.lake.layout import MANIFESTS, SESSION_FOLDERS, LakeFolder, is_id, owner_of
-from aaco_pipeline.lake.manifest import Artifact, Entry, LostManifestError, Manifest, manifest_of_file
+from aaco_pipeline.lake.manifest import Entry, LostManifestError, Manifest, manifest_of_file
 from aaco_pipeline.lake.narrowing import Meant
 from aaco_pipeline.lake.places import Place, Places, read_batch, read_places
 from aaco_pipeline.lake.progress import Progress, progress_of
 from aaco_pipeline.lake.segments.format import list_names
 from aaco_pipeline.lake.storage import Storage
-from aaco_pipeline.lake.verified import missing, require_intact, torn
+from aaco_pipeline.lake.verified import require_intact
 
 if TYPE_CHECKING:
     import polars as pl
@@ -194,10 +193,10 @@ class LakeReader(LakeFolder):
             raise LakeError(f"{path}: column {', '.join(wrong)} is not as table {table.name} declares it")
         return place
 
-    def require_whole(self, published: Entry | Artifact) -> None:
-        """LakeError when a published table or file is nowhere as it was published."""
+    def require_whole(self, published: Entry) -> None:
+        """LakeError when a published table is nowhere as it was published."""
         _, owner = owner_of(self.path / published.file)
-        if isinstance(published, Artifact) or published.table not in all_tables():
+        if published.table not in all_tables():
             require_intact(self.path, published)
         else:
             Places(self.path, contract(published.table), [owner]).of(owner, published)
@@ -242,20 +241,14 @@ class LakeReader(LakeFolder):
             _require_readable(table, entry, table.scope, owner)
         return [found.of(owner, entry) for owner, entry in published if entry.file]
 
-    def artifact(self, session: str, path: Path) -> bytes | None:
-        """The content of a session's `trace` or `report`, verified; None when there is none. LakeError when it is torn.
-
-        One of before manifests stated these files is given as it is.
-        """
-        file = path.relative_to(self.path).as_posix()
-        # What differs is looked at again while no writer is between the file and its manifest.
-        for held in (nullcontext(), self.locked(session, "session")):
-            with lake_errors(path), held:
-                stated = self.manifest(session).artifact(file)
-                content = self.storage.read(path) if self.storage.state(path) is not None else None
-            if stated is None or (content is not None and sha256(content).hexdigest() == stated.sha256):
-                return content
-        raise missing(path) if content is None else torn(path)
+    def view(self, session: str, path: Path, rests_on: str) -> bytes | None:
+        """The content of a session's `trace` or `report`; None unless it is whole and was made from just that."""
+        stated = self.manifest(session).artifact(path.relative_to(self.path).as_posix())
+        if stated is None or stated.rests_on != rests_on:
+            return None
+        with lake_errors(path):
+            content = self.storage.read(path) if self.storage.state(path) is not None else b""
+        return content if sha256(content).hexdigest() == stated.sha256 else None
 
     def _committed(self, scope: Scope) -> list[str]:
         self._require_folder()

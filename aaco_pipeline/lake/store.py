@@ -115,8 +115,7 @@ class TraceLake(LakeReader):
     def record_torn(self, session: str) -> tuple[str, ...]:
         """Withdraw every torn or missing file and state that its stage failed, so that the session is not whole; these.
 
-        Running them again publishes the files anew. Until then what is whole of theirs stays: a stage that reads what
-        it published before, as the report does its evidence, can run.
+        Running them again publishes the files anew. Until then what is whole of theirs stays.
         """
         reasons: dict[str, str] = {}
 
@@ -135,16 +134,21 @@ class TraceLake(LakeReader):
         return tuple(sorted(reasons))
 
     @contextmanager
-    def new_artifact(self, session: str, stage: str, final: Path) -> Iterator[Path]:
-        """A path to write a stage's file beside its tables to; it is `final`, and stated, when the block ends well."""
+    def new_view(self, session: str, stage: str, final: Path, rests_on: str) -> Iterator[Path]:
+        """A path to write a view to; it is `final`, and stated with what it rests on, when the block ends well.
+
+        LakeError when the session was removed meanwhile.
+        """
         with ExitStack() as taken:
             with lake_errors(final):
                 temporary = taken.enter_context(self.storage.new_file(final))
             yield temporary
             with lake_errors(final):
                 file = final.relative_to(self.path).as_posix()
-                artifact = Artifact(stage, file, temporary.stat().st_size, file_digest(temporary))
+                artifact = Artifact(stage, file, temporary.stat().st_size, file_digest(temporary), rests_on)
                 with self.locked(session, "session"):
+                    if self.storage.state(self.manifest_path(session, "session")) is None:
+                        raise LakeError(f"session {session} is no longer in {self.path}")
                     after = self.manifest(session).with_artifact(artifact)
                     self.storage.place(temporary, final)
                     self.commit(after)

@@ -1,7 +1,7 @@
 """Bytes that are those that were written: a file of the lake is hashed when a process first reads it, and remembered.
 
-The manifest states it for tables and for the files beside them, a list in its folder for a raw capture. All reading of
-tables passes through `require_intact`. What is torn is mended by `aaco_pipeline.lake.health`.
+The manifest states it for tables, a list in its folder for a raw capture. All reading of tables passes through
+`require_intact`. What is torn is mended by `aaco_pipeline.lake.health`.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import Final
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import file_digest, lake_errors, stream_digest
 from aaco_pipeline.lake.layout import owner_of
-from aaco_pipeline.lake.manifest import Artifact, Entry
+from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
 
 #: The list in a raw capture's folder: the digest of every other file in it.
@@ -30,7 +30,7 @@ _AT_ONCE_BYTES: Final = 1 << 20
 _REBUILDING: Final = "`aaco doctor --mend` rebuilds it from the raw capture"
 
 
-def require_intact(lake: Path, published: Entry | Artifact) -> Path:
+def require_intact(lake: Path, published: Entry) -> Path:
     """The file of what is published, hashed unless this process did so before. LakeError when it is torn or missing."""
     path = lake / published.file
     with lake_errors(path):
@@ -81,12 +81,9 @@ def torn(path: Path) -> LakeError:
 
 
 def described(path: Path) -> str:
-    """What a published file is, which its path says: table or file, session or campaign, stage."""
+    """What a published file is, which its path says: table, session or campaign, stage."""
     scope, identifier = owner_of(path)
-    owner = f"{scope} {identifier}"
-    if path.suffix != ".parquet":
-        return f"{path.name} of {owner}"
-    return f"table {path.parent.parent.name} of {owner}, stage {path.name.rpartition('-')[0]}"
+    return f"table {path.parent.parent.name} of {scope} {identifier}, stage {path.name.rpartition('-')[0]}"
 
 
 def raw_digests(folder: Path) -> dict[str, str]:

@@ -28,8 +28,9 @@ class CheckResult:
 
 
 def checked(session: Session, one: Stage, *, only_blocking: bool = False) -> Iterator[CheckResult]:
-    """Evaluate the checks of a stage over the published tables of a session, its contract first."""
-    yield CheckResult(CONTRACT, contract_is_fulfilled(session, one), is_blocking=True)
+    """Evaluate the checks of a stage over the published tables of a session, its contract first; of a view none."""
+    if not one.is_view:
+        yield CheckResult(CONTRACT, contract_is_fulfilled(session, one), is_blocking=True)
     for check in one.checks:
         if check.blocking or not only_blocking:
             yield CheckResult(check.name, check.finding(session), check.blocking)

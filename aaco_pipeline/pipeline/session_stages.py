@@ -48,7 +48,7 @@ def finish_session(lake: TraceLake, session: str, configs: Path) -> bool:
     """
     with lake.attended(session), lake.running(session):
         due = to_finish(lake, session)
-        state_expected(lake, session)  # sessions of older lakes do not state their stages
+        state_expected(lake, session, due)  # sessions of older lakes do not state all of their stages
         _run_all(lake, session, configs, due)
         return bool(due)
 

@@ -1,6 +1,6 @@
 """One session's tables laid out as a Perfetto trace: which track every row goes on, and what is written beside it.
 
-The bytes are `aaco_pipeline.lake.perfetto`; where the file lies is `TraceLake.trace`.
+The bytes are `aaco_pipeline.lake.perfetto`; where the file is kept is `report.views`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,6 @@ from aaco_pipeline.providers import CPU_PROVIDER
 from aaco_pipeline.report import trace_counters, trace_kernel_plane
 from aaco_pipeline.report.trace_tables import Batches, CallNames, Groups, PathRows, whole
 
-#: The tables that a trace is drawn from.
-TABLES: Final = (
-    *("sessions", "processes", "iterations", "api_calls", "critical_path", "dispatches", "kernels", "memory_copies"),
-    *("gaps", "markers", "scheduler_events", "clock_domains", "iteration_gaps", "iteration_grades"),
-    *trace_counters.TABLES,
-    *trace_kernel_plane.TABLES,
-)
 #: Copies of an unknown direction are still copies.
 _COPY_NAME: Final = pl.col("direction").fill_null("copy")
 #: Far above what a tracer counts up to within a process.
@@ -53,7 +46,7 @@ def write_session_trace(session: str, batches: Batches, path: Path) -> TraceSumm
     """Write the session's unified trace: iterations and what lies between them, critical path, idle time by cause,
     calls, kernels, what the kernel did with the threads, counters.
 
-    `batches` gives the tables named in `TABLES`. All on the session's axis, moved so that its earliest time is zero, as
+    `batches` gives the tables in `views.DRAWN`. All on the session's axis, moved so that its earliest time is zero, as
     Perfetto knows no negative time; by how much, and how uncertain each clock's place on the axis is, stands in the
     instant `session` at the start. Kernels of the CPU provider are ordinary slices: only kernels that a GPU's own tool
     recorded may use render-stage events.
@@ -160,10 +153,12 @@ class _Layout:
         self._held_down = self._samples.held_down()
         limited = self._held_down.get_column("device_id").unique().sort().to_list()
         self._limited = {device: self._track(f"device {device} held down, by limit") for device in limited}
-        roots, pids = dict[int, int | None](), set[int]()
+        pids = set[int]()
         busy = self._kernel.processes().union(
             *(groups.processes() for groups in (self._calls, self._dispatches, self._copies, self._markers))
         )
+        # A session that is not whole may lack the table of processes: what they did is drawn without their names.
+        roots: dict[int, int | None] = dict.fromkeys(busy)
         processes = self._whole("processes", "process_id", "pid", "command").sort("process_id")
         for process, pid, command in processes.rows():
             name = command or f"process {process if pid is None else pid}"

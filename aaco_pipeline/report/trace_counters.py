@@ -7,8 +7,6 @@ import polars as pl
 
 from aaco_pipeline.report.trace_tables import Batches, whole
 
-#: The tables that are drawn.
-TABLES: Final = ("system_samples", "gpu_samples")
 #: Columns of `system_samples` that are counters in the trace, with their unit there.
 _OF_HOST: Final = {
     "cpu_ratio": "ratio",

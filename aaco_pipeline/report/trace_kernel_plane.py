@@ -14,8 +14,6 @@ from aaco_pipeline.lake.perfetto.scheduling import scheduling_packets
 from aaco_pipeline.report.trace_scheduling import SWITCHING, whole_switches
 from aaco_pipeline.report.trace_tables import Batches, whole
 
-#: The tables that are drawn.
-TABLES: Final = ("kernel_events", "kernel_threads", "kernel_losses", "thread_states")
 #: Faults are counted by so much time: a minor one takes about 1 µs, and a model's first run has 100,000 of them.
 FAULTS_NS: Final = 100_000
 #: One that lasts so much longer is drawn by itself.

@@ -1,6 +1,7 @@
 """From a configuration file's bytes to plain values: YAML without what a small file never needs.
 
-What the values may be is `aaco_pipeline.resources.configuration`'s business.
+What the values may be is `aaco_pipeline.resources.configuration`'s business. On PyYAML: of 19 bad files in the tests
+ruamel.yaml takes 7 and raises built-in exceptions on 4, and it reads `on`, `010` and `1e3` as other values.
 """
 
 import stat

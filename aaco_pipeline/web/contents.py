@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import AacoError, PassingLakeError
 from aaco_pipeline.web.door import App, Receive, Scope, Send
 
 _KINDS: Final = {".html": "text/html; charset=utf-8", ".json": "application/json"}
@@ -13,7 +13,7 @@ _KINDS: Final = {".html": "text/html; charset=utf-8", ".json": "application/json
 def contents_app(find: Callable[[str], bytes | None], otherwise: App | None = None, *, first: str = "") -> App:
     """What `find` gives for a path; where it gives nothing, what `otherwise` answers, else 404.
 
-    A LakeError is answered by its line. `first` is where `/` leads.
+    An expected error is answered by its line, with 503 where asking again may do. `first` is where `/` leads.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -23,8 +23,9 @@ def contents_app(find: Callable[[str], bytes | None], otherwise: App | None = No
                 return await _answer(send, 303, b"", "text/plain", (b"location", first.encode()))
             try:
                 content = await asyncio.to_thread(find, path)
-            except LakeError as error:
-                return await _answer(send, 500, f"{error}\n".encode(), "text/plain; charset=utf-8")
+            except AacoError as error:
+                status = 503 if isinstance(error, PassingLakeError) else 500
+                return await _answer(send, status, f"{error}\n".encode(), "text/plain; charset=utf-8")
             if content is not None:
                 kind = _KINDS.get(f".{path.rpartition('.')[2]}", "application/octet-stream")
                 return await _answer(send, 200, content, kind)

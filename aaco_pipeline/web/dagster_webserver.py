@@ -14,8 +14,8 @@ from typing import Any, Final
 import uvicorn
 
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.served_views import content_of
 from aaco_pipeline.report.words.printable import printable
-from aaco_pipeline.resources.served_files import content_of
 from aaco_pipeline.web.contents import contents_app
 from aaco_pipeline.web.dagster_program import run_program
 from aaco_pipeline.web.door import App, names_of

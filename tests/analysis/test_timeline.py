@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.kernels.statistics import kernel_stats, measured_dispatches
@@ -131,7 +131,6 @@ def cells(rows: pl.DataFrame, low: int, high: int) -> list[int]:
 THREE = iterations([(0, 12), (12, 20), (25, 40)])
 
 
-@settings(deadline=None, max_examples=80)
 @given(ran=many_dispatches(), sessions=st.sampled_from([NO_ITERATIONS, THREE]))
 def test_gaps_and_busy_time_are_the_window_exactly(ran: pl.DataFrame, sessions: pl.DataFrame) -> None:
     result = analyse(ran, sessions)
@@ -149,7 +148,6 @@ def test_gaps_and_busy_time_are_the_window_exactly(ran: pl.DataFrame, sessions: 
         assert (gaps["end_ns"] > gaps["start_ns"]).all()
 
 
-@settings(deadline=None, max_examples=80)
 @given(ran=many_dispatches())
 def test_every_figure_of_every_window_is_what_counting_cells_gives(ran: pl.DataFrame) -> None:
     timeline = analyse(ran, THREE).timeline
@@ -167,7 +165,6 @@ def test_every_figure_of_every_window_is_what_counting_cells_gives(ran: pl.DataF
         assert row["active_ratio"] is None or 0 <= row["active_ratio"] <= 1
 
 
-@settings(deadline=None, max_examples=80)
 @given(ran=many_dispatches())
 def test_each_gap_names_the_dispatches_on_either_side(ran: pl.DataFrame) -> None:
     gaps = analyse(ran, NO_ITERATIONS).gaps
@@ -291,7 +288,6 @@ def test_no_dispatches_give_no_rows() -> None:
 self_times = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1000)), min_size=1, max_size=150)
 
 
-@settings(deadline=None, max_examples=60)
 @given(ran=self_times)
 def test_kernel_statistics_are_those_of_the_kernels_self_times(ran: list[tuple[int, int]]) -> None:
     frame = dispatches([(0, 5000, {"kernel_id": kernel, "self_ns": own}) for kernel, own in ran])

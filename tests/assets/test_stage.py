@@ -10,17 +10,30 @@ from shutil import copyfile
 from types import ModuleType
 from typing import Any, Final
 
+import dagster as dg
 import polars as pl
 import pytest
 
 from aaco_pipeline.assets import stage as stage_module
-from aaco_pipeline.assets.stage import ALL_KINDS, EVIDENCE, Outcome, Session, materialize, publish, stages, stages_of
-from aaco_pipeline.automation.stage_assets import check_specs, column_schema, stage_assets
-from aaco_pipeline.automation.stage_events import CONTRACT
+from aaco_pipeline.assets.stage import (
+    ALL_KINDS,
+    EVIDENCE,
+    Outcome,
+    Session,
+    materialize,
+    publish,
+    stages,
+    stages_of,
+    state_expected,
+    views,
+)
+from aaco_pipeline.automation.stage_assets import column_schema, stage_assets
+from aaco_pipeline.automation.stage_events import check_specs
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.checks import CONTRACT
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS, ROOT
 from tests.sessions import republished, tables_of
@@ -77,8 +90,9 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
 
 
 def test_every_module_of_the_room_is_a_stage_of_its_name() -> None:
-    assert set(stages()) == {path.stem for path in ROOM.glob("*.py")} - {"stage", "__init__"}
-    for name, one in stages().items():
+    found = {**stages(), **views()}
+    assert set(found) == {path.stem for path in ROOM.glob("*.py")} - {"stage", "__init__"}
+    for name, one in found.items():
         assert one.name == name
         assert one.function.__module__ == f"aaco_pipeline.assets.{name}"
 
@@ -140,7 +154,19 @@ def test_no_stage_reads_a_table_that_no_stage_before_it_publishes() -> None:
 def test_the_stages_of_a_kind_are_those_that_name_it_in_the_order_they_run(kind: Any) -> None:
     assert stages_of(kind) == tuple(name for name in stages() if kind in stages()[name].session_kinds)
     assert stages_of(kind)[0] == "capture"
-    assert stages_of(kind)[-1] == "report"
+    assert not {*stages_of(kind)} & {*views()}
+
+
+def test_a_stage_of_no_kind_of_session_is_a_view_that_publishes_nothing(room: Room) -> None:
+    found = room({"a": module("a", 'session_kinds=(), after=("b",)'), "b": module("b")})
+    assert (list(found.stages()), list(found.views())) == (["b"], ["a"])
+    assert (found.views()["a"].dependencies, found.views()["a"].tables) == (("b",), ())
+
+
+def test_a_session_does_not_lack_what_is_a_view_though_it_is_asked_for(empty_lake: TraceLake) -> None:
+    session = "20260102T030405Z-0a1b2c3d"
+    state_expected(empty_lake, session, ["report", "capture"])
+    assert set(empty_lake.progress(session).expected) == set(stages_of("measured"))
 
 
 def test_a_stage_for_some_kinds_only_is_not_asked_of_others(room: Room) -> None:
@@ -154,20 +180,22 @@ def test_a_stage_for_some_kinds_only_is_not_asked_of_others(room: Room) -> None:
     }
 
 
-@pytest.mark.parametrize("name", stages())
+@pytest.mark.parametrize("name", [*stages(), *views()])
 def test_a_stage_and_its_asset_say_all_that_people_are_shown(name: str) -> None:
-    one = stages()[name]
-    (asset,) = (asset for asset in stage_assets() if asset.key.to_user_string() == name)
-    (spec,) = asset.specs
+    one = {**stages(), **views()}[name]
+    asset = next(asset for asset in stage_assets() if dg.AssetKey(name) in asset.keys)
+    spec = asset.get_asset_spec(dg.AssetKey(name))
     assert one.question.endswith((".", "?"))
     assert spec.description == one.question
     assert (spec.group_name, spec.kinds) == (one.group, set(one.kinds))
     assert spec.kinds
     assert spec.owners
-    assert spec.code_version == one.code_version
+    assert spec.code_version == (None if one.is_view else one.code_version)
     assert spec.metadata["dagster/column_schema"] == column_schema(one)
-    assert [check.name for check in check_specs(one)] == [CONTRACT, *(check.name for check in one.checks)]
-    assert {check.key for check in asset.check_specs} == {check.key for check in check_specs(one)}
+    contract_check = [] if one.is_view else [CONTRACT]
+    assert [check.name for check in check_specs(one)] == [*contract_check, *(check.name for check in one.checks)]
+    own = {check.key for check in asset.check_specs if check.asset_key == spec.key}
+    assert own == {check.key for check in check_specs(one)}
 
 
 # The version of a stage's code.
@@ -229,9 +257,10 @@ def test_a_stage_that_made_other_tables_than_it_declares_publishes_nothing(
 
 def test_the_evidence_of_a_stage_is_published_beside_its_tables(empty_lake: TraceLake) -> None:
     session = Session(empty_lake, "20260102T030405Z-0a1b2c3d", CONFIGS)
-    (entry,) = publish(session, stages()["report"], Outcome({}, [Evidence("page", "present")]))
-    assert (entry.table, entry.stage, entry.rows) == (EVIDENCE, "report", 1)
-    assert tables_of(empty_lake, session.id, "report")[EVIDENCE].item(0, "stage") == "report"
+    one = replace(stages()["capture"], publishes=())
+    (entry,) = publish(session, one, Outcome({}, [Evidence("page", "present")]))
+    assert (entry.table, entry.stage, entry.rows) == (EVIDENCE, "capture", 1)
+    assert tables_of(empty_lake, session.id, "capture")[EVIDENCE].item(0, "stage") == "capture"
 
 
 def test_only_the_stages_asked_for_are_run_in_their_order(captured: CapturedLake, lake_path: Path) -> None:

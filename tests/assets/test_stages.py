@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.assets.stage import Session, materialize, stages
+from aaco_pipeline.assets.stage import Session, failure_recorded, materialize, publish, stages, views
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import evidence_frame
 from aaco_pipeline.lake.store import TraceLake
@@ -14,8 +14,8 @@ from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import made_by
 
-#: Stages that leave a file beside their tables, and the one that ends a request to measure.
-WRITING = ("capture", "perfetto_trace", "report")
+#: The one that ends a request to measure.
+WRITING = ("capture",)
 
 
 def files_of(lake: TraceLake) -> dict[Path, bytes]:
@@ -59,6 +59,35 @@ def test_every_stage_says_what_it_had_and_why_something_is_missing(stage: str, l
     assert evidence
     conform(contract("evidence"), evidence_frame(stage, evidence), session)
     assert [one.item for one in evidence if one.status != "present" and not one.reason] == []
+
+
+@pytest.mark.parametrize("view", views())
+def test_a_view_makes_its_file_and_publishes_nothing(
+    view: str, captured: CapturedLake, session: str, lake_path: Path
+) -> None:
+    copied, one = captured.copy(lake_path), views()[view]
+    before = copied.manifest(session)
+    opened = Session(copied, session, CONFIGS)
+    outcome = one(opened)
+    assert publish(opened, one, outcome) == ()
+    assert outcome.tables == {}
+    assert None not in outcome.headline.values()
+    after = copied.manifest(session)
+    assert (after.entries, after.stages, after.expected) == (before.entries, before.stages, before.expected)
+    assert one.file is not None
+    assert one.file[1](copied, session).is_file()
+    assert copied.progress(session).is_whole
+
+
+@pytest.mark.parametrize("view", views())
+def test_a_view_that_fails_is_no_failure_of_its_session(
+    view: str, captured: CapturedLake, session: str, lake_path: Path
+) -> None:
+    copied = captured.copy(lake_path)
+    before = copied.manifest(session)
+    with pytest.raises(OSError, match="full"), failure_recorded(Session(copied, session, CONFIGS), views()[view]):
+        raise OSError("full")
+    assert copied.manifest(session) == before
 
 
 def test_all_times_are_on_the_sessions_axis(lake: TraceLake, session: str) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from aaco_pipeline.automation.partitions import add_partition
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.sessions import add_partition
+from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
@@ -65,6 +66,23 @@ def failures(result: dg.ExecuteInProcessResult) -> dict[str, tuple[str | None, A
             assert failure is not None, event.step_failure_data.error
             found[event.step_key] = (failure.description, failure.metadata[EXIT_CODE_KEY].value)
     return found
+
+
+def registered(lake: TraceLake, instance: dg.DagsterInstance, request: MeasurementRequest) -> str:
+    """A new session for `request` that Dagster knows."""
+    session = register(lake, request)
+    add_partition(instance, session)
+    return session
+
+
+def slot_holders(instance: dg.DagsterInstance, pool: str) -> set[str]:
+    """Ids of the runs that hold a slot of `pool`."""
+    return {slot.run_id for slot in instance.event_log_storage.get_concurrency_info(pool).claimed_slots}
+
+
+def job_of(name: str) -> dg.JobDefinition:
+    """A job as the code location resolves it."""
+    return build_definitions().resolve_job_def(name)
 
 
 def raw_only(captured: CapturedLake, folder: Path, instance: dg.DagsterInstance) -> TraceLake:

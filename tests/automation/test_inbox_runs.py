@@ -9,7 +9,6 @@ import pytest
 
 from aaco_pipeline.automation import inbox_runs as module
 from aaco_pipeline.automation import sensors
-from aaco_pipeline.automation.attempts import ATTEMPT_TAG, FIRST_DELAY_SECONDS, MOST_ATTEMPTS
 from aaco_pipeline.automation.inbox_runs import (
     INBOX_TAG,
     INGEST_JOB,
@@ -20,6 +19,7 @@ from aaco_pipeline.automation.inbox_runs import (
     settle,
 )
 from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.runs import ATTEMPT_TAG, FIRST_DELAY_SECONDS, MOST_ATTEMPTS
 from aaco_pipeline.automation.sensors import capture_inbox
 from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.layout import LakeFolder

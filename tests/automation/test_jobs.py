@@ -10,23 +10,23 @@ from typing import Any, get_args
 import dagster as dg
 import pytest
 
-from aaco_pipeline.automation import ingestion
-from aaco_pipeline.automation.attempts import SESSION_TAG
-from aaco_pipeline.automation.dead_runs import slot_holders
 from aaco_pipeline.automation.inbox_runs import REFUSED_TAG
 from aaco_pipeline.automation.jobs import StartSession, ingest_capture, start_session
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.runs import SESSION_TAG
 from aaco_pipeline.automation.sensors import start_observing
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings, Optimization, Precision
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline import ingestion
 from aaco_pipeline.pipeline.ingestion import ingest
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS
 from aaco_pipeline.resources.host.process_identity import process_is_gone, process_tags
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.project import Project
+from tests.automation.conftest import slot_holders
 
 
 def start(project: Project, instance: dg.DagsterInstance, **config: Any) -> dg.ExecuteInProcessResult:

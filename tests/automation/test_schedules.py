@@ -1,13 +1,17 @@
 """The schedules of retention and compaction: each asks for a round by the file, which is that of its command."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from aaco_pipeline.automation import forgetting
 from aaco_pipeline.automation.compaction import compaction, nightly_compaction
+from aaco_pipeline.automation.partitions import PARTITIONS_NAME, add_partition
 from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.runs import PARTITION_TAG, SESSION_TAG, SESSIONS_TAG
 from aaco_pipeline.automation.schedules import nightly_retention, retention
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.errors import UsageError
@@ -72,6 +76,36 @@ def test_a_round_in_dagster_removes_and_tells(lake: TraceLake, instance: dg.Dags
     (output,) = [event for event in done.all_events if event.is_successful_output]
     told = output.step_output_data.metadata
     assert (told["sessions"].value, told["sessions kept"].value) == (1, 1)
+
+
+def test_a_round_forgets_the_partitions_and_runs_of_what_it_removed(
+    lake: TraceLake, instance: dg.DagsterInstance
+) -> None:
+    add_partition(instance, OLD, NEW)
+    gone, stays, beside = (
+        instance.add_run(dg.DagsterRun("observe", status=dg.DagsterRunStatus.SUCCESS, tags=tags)).run_id
+        for tags in ({PARTITION_TAG: OLD}, {PARTITION_TAG: NEW}, {SESSIONS_TAG: f"{OLD},{NEW}"})
+    )
+    assert run(lake, instance, keep="90d").success
+    assert instance.get_dynamic_partitions(PARTITIONS_NAME) == [NEW]
+    left = {run.run_id for run in instance.get_runs()}
+    assert (gone in left, stays in left, beside in left) == (False, True, True)
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_runs_that_ended_long_ago_go_once_their_sessions_have(
+    batch: int, lake: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "_BATCH", batch)
+    lake.remove(OLD)
+    ended, started = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.STARTED
+    runs = [
+        instance.add_run(dg.DagsterRun("observe", status=status, tags=tags)).run_id
+        for status, tags in ((ended, {}), (ended, {SESSION_TAG: NEW}), (ended, {}), (started, {}))
+    ]
+    assert forgetting.forget_removed(lake, instance, datetime(2020, 1, 1, tzinfo=UTC)) == 0
+    assert forgetting.forget_removed(lake, instance, datetime(2126, 1, 1, tzinfo=UTC)) == 2
+    assert {run.run_id for run in instance.get_runs()} == {runs[1], runs[3]}
 
 
 def test_a_wrong_limit_in_the_launchpad_is_one_line(lake: TraceLake, instance: dg.DagsterInstance) -> None:

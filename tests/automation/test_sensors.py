@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from aaco_pipeline.automation.attempts import SESSION_TAG
 from aaco_pipeline.automation.jobs import start_session
 from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.runs import SESSION_TAG
 from aaco_pipeline.automation.sensors import dead_runs, start_observing
 from aaco_pipeline.automation.stage_assets import observe
 from aaco_pipeline.resources.host.process_identity import process_tags

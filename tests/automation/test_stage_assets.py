@@ -11,7 +11,7 @@ import pytest
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.stage import stages
-from aaco_pipeline.automation.dead_runs import slot_holders
+from aaco_pipeline.automation.partitions import add_partition, session_partitions
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_assets import stage_assets
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY, data_version, expected_errors
@@ -20,11 +20,18 @@ from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.sessions import add_partition, register
 from aaco_pipeline.resources.host.process_identity import process_is_gone
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.served_files import address_of
-from tests.automation.conftest import QUIET, Forbidden, failures, metadata_of, observe, raw_only
+from tests.automation.conftest import (
+    QUIET,
+    Forbidden,
+    failures,
+    metadata_of,
+    observe,
+    raw_only,
+    registered,
+    slot_holders,
+)
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import unlisted
@@ -80,7 +87,7 @@ def runner() -> InferenceRunner:
 def test_a_session_is_measured_and_all_its_stages_and_checks_succeed(
     empty_lake: TraceLake, instance: dg.DagsterInstance, runner: InferenceRunner
 ) -> None:
-    session = register(empty_lake, instance, MeasurementRequest(model="control_flow", iterations=2, warmup=1))
+    session = registered(empty_lake, instance, MeasurementRequest(model="control_flow", iterations=2, warmup=1))
     result = observe(empty_lake, instance, session, runner=runner)
     assert failures(result) == {}
     assert result.success
@@ -155,13 +162,6 @@ def test_every_stage_that_has_something_to_show_shows_a_table(replayed: Replayed
     }
 
 
-def test_the_files_of_a_session_are_one_click_away(replayed: Replayed) -> None:
-    lake, session = replayed.lake, replayed.sessions["squeezenet"]
-    found = metadata_of(replayed.results["squeezenet"])
-    assert found["perfetto_trace"]["trace"] == dg.MetadataValue.url(address_of(lake.trace(session)))
-    assert found["report"]["report"] == dg.MetadataValue.url(address_of(lake.report(session)))
-
-
 def everything_of(lake: TraceLake) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in lake.path.rglob("*") if path.is_file() and ".locks" not in path.parts}
 
@@ -191,31 +191,6 @@ def test_the_versions_are_the_same_when_code_and_data_are(
     assert versions() == first
 
 
-def test_one_run_over_several_sessions_does_each_of_them(
-    unanalysed: TraceLake, captured: CapturedLake, instance: dg.DagsterInstance
-) -> None:
-    sessions = sorted(captured.sessions.values())
-    resources = {"lake": LakeResource(path=str(unanalysed.path)), "runner": Forbidden(configs=str(CONFIGS))}
-    chosen = ("capture", "session_environment", "inference_run")
-    done = dg.materialize(
-        [asset for asset in stage_assets() if asset.key.to_user_string() in chosen],
-        instance=instance,
-        resources=resources,
-        tags={"dagster/asset_partition_range_start": sessions[0], "dagster/asset_partition_range_end": sessions[-1]},
-        run_config=QUIET,
-    )
-    assert done.success
-    for stage in chosen:
-        found = {
-            e.materialization.partition: e.materialization.metadata["dagster/row_count"].value
-            for e in done.get_asset_materialization_events()
-            if e.materialization.asset_key.to_user_string() == stage
-        }
-        assert found == {
-            session: sum(entry.rows for entry in unanalysed.manifest(session).of_stage(stage)) for session in sessions
-        }
-
-
 # What fails, and what then does not happen.
 
 
@@ -237,7 +212,7 @@ def test_a_capture_that_fails_leaves_no_raw_publishes_nothing_and_frees_the_slot
 ) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"not a model")
-    session = register(empty_lake, instance, MeasurementRequest(model=str(broken)))
+    session = registered(empty_lake, instance, MeasurementRequest(model=str(broken)))
     result = observe(empty_lake, instance, session, runner=runner)
     assert not result.success
     ((step, (description, code)),) = failures(result).items()
@@ -256,9 +231,12 @@ def test_a_stage_without_what_it_reads_fails_as_itself_and_stops_only_what_needs
 ) -> None:
     (unlisted(analysed.raw(session)) / "onnxruntime_profile.json.gz").write_bytes(b"damaged")
     result = observe(analysed, instance, session)
-    assert {step: code for step, (_, code) in failures(result).items()} == {"kernel_trace": 6}
+    assert {step: code for step, (_, code) in failures(result).items()} == {"stages": 6}
     untouched = {"session_environment", "inference_run", "telemetry", "kernel_plane", "iteration_delays"}
-    assert set(metadata_of(result)) == {"capture", *untouched}
+    shown = {name for name in stages() if session in instance.get_materialized_partitions(dg.AssetKey(name))}
+    assert shown == {"capture", *untouched}
+    statuses = instance.get_status_by_partition(dg.AssetKey("kernel_trace"), [session], session_partitions)
+    assert [status and status.value for status in (statuses or {}).values()] == ["FAILED"]
 
 
 def test_the_definitions_hold_the_assets_of_all_stages_and_of_campaigns() -> None:
@@ -267,3 +245,38 @@ def test_the_definitions_hold_the_assets_of_all_stages_and_of_campaigns() -> Non
         *stages(),
         *("campaign_sessions", "campaign_verdicts", "history", "alerts", "optimization"),
     }
+
+
+def test_a_stage_that_may_measure_is_of_one_session_a_run(
+    unanalysed: TraceLake, captured: CapturedLake, instance: dg.DagsterInstance
+) -> None:
+    sessions = list(captured.sessions.values())
+    done = dg.materialize(
+        [asset for asset in stage_assets() if dg.AssetKey("capture") in asset.keys],
+        instance=instance,
+        resources={"lake": LakeResource(path=str(unanalysed.path)), "runner": Forbidden(configs=str(CONFIGS))},
+        tags={"dagster/asset_partition_range_start": sessions[0], "dagster/asset_partition_range_end": sessions[-1]},
+        run_config=QUIET,
+        raise_on_error=False,
+    )
+    assert not done.success
+    assert unanalysed.sessions() == []
+
+
+def test_checks_alone_are_evaluated_without_running_a_stage(
+    analysed: TraceLake, session: str, instance: dg.DagsterInstance
+) -> None:
+    (assets,) = [asset for asset in stage_assets() if len(asset.keys) > 1]
+    conservation = dg.AssetCheckKey(dg.AssetKey("timeline"), "conservation")
+    before = everything_of(analysed)
+    done = dg.materialize(
+        [assets],
+        selection=dg.AssetSelection.checks(conservation),
+        instance=instance,
+        partition_key=session,
+        resources={"lake": LakeResource(path=str(analysed.path)), "runner": Forbidden(configs=str(CONFIGS))},
+        run_config=QUIET,
+    )
+    (found,) = done.get_asset_check_evaluations()
+    assert (found.asset_check_key, found.partition, found.passed) == (conservation, session, True)
+    assert everything_of(analysed) == before

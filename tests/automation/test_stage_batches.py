@@ -1,19 +1,24 @@
 """A backfill's run over several sessions: each told of by itself, and one that fails takes none of the others along."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import dagster as dg
 import pytest
 
+from aaco_pipeline.analysis.sessions.invariants import Finding
 from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
-from aaco_pipeline.automation import stage_events
+from aaco_pipeline.automation import stage_batches, stage_events
+from aaco_pipeline.automation.partitions import session_partitions
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_assets import stage_assets
-from aaco_pipeline.automation.stage_batches import LEFT_OUT_TAG, MOST_SESSIONS_A_RUN
-from aaco_pipeline.automation.stage_events import MOST_RETRIES, data_version
+from aaco_pipeline.automation.stage_batches import MOST_RETRIES, MOST_SESSIONS_A_RUN
+from aaco_pipeline.automation.stage_events import data_version
 from aaco_pipeline.errors import CaptureError, LakeError, PassingLakeError
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline import session_stages
+from aaco_pipeline.pipeline.checks import CheckResult, checked
 from tests.automation.conftest import QUIET, Forbidden, failures, observe
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
@@ -26,7 +31,8 @@ def backfilled(
 ) -> dg.ExecuteInProcessResult:
     """One run of those stages over all sessions, as Dagster's backfill starts it."""
     return dg.materialize(
-        [asset for asset in stage_assets() if asset.key.to_user_string() in chosen],
+        [asset for asset in stage_assets() if len(asset.keys) > 1],
+        selection=dg.AssetSelection.assets(*chosen),
         instance=instance,
         resources={"lake": LakeResource(path=str(lake.path)), "runner": Forbidden(configs=str(CONFIGS))},
         tags={"dagster/asset_partition_range_start": sessions[0], "dagster/asset_partition_range_end": sessions[-1]},
@@ -43,7 +49,7 @@ def sessions(captured: CapturedLake, instance: dg.DagsterInstance) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_events, "FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(stage_batches, "FIRST_WAIT_SECONDS", 0.0)
 
 
 def with_stage(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[[str], None]) -> None:
@@ -115,18 +121,20 @@ def test_a_session_that_fails_is_named_and_the_others_get_all_their_stages(
     done = backfilled(analysed, instance, sessions)
     assert not done.success
     ((step, (description, code)),) = failures(done).items()
-    assert (step, code) == ("critical_path", 1), "the last step fails, so that it runs for the others"
+    assert (step, code) == ("stages", CaptureError.exit_code)
     assert description is not None
     assert description.startswith(f"1 of 2 sessions are not done: {bad} ")
     for stage in CHOSEN:
         assert list(partitions_of(instance, done, stage)) == [good]
     assert [state.stage for state in analysed.progress(bad).failed] == ["timeline"]
     assert analysed.progress(good).failed == ()
-    run = instance.get_run_by_id(done.run_id)
-    assert run is not None
-    assert run.tags[f"{LEFT_OUT_TAG}timeline"] == bad
     for stage in CHOSEN:
         assert instance.get_materialized_partitions(dg.AssetKey(stage)) == {good}
+        found = instance.get_status_by_partition(dg.AssetKey(stage), sessions, session_partitions) or {}
+        assert {session: status and status.value for session, status in found.items()} == {
+            bad: "FAILED",
+            good: "MATERIALIZED",
+        }
 
 
 def test_a_stage_run_alone_fails_at_its_end_with_the_code_of_what_failed(
@@ -139,28 +147,29 @@ def test_a_stage_run_alone_fails_at_its_end_with_the_code_of_what_failed(
     with_stage(monkeypatch, "timeline", broken)
     done = backfilled(analysed, instance, sessions, ["timeline"])
     assert failures(done) == {
-        "timeline": (f"1 of 2 sessions are not done: {sessions[0]} (its file is torn)", CaptureError.exit_code)
+        "stages": (f"1 of 2 sessions are not done: {sessions[0]} (its file is torn)", CaptureError.exit_code)
     }
     assert list(partitions_of(instance, done, "timeline")) == [sessions[1]]
 
 
-def test_a_session_whose_check_blocks_is_left_out_of_what_follows(
+def test_a_session_whose_check_blocks_is_left_out_of_what_follows_and_its_failed_check_shows(
     analysed: TraceLake, instance: dg.DagsterInstance, sessions: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked = stage_events.checked
+    def broken(session: Session, one: Stage, **options: bool) -> Iterator[CheckResult]:
+        for result in checked(session, one, **options):
+            fails = (session.id, one.name, result.name) == (sessions[0], "timeline", "conservation")
+            yield replace(result, finding=Finding(not fails, "made up", {}))
 
-    def broken(session: Session, one: Any) -> Any:
-        for result in checked(session, one):
-            fails = (session.id, one.name, result.check_name) == (sessions[0], "timeline", "conservation")
-            yield dg.AssetCheckResult(
-                asset_key=result.asset_key, check_name=result.check_name, passed=not fails, severity=result.severity
-            )
-
+    monkeypatch.setattr(session_stages, "checked", broken)
     monkeypatch.setattr(stage_events, "checked", broken)
     done = backfilled(analysed, instance, sessions)
     assert not done.success
+    assert list(partitions_of(instance, done, "timeline")) == sessions
     assert list(partitions_of(instance, done, "critical_path")) == [sessions[1]]
     assert [state.stage for state in analysed.progress(sessions[0]).failed] == ["timeline"]
+    told = instance.all_logs(done.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    found = [each.get_dagster_event().asset_check_evaluation_data for each in told]
+    assert [(one.check_name, one.partition) for one in found if not one.passed] == [("conservation", sessions[0])]
 
 
 def test_an_error_that_may_pass_is_tried_again_for_that_session_alone(
@@ -190,8 +199,6 @@ def test_a_session_that_somebody_is_at_work_on_is_waited_for_a_few_times_and_the
     ((_, (description, code)),) = failures(done).items()
     assert code == LakeError.exit_code
     assert f"the stages of session {sessions[0]} is locked by process" in (description or "")
-    retries = instance.all_logs(done.run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY)
-    assert len(retries) == MOST_RETRIES
 
 
 @pytest.mark.parametrize(("error", "tries"), [(PassingLakeError, MOST_RETRIES + 1), (LakeError, 1), (ValueError, 1)])
@@ -210,11 +217,11 @@ def test_of_one_session_only_an_error_that_may_pass_is_tried_again(
     assert not done.success
     assert len(called) == tries
     if error is PassingLakeError:
-        assert failures(done) == {"timeline": ("no", LakeError.exit_code)}
+        assert failures(done) == {"stages": ("no", LakeError.exit_code)}
 
 
 def test_a_thousand_sessions_are_one_run_but_of_the_stage_that_may_measure() -> None:
-    policies = {asset.key.to_user_string(): asset.backfill_policy for asset in stage_assets()}
+    policies = {key.to_user_string(): asset.backfill_policy for asset in stage_assets() for key in asset.keys}
     assert policies.pop("capture") is None
     assert set(policies.values()) == {dg.BackfillPolicy.multi_run(MOST_SESSIONS_A_RUN)}
     assert MOST_SESSIONS_A_RUN >= 1000

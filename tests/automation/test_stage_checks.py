@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
-from aaco_pipeline.automation.stage_events import checked, contract_is_fulfilled
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.checks import CheckResult, checked, contract_is_fulfilled
 from tests.automation.conftest import observe
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS
@@ -21,14 +21,14 @@ from tests.sessions import republished, tables_of
 CHECKS: Final = 29
 
 
-def evaluated(lake: TraceLake, session: str) -> dict[str, dg.AssetCheckResult]:
+def evaluated(lake: TraceLake, session: str) -> dict[str, CheckResult]:
     """What every check says of one session."""
     opened = Session(lake, session, CONFIGS)
-    return {f"{name}.{result.check_name}": result for name, one in stages().items() for result in checked(opened, one)}
+    return {f"{name}.{result.name}": result for name, one in stages().items() for result in checked(opened, one)}
 
 
 def failed(lake: TraceLake, session: str) -> set[str]:
-    return {name for name, result in evaluated(lake, session).items() if not result.passed}
+    return {name for name, result in evaluated(lake, session).items() if not result.finding.holds}
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ def lake(captured: CapturedLake, lake_path: Path) -> TraceLake:
 @pytest.mark.parametrize("model", ["control_flow", "squeezenet"])
 def test_every_check_passes_on_what_was_measured(model: str, captured: CapturedLake) -> None:
     found = evaluated(captured.lake, captured.sessions[model])
-    assert {name: result.description for name, result in found.items() if not result.passed} == {}
+    assert {name: result.finding.statement for name, result in found.items() if not result.finding.holds} == {}
     assert len(found) == CHECKS
-    assert all(result.description for result in found.values())
-    assert found["timeline.conservation"].metadata["largest_difference_ns"].value == 0
-    assert found["kernel_trace.conservation"].metadata["iterations"].value == 7
+    assert all(result.finding.statement for result in found.values())
+    assert found["timeline.conservation"].finding.figures["largest_difference_ns"] == 0
+    assert found["kernel_trace.conservation"].finding.figures["iterations"] == 7
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_a_hole_in_the_coverage_is_a_warning_and_a_broken_conservation_an_error(
     KERNELS_LOST.publish(lake, session)
     HOLE_IN_GAPS.publish(lake, session)
     found = evaluated(lake, session)
-    assert found["kernel_trace.coverage"].severity == dg.AssetCheckSeverity.WARN
-    assert "1 iterations without kernels" in (found["kernel_trace.coverage"].description or "")
-    assert found["timeline.conservation"].severity == dg.AssetCheckSeverity.ERROR
+    assert not found["kernel_trace.coverage"].is_blocking
+    assert "1 iterations without kernels" in found["kernel_trace.coverage"].finding.statement
+    assert found["timeline.conservation"].is_blocking
 
 
 @pytest.mark.parametrize("stage", stages())

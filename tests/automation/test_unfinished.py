@@ -8,7 +8,8 @@ import pytest
 
 from aaco_pipeline.assets.stage import stages, stages_of
 from aaco_pipeline.automation import unfinished
-from aaco_pipeline.automation.attempts import (
+from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.runs import (
     ATTEMPT_TAG,
     FIRST_DELAY_SECONDS,
     MOST_ATTEMPTS,
@@ -16,15 +17,14 @@ from aaco_pipeline.automation.attempts import (
     SESSION_TAG,
     attempts_at,
 )
-from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.sensors import unfinished_sessions
-from aaco_pipeline.automation.stage_assets import JOB, observe_job
+from aaco_pipeline.automation.stage_assets import JOB
 from aaco_pipeline.automation.unfinished import Asked, due
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
-from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.host.process_identity import HOST_TAG, process_tags
+from tests.automation.conftest import job_of, registered
 
 REQUEST = MeasurementRequest(model="control_flow")
 STILL = unfinished.STILL_SECONDS + 1.0
@@ -33,7 +33,7 @@ STILL = unfinished.STILL_SECONDS + 1.0
 @pytest.fixture
 def half(empty_lake: TraceLake, instance: dg.DagsterInstance) -> str:
     """A session that was asked for and killed."""
-    return register(empty_lake, instance, REQUEST)
+    return registered(empty_lake, instance, REQUEST)
 
 
 def asked(lake: TraceLake, instance: dg.DagsterInstance, later: float = STILL) -> Asked:
@@ -43,7 +43,7 @@ def asked(lake: TraceLake, instance: dg.DagsterInstance, later: float = STILL) -
 def run_of(
     instance: dg.DagsterInstance, session: str, status: dg.DagsterRunStatus, tags: dict[str, str] | None = None
 ) -> None:
-    instance.create_run_for_job(observe_job(), tags={PARTITION_TAG: session, **(tags or process_tags())}, status=status)
+    instance.create_run_for_job(job_of(JOB), tags={PARTITION_TAG: session, **(tags or process_tags())}, status=status)
 
 
 def test_what_a_killed_run_left_is_asked_for_once_it_has_been_still(
@@ -97,6 +97,16 @@ def test_each_attempt_waits_longer_has_a_key_of_its_own_and_there_is_a_last_one(
     )
 
 
+def test_a_stage_that_failed_outside_is_asked_for_once(
+    empty_lake: TraceLake, instance: dg.DagsterInstance, half: str
+) -> None:
+    empty_lake.record_failure(half, "capture", "v", "no such device")
+    assert len(asked(empty_lake, instance).requests) == 1
+    run_of(instance, half, dg.DagsterRunStatus.FAILURE)
+    answer = asked(empty_lake, instance, 9_999.0)
+    assert (answer.requests, answer.notes) == ([], [f"{half}: capture failed; `aaco show {half}` says why"])
+
+
 def test_a_success_begins_the_count_again_and_no_key_twice(
     empty_lake: TraceLake, instance: dg.DagsterInstance, half: str
 ) -> None:
@@ -110,7 +120,7 @@ def test_whole_sessions_those_of_nothing_and_those_without_a_partition_are_passe
     empty_lake: TraceLake, instance: dg.DagsterInstance, half: str
 ) -> None:
     empty_lake.withdraw(half)
-    whole, unknown = (register(empty_lake, instance, REQUEST) for _ in range(2))
+    whole, unknown = (registered(empty_lake, instance, REQUEST) for _ in range(2))
     for name in stages_of("measured"):
         empty_lake.publish(whole, name, {table: empty_table(table) for table in stages()[name].tables})
     instance.delete_dynamic_partition("session", unknown)
@@ -119,7 +129,7 @@ def test_whole_sessions_those_of_nothing_and_those_without_a_partition_are_passe
 
 def test_only_so_many_are_finished_at_once(empty_lake: TraceLake, instance: dg.DagsterInstance) -> None:
     for _ in range(unfinished.MOST_AT_ONCE + 1):
-        register(empty_lake, instance, REQUEST)
+        registered(empty_lake, instance, REQUEST)
     answer = asked(empty_lake, instance)
     assert (len(answer.requests), len(answer.notes)) == (unfinished.MOST_AT_ONCE, 1)
 

@@ -4,7 +4,7 @@ from itertools import combinations
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.capture import processes
@@ -55,7 +55,6 @@ def groups_of(count: int, pairs: list[tuple[int, int]]) -> set[frozenset[int]]:
     return {frozenset(group) for group in groups}
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(PROCESSES, max_size=9))
 def test_they_are_joined_as_if_every_pair_were_compared(stated: list[StatedProcess]) -> None:
     joined: list[tuple[int, int]] = []

@@ -137,7 +137,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(metrics=VALUES, workload=VALUES, kernels=VALUES)
 def test_whatever_a_file_holds_it_is_read_or_refused(metrics: Any, workload: Any, kernels: Any, tmp_path: Path) -> None:
     for document in (managed(metrics), {"metadata": {}, "workload": workload, "kernels": kernels}):

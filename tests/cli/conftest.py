@@ -8,14 +8,13 @@ from pathlib import Path
 from shutil import copyfile, copytree
 from typing import Final
 
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import aaco_pipeline
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
+from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 
 ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
@@ -28,7 +27,7 @@ Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path, dagster_prepares_once: None) -> Project:
+def measured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Project:
     """A lake with a session of squeezenet and a later one of control_flow, made by `aaco run`. Look, do not touch."""
     folder = tmp_path_factory.mktemp("measured")
     project = Project(ROOT, folder / "lake", folder / "home")
@@ -43,49 +42,19 @@ def measured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path, dagst
 
 @pytest.fixture
 def copied(measured: Project, tmp_path: Path) -> Project:
-    """The same lake and instance at another place, to do anything with."""
+    """The same lake at another place, to do anything with."""
     project = Project(ROOT, tmp_path / "lake", tmp_path / "home")
     copytree(measured.lake, project.lake)
-    copytree(measured.dagster_home, project.dagster_home, symlinks=True)
     return project
 
 
 @pytest.fixture
 def elsewhere(copied: Project, tmp_path: Path) -> Project:
-    """The copied lake and instance, with a project folder of its own whose registries a test may write."""
+    """The copied lake, with a project folder of its own whose registries a test may write."""
     root = tmp_path / "project"
     (root / "configs").mkdir(parents=True)
     copyfile(ROOT / "dagster.yaml", root / "dagster.yaml")
     return Project(root, copied.lake, copied.dagster_home)
-
-
-@pytest.fixture(scope="session")
-def endless_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A loop over 2^62 trips: the model loads, and its first iteration never ends."""
-    flag, number = TensorProto.BOOL, TensorProto.INT64
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["going"], ["go_on"]), helper.make_node("Identity", ["value"], ["next"])],
-        "body",
-        [
-            helper.make_tensor_value_info("trip", number, []),
-            helper.make_tensor_value_info("going", flag, []),
-            helper.make_tensor_value_info("value", TensorProto.FLOAT, None),
-        ],
-        [
-            helper.make_tensor_value_info("go_on", flag, []),
-            helper.make_tensor_value_info("next", TensorProto.FLOAT, None),
-        ],
-    )
-    graph = helper.make_graph(
-        [helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)],
-        "graph",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [helper.make_tensor("trips", number, [], [2**62])],
-    )
-    path = tmp_path_factory.mktemp("endless") / "endless.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    return path
 
 
 @pytest.fixture
@@ -120,17 +89,17 @@ def refused(aaco: Aaco) -> Callable[..., str]:
 
 @pytest.fixture
 def untouched(aaco: Aaco) -> Callable[[Project], AbstractContextManager[None]]:
-    """A block that must leave the lake and the instance as they were: same sessions, nothing to mend, no leftovers."""
+    """A block that must leave the lake as it was: same sessions, nothing to mend, no leftovers."""
 
     @contextmanager
     def watch(project: Project) -> Iterator[None]:
+        lake = TraceLake(project.lake)
         before = aaco("ls", "--json", project=project).stdout
         yield
         assert aaco("ls", "--json", project=project).stdout == before
-        doctor = aaco("doctor", project=project)
-        assert (doctor.returncode, "all is well" in doctor.stdout) == (0, True), doctor.stdout
+        assert examine(lake, pytest.fail) == []
         for folder in ("raw", "launches", "manifests"):
             assert list((project.lake / folder).glob(f"{TEMPORARY_PREFIX}*")) == []
-        assert TraceLake(project.lake).requests() == []
+        assert lake.requests() == []
 
     return watch

@@ -22,7 +22,7 @@ Refused = Callable[..., str]
 
 
 @pytest.fixture
-def place(tmp_path: Path, new_home: Path) -> Project:
+def place(tmp_path: Path) -> Project:
     """A lake in which nothing is yet."""
     return Project(ROOT, tmp_path / "lake", tmp_path / "home")
 

@@ -131,6 +131,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
         ),
         "measures for minutes; tests/cli/test_optimize.py runs a small one",
     ),
+    "make test-nightly": "takes two hours",
     "pre-commit install": "writes a hook into the checkout",
 }
 #: pip without a registry: it builds with what is installed, and only says what it would install.
@@ -138,7 +139,7 @@ OFFLINE: Final = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DE
 
 
 @pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory, dagster_prepares_once: None) -> Path:
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the documents name, and a lake with the session of a PyTorch trace. Look, do not touch."""
     folder = tmp_path_factory.mktemp("documented")
     for place, name in ((".", "latest"), ("captures/run_7", "run_7"), ("captures/before", "before")):

@@ -1,20 +1,19 @@
 """A session that a killed run left half: every command says so first, and those that show it finish it."""
 
 import json
-import shutil
-from collections.abc import Callable
 
 import pytest
 
-from aaco_pipeline.assets.stage import stages
-from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.known_sessions import unknown_sessions
+from aaco_pipeline.assets.stage import stages, stages_of
+from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.files import write_atomically
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.project import Project
 from tests.cli.conftest import Aaco
 
-EVERY = len(stages())
+EVERY = len(stages_of("measured"))
+LACKING = stages_of("measured")[-2:]
 HALF = f"{EVERY - 2} of {EVERY} stages"
 
 
@@ -28,7 +27,7 @@ def half(lake: TraceLake) -> str:
     """The newest session, killed before its last two stages."""
     session = lake.sessions()[-1]
     before = lake.manifest(session)
-    manifest = before.without_stage("classification").without_stage("report")
+    manifest = before.without_stage(LACKING[0]).without_stage(LACKING[1])
     for file in before.files - manifest.files:
         (lake.path / file).unlink()
     write_atomically(lake.manifest_path(session, "session"), manifest.to_bytes())
@@ -46,7 +45,7 @@ def test_a_half_session_is_said_to_be_one_before_anything_else(
         "published": EVERY - 2,
         "expected": EVERY,
         "failed": [],
-        "missing": ["classification", "report"],
+        "missing": [*LACKING],
     }
     assert progress[whole] == {"published": EVERY, "expected": EVERY, "failed": [], "missing": []}
     answer = aaco("sql", "SELECT 1", project=copied)
@@ -56,7 +55,7 @@ def test_a_half_session_is_said_to_be_one_before_anything_else(
     assert (doctor.returncode, row["kind"], row["subject"], row["why"]) == (8, "half session", half, HALF)
 
 
-@pytest.mark.parametrize("arguments", [("show", "--json"), ("report", "--format", "json"), ("doctor", "--mend")])
+@pytest.mark.parametrize("arguments", [("show", "--json"), ("doctor", "--mend")])
 def test_the_next_command_finishes_it(
     arguments: tuple[str, ...], aaco: Aaco, copied: Project, lake: TraceLake, half: str
 ) -> None:
@@ -81,7 +80,7 @@ def test_a_stage_that_the_same_code_would_fail_again_is_named_first_and_not_run(
     said = f"Not whole: {EVERY - 3} of {EVERY} stages; roofline failed: what, where and what to do."
     assert said in text
     assert text.index(said) < text.index("The median inference")
-    assert lake.progress(half).missing == ("classification", "report")
+    assert lake.progress(half).missing == LACKING
     # Code that has changed since may do better.
     lake.record_failure(half, "roofline", "an earlier version", "what, where and what to do")
     assert "finishing" in aaco("show", project=copied).stderr
@@ -98,24 +97,10 @@ def test_a_session_that_a_run_is_at_work_on_is_left_to_it(
     assert lake.progress(half).is_whole is False
 
 
-def test_a_home_that_was_deleted_is_told_of_every_session(aaco: Aaco, copied: Project, lake: TraceLake) -> None:
-    shutil.rmtree(copied.dagster_home)
-    answer = aaco("doctor", "--mend", "--json", project=copied)
-    assert {row["kind"]: row["state"] for row in json.loads(answer.stdout)} == {"session without partition": "mended"}
-    with open_instance(copied) as instance:
-        assert unknown_sessions(lake, instance) == {}
-        assert sorted(instance.get_dynamic_partitions("session")) == lake.sessions()
-    assert aaco("doctor", project=copied).returncode == 0
-
-
 def test_what_was_asked_for_and_killed_is_measured_by_the_next_command(
-    aaco: Aaco, copied: Project, lake: TraceLake, refused: Callable[..., str]
+    aaco: Aaco, copied: Project, lake: TraceLake
 ) -> None:
-    from aaco_pipeline.capture.request import MeasurementRequest
-    from aaco_pipeline.pipeline.sessions import register
-
-    with open_instance(copied) as instance:
-        session = register(lake, instance, MeasurementRequest(model="control_flow", iterations=2, warmup=0))
+    session = register(lake, MeasurementRequest(model="control_flow", iterations=2, warmup=0))
     assert aaco("show", session, project=copied).stderr == f"finishing {session}: 0 of {EVERY} stages\n"
     assert lake.progress(session).is_whole
     assert lake.requests() == []

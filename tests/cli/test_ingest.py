@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.assets.stage import stages_of
-from aaco_pipeline.automation import ingestion, own_run
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline import ingestion, session_stages
 from aaco_pipeline.resources.project import Project
 from tests.places import SHARED
 
@@ -47,8 +47,8 @@ def test_a_capture_becomes_a_session_with_every_stage(aaco: Aaco, copied: Projec
     assert lake.read("dispatches", session).select("start_ns", "end_ns").rows() == [(0, 1000), (2000, 3500)]
     (whole,) = lake.read("timeline", session).to_dicts()
     assert (whole["busy_ns"], whole["active_ratio"]) == (2500, pytest.approx(2500 / 3500))
-    assert lake.report(session).is_file()
-    assert lake.trace(session).is_file()
+    assert not lake.report(session).exists(), "nobody asked for it yet"
+    assert not lake.trace(session).exists()
     shown = aaco("show", "latest", project=copied).stdout
     assert "my_kernel, imported from rocprofv3-csv" in shown
     assert "This recording is incomplete: 2 activities of 2.5 µs in 3.5 µs" in shown
@@ -131,7 +131,7 @@ def test_a_capture_whose_analysis_broke_off_is_finished_when_ingested_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(own_run.OwnRun, "tell", killed)
+        patch.setattr(session_stages, "require_kept", killed)
         assert aaco("ingest", str(folder), project=copied).returncode == 130
     (half,) = set(TraceLake(copied.lake).captured()) - set(TraceLake(copied.lake).sessions()[:2])
     answer = aaco("ingest", str(folder), project=copied)
@@ -189,7 +189,7 @@ def test_the_same_database_twice_is_read_once(aaco: Aaco, copied: Project, tmp_p
 
 @needs_shared
 @pytest.mark.parametrize("folder", ["captures/mi300x_att_ck_batched_gemm", "kineto/a100_alexnet_cudasync.json.gz"])
-def test_real_captures_pass_every_check_through_dagster(aaco: Aaco, copied: Project, folder: str) -> None:
+def test_real_captures_pass_every_check(aaco: Aaco, copied: Project, folder: str) -> None:
     answer = aaco("ingest", str(SHARED / folder), "--json", project=copied)
     assert (answer.returncode, answer.stderr) == (0, "")
     (one,) = json.loads(answer.stdout)

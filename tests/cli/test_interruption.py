@@ -32,10 +32,7 @@ main.entry()
     ("tried", "seconds"),
     [
         (("sql", "foreground", signal.SIGINT), 0.0),
-        (("sql", "background", signal.SIGTERM), 0.0),
-        (("quiet", "foreground", signal.SIGINT), 2.0),
         (("compare", "background", signal.SIGINT), 4.0),
-        (("record", "foreground", signal.SIGTERM), 2.0),
     ],
 )
 def test_a_command_says_one_line_and_leaves_nothing_running(

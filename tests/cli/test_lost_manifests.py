@@ -1,4 +1,4 @@
-"""Every road of the command and of Dagster names manifests that were removed or renamed by hand.
+"""Every road of the command names manifests that were removed or renamed by hand.
 
 What is asked, and what is done to the lake, is `benchmarks/lost_manifests.py`, which does it to a larger one.
 """
@@ -8,14 +8,8 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
-import dagster as dg
 import pytest
 
-from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
-from aaco_pipeline.automation.resources import LakeResource
-from aaco_pipeline.automation.sensors import lake_sessions
-from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.layout import MANIFESTS, MARKED, MARKERS
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
@@ -33,8 +27,6 @@ def place(copied: Project) -> Place:
     plan = made_up.planned(lake, blocks=5)
     made_up.measured(lake, plan)
     made_up.judged(lake, plan, made_up.verdict_row("equivalent"))
-    with open_instance(copied) as instance:
-        instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, [plan.campaign])
     return Place(copied, plan.campaign)
 
 
@@ -46,7 +38,7 @@ def test_every_road_names_every_loss(place: Place, aaco: Aaco) -> None:
     aaco("doctor", "--mend", project=place.project)
     found, wrong = run(place)
     # Undamaged, sessions that nobody measured have no captures all the same.
-    assert [line for line in wrong if not line.startswith(("doctor, undamaged", "Dagster, undamaged"))] == []
+    assert [line for line in wrong if not line.startswith(("doctor, undamaged", "a stage, undamaged"))] == []
     assert all(found.values()), table(found)
     assert len(found) > 60
 
@@ -108,13 +100,6 @@ def test_rm_accepts_a_loss_and_takes_what_is_left(aaco: Aaco, place: Place) -> N
     assert [path for path in lake.path.rglob("*") if newer in path.name] == []
     assert aaco("ls", project=place.project).returncode == 0
     assert older in lake.sessions()
-
-
-def test_dagsters_sensor_that_makes_sessions_known_fails_by_naming_the_loss(copied: Project) -> None:
-    lose(TraceLake(copied.lake), newer := TraceLake(copied.lake).sessions()[-1])
-    with open_instance(copied) as instance, pytest.raises(LakeError, match=newer):
-        resources = {"lake": LakeResource(path=str(copied.lake))}
-        lake_sessions(dg.build_sensor_context(instance=instance, resources=resources))
 
 
 def test_a_lake_of_an_earlier_version_is_well_and_doctor_mend_marks_it(aaco: Aaco, copied: Project) -> None:

@@ -2,12 +2,11 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from shutil import copyfile
 
-import dagster as dg
 import polars as pl
 import pytest
 
@@ -22,11 +21,11 @@ SMALL = "options: {iterations: 3, warmup: 1}, sessions: 3, traced: 0"
 
 
 @pytest.fixture
-def place(tmp_path: Path, dagster_home: Path) -> Project:
+def place(tmp_path: Path) -> Project:
     """A project of its own, in which nothing is yet."""
     (tmp_path / "project" / "configs").mkdir(parents=True)
     copyfile(ROOT / "dagster.yaml", tmp_path / "project" / "dagster.yaml")
-    return Project(tmp_path / "project", tmp_path / "lake", dagster_home)
+    return Project(tmp_path / "project", tmp_path / "lake", tmp_path / "home")
 
 
 def test_a_night_is_measured_once_and_a_benchmark_that_cannot_be_is_told(aaco: Aaco, place: Project) -> None:
@@ -57,15 +56,14 @@ def test_a_night_is_measured_once_and_a_benchmark_that_cannot_be_is_told(aaco: A
 
 
 @pytest.fixture
-def lived(place: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nights]:
+def lived(place: Project, monkeypatch: pytest.MonkeyPatch) -> Nights:
     """The same project after a first night."""
     (place.configs / "nightly.yaml").unlink(missing_ok=True)
     place.configs.rmdir()
-    with dg.DagsterInstance.from_config(str(place.dagster_home)) as instance:
-        made = nights(TraceLake(place.lake), instance, place.configs, monkeypatch)
-        made.now += timedelta(days=13)
-        made.night()
-        yield made
+    made = nights(TraceLake(place.lake), place.configs, monkeypatch)
+    made.now += timedelta(days=13)
+    made.night()
+    return made
 
 
 def test_a_slowdown_is_suspected_then_confirmed_and_is_an_exit_code_until_it_is_acknowledged(

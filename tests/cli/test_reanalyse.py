@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from tests.automation.test_reanalysis import EARLIER, grown_old, published
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 from tests.cli.conftest import Aaco
+from tests.pipeline.test_reanalysis import EARLIER, grown_old, published
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_it_says_what_it_would_run_then_runs_it_then_leaves_it_alone(
     assert "--downstream runs them, too" in ran.stdout
     again = aaco("reanalyse", "--stage", "timeline", "--json", project=copied)
     document = json.loads(again.stdout)
-    assert (document["due"], document["current"], document["runs"]) == ({}, sessions, [])
+    assert (document["due"], document["current"], document["sessions"]) == ({}, sessions, [])
 
 
 def test_a_session_at_work_is_named_and_a_wrong_stage_refused(aaco: Aaco, copied: Project, old: TraceLake) -> None:

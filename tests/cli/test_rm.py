@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.running import begin
 from aaco_pipeline.resources.project import Project
@@ -35,7 +33,7 @@ def test_rm_asks_and_an_answer_of_no_leaves_the_session(
     assert aaco("doctor", project=copied).returncode == 0
 
 
-def test_rm_with_a_yes_typed_or_given_removes_tables_capture_and_partition(
+def test_rm_with_a_yes_typed_or_given_removes_tables_and_capture(
     aaco: Aaco, copied: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = TraceLake(copied.lake)
@@ -45,8 +43,6 @@ def test_rm_with_a_yes_typed_or_given_removes_tables_capture_and_partition(
     assert (answer.returncode, lake.sessions()) == (0, [older])
     assert answer.stdout.startswith("removed 1 session, ")
     assert [path for path in lake.path.rglob("*") if newer in path.name] == []
-    with open_instance(copied) as instance:
-        assert list(instance.get_dynamic_partitions(PARTITIONS_NAME)) == [older]
     freed = lake.disk_bytes(older)
     rows = json.loads(aaco("rm", "--yes", "--json", older, project=copied).stdout)
     assert rows == [{"session_id": older, "freed_bytes": freed}]
@@ -63,15 +59,12 @@ def test_rm_of_an_unknown_session_removes_nothing_of_the_others_named(refused: R
 def test_a_campaign_that_was_given_up_goes_and_doctor_is_well_again(aaco: Aaco, copied: Project) -> None:
     lake = TraceLake(copied.lake)
     sessions = lake.sessions()
-    with open_instance(copied) as instance:
-        begin(lake, instance, plan := planned(lake))
+    begin(lake, plan := planned(lake))
     assert aaco("doctor", project=copied).returncode == 8
     (row,) = json.loads(aaco("rm", "--yes", "--json", plan.campaign, project=copied).stdout)
     assert (row["campaign_id"], row["freed_bytes"] > 0) == (plan.campaign, True)
     assert aaco("doctor", project=copied).returncode == 0
     assert lake.sessions() == sessions
-    with open_instance(copied) as instance:
-        assert instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME) == []
 
 
 def test_a_campaign_that_is_measured_stays(refused: Refused, copied: Project) -> None:

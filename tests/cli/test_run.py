@@ -1,25 +1,22 @@
 """`aaco run`: measures one session with the options given, runs all its stages, and prints the answer."""
 
+import io
 import json
-import os
-import pty
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
+from rich.console import Console
 
-from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.cli import progress_bar
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+from aaco_pipeline.resources.project import Project
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 QUICK: Final = ("run", "--model", "control_flow", "--iterations", "4", "--warmup", "1")
-ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
 
 
 def test_run_prints_the_answer_first_and_nothing_on_standard_error(aaco: Aaco, copied: Project) -> None:
@@ -62,10 +59,8 @@ def test_run_with_json_prints_what_show_prints_and_the_options_are_in_it(aaco: A
     assert json.loads(aaco("show", "--json", project=elsewhere).stdout) == document
 
 
-def test_a_session_is_a_partition_with_every_table_of_every_stage(measured: Project) -> None:
+def test_sessions_have_every_table_of_every_stage(measured: Project) -> None:
     lake = TraceLake(measured.lake)
-    with open_instance(measured) as instance:
-        assert sorted(instance.get_dynamic_partitions(PARTITIONS_NAME)) == lake.sessions()
     stages = [{(e.table, e.stage) for e in lake.manifest(session).entries} for session in lake.sessions()]
     assert stages[0] == stages[1]
     assert {"capture", "inference_run", "kernel_trace", "timeline"} <= {stage for _, stage in stages[0]}
@@ -89,26 +84,15 @@ def test_run_takes_a_registered_model_with_its_iterations_and_a_path_from_where_
     assert by_path["model_sha256"] == registered["model_sha256"]
 
 
-def test_progress_is_shown_on_a_terminal_only_and_never_in_the_output(copied: Project) -> None:
-    terminal, end = pty.openpty()
-    environment = {**os.environ, LAKE_VARIABLE: str(copied.lake), HOME_VARIABLE: str(copied.dagster_home)}
-    command = [sys.executable, "-P", "-c", ENTRY, *QUICK]
-    with subprocess.Popen(
-        command, cwd=copied.root, env={**environment, "TERM": "xterm"}, stdout=subprocess.PIPE, stderr=end, text=True
-    ) as process:
-        os.close(end)
-        shown = b""
-        try:
-            while chunk := os.read(terminal, 4096):
-                shown += chunk
-        except OSError:  # the last holder of the terminal's other end has closed it
-            pass
-        finally:
-            os.close(terminal)
-        assert process.stdout is not None
-        printed = process.stdout.read()
-    assert process.returncode == 0
-    assert b"latency pass" in shown
-    assert b"trace pass" in shown
-    assert "\x1b" not in printed
-    assert "latency pass" not in printed
+def test_progress_is_shown_on_a_terminal_and_never_in_the_output(
+    aaco: Aaco, copied: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Console(file=io.StringIO(), force_terminal=True)
+    monkeypatch.setattr(progress_bar, "console", lambda *, stderr: terminal)
+    printed = aaco(*QUICK, project=copied)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert isinstance(terminal.file, io.StringIO)
+    for doing in ("latency pass", "trace pass", "stages"):
+        assert doing in terminal.file.getvalue()
+        assert doing not in printed.stdout
+    assert "\x1b" not in printed.stdout

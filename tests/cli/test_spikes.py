@@ -9,12 +9,14 @@ import pytest
 
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.views import make_trace
 from aaco_pipeline.resources.kernel_plane import recording
 from aaco_pipeline.resources.kernel_plane.instances import NotPossible, find_tracefs
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
 from tests.cli.conftest import ROOT
 
-RUN = ("run", "--model", "squeezenet", "--iterations", "120", "--warmup", "2", "--kernel-plane")
+ITERATIONS, WARMUP = 40, 2
+RUN = ("run", "--iterations", str(ITERATIONS), "--warmup", str(WARMUP), "--kernel-plane", "--model")
 
 #: Marks forty iterations of a millisecond or so in a process that the shell starts; each tenth sleeps.
 PROGRAM = """
@@ -58,9 +60,9 @@ def off(lake: TraceLake) -> list[tuple[Any, ...]]:
 
 @pytest.mark.usefixtures("tracefs")
 def test_every_iteration_is_accounted_for_and_told(lake: TraceLake, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*RUN]) == 0
+    assert main([*RUN, "squeezenet"]) == 0
     (session,) = lake.sessions()
-    assert off(lake) == [(2 * 122, 0)]
+    assert off(lake) == [(2 * (ITERATIONS + WARMUP), 0)]
     assert lake.sql("SELECT count(*) FROM thread_states WHERE state = 'running'").item() > 0
     assert lake.sql("SELECT count(DISTINCT plane) FROM planes").item() >= 5
     shares = lake.sql('SELECT "pass", sum(variance_share_ratio) FROM delay_figures GROUP BY ALL').rows()
@@ -68,7 +70,7 @@ def test_every_iteration_is_accounted_for_and_told(lake: TraceLake, capsys: pyte
     capsys.readouterr()
     assert main(["show", session, "--spikes", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["quietness"][0]["iterations"] == 120
+    assert told["quietness"][0]["iterations"] == ITERATIONS
     assert main(["show", session, "--spikes"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "The machine disturbed" in said
@@ -94,8 +96,9 @@ def test_a_real_trace_processor_finds_what_the_kernel_recorded(lake: TraceLake, 
     """Each measured thread's states are its life, nothing is refused, and every event is drawn once."""
     from perfetto.trace_processor import TraceProcessor
 
-    assert main([*RUN]) == 0
+    assert main([*RUN, "squeezenet"]) == 0
     (session,) = lake.sessions()
+    make_trace(lake, session)
     processor = TraceProcessor(trace=str(lake.trace(session)), addr=trace_processor_address)
 
     def rows(query: str) -> list[tuple[Any, ...]]:
@@ -134,7 +137,7 @@ def test_where_the_kernel_may_not_be_asked_the_run_is_whole_and_says_so(
 
     monkeypatch.setattr(recording, "find_tracefs", refused)
     monkeypatch.setattr("aaco_pipeline.resources.telemetry.scheduler_events.shutil.which", lambda tool: None)
-    assert main([*RUN]) == 0
+    assert main([*RUN, "control_flow"]) == 0
     (session,) = lake.sessions()
     assert lake.progress(session).is_whole
     capsys.readouterr()
@@ -151,7 +154,7 @@ def test_where_a_tool_alone_may_record_spikes_are_told_and_what_is_missing_is_sa
         raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
 
     monkeypatch.setattr(recording, "find_tracefs", refused)
-    assert main([*RUN]) == 0
+    assert main([*RUN, "control_flow"]) == 0
     (session,) = lake.sessions()
     assert lake.progress(session).is_whole
     told = "SELECT status, reason FROM evidence WHERE item = 'kernel plane'"
@@ -160,5 +163,5 @@ def test_where_a_tool_alone_may_record_spikes_are_told_and_what_is_missing_is_sa
     if status == "absent":
         pytest.skip(f"no tool can record here: {reason}")
     assert "no faults, interrupts or system calls" in reason
-    assert lake.sql("SELECT count(*) FROM iteration_delays WHERE cause = 'on_cpu'").item() >= 120
+    assert lake.sql("SELECT count(*) FROM iteration_delays WHERE cause = 'on_cpu'").item() >= ITERATIONS
     assert lake.sql("SELECT count(unseen_ns) FROM fixed_work_probes").item() == 0

@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.formats import kineto
@@ -224,7 +224,6 @@ def kernels(draw: st.DrawFn) -> tuple[str, list[Row]]:
     return known.name, draw(st.lists(row, min_size=1, max_size=16))
 
 
-@settings(max_examples=40, deadline=None)
 @given(kernels(), st.integers(0, 3), st.integers(1, 64))
 def test_more_of_a_resource_never_raises_occupancy(some: tuple[str, list[Row]], which: int, more: int) -> None:
     name, rows = some
@@ -234,7 +233,6 @@ def test_more_of_a_resource_never_raises_occupancy(some: tuple[str, list[Row]], 
     assert ((full >= 0) & (full <= less) & (less <= 1)).all()
 
 
-@settings(max_examples=60, deadline=None)
 @given(kernels())
 def test_the_next_step_reaches_what_it_promises_and_less_does_not(some: tuple[str, list[Row]]) -> None:
     name, rows = some

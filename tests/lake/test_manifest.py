@@ -11,6 +11,8 @@ import pytest
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, StageState
+from aaco_pipeline.lake.progress import progress_of
+from aaco_pipeline.lake.sealed import seal
 
 SESSION = "20250101T000000Z-0000000a"
 
@@ -88,15 +90,31 @@ def test_a_stage_states_its_version_and_its_failure_until_it_publishes_again() -
     assert Manifest.from_bytes(failed.expecting(["b", "a"]).to_bytes(), "it") == failed.expecting(["b", "a"])
 
 
-def test_a_file_beside_the_tables_is_stated_until_it_is_replaced_or_its_stage_withdrawn() -> None:
+def test_a_view_is_stated_until_it_is_replaced_or_its_stage_withdrawn() -> None:
     before = Manifest("session", SESSION).with_stage("a", [entry("kernels", "a")])
-    one, other = Artifact("a", "traces/x", 1, "0" * 64), Artifact("a", "traces/x", 2, "1" * 64)
+    one, other = Artifact("a", "traces/x", 1, "0" * 64), Artifact("a", "traces/x", 2, "1" * 64, "2" * 64)
     assert before.with_artifact(one).with_artifact(other) == before.with_artifact(other)
     after = before.with_artifact(other).with_stage("a", [entry("kernels", "a", "1")])
     assert (after.artifact("traces/x"), after.artifact("traces/y")) == (other, None)
-    assert after.on_disk == [entry("kernels", "a", "1"), other]
+    assert after.on_disk == [entry("kernels", "a", "1")]
     assert Manifest.from_bytes(after.to_bytes(), "it") == after
     assert after.without_stage("a") == Manifest("session", SESSION)
+
+
+def test_views_that_an_earlier_version_made_as_stages_are_not_part_of_a_session() -> None:
+    before = Manifest("session", SESSION).with_stage("a", [entry("kernels", "a")], "1")
+    earlier = before.with_stage("perfetto_trace", [entry("evidence", "perfetto_trace")], "1").expecting(
+        ["a", "perfetto_trace", "report"]
+    )
+    text = earlier.with_failure("report", "1", "out of memory").to_bytes()
+    made = json.loads(text)
+    made["files"] = [{"stage": "report", "file": "reports/x", "bytes": 1, "sha256": "0" * 64}]
+    read = Manifest.from_bytes(seal({name: value for name, value in made.items() if name != "digest"}), "it")
+    assert progress_of(read).is_whole
+    assert (read.expected, read.stages) == (("a",), before.stages)
+    assert read.artifacts == (Artifact("report", "reports/x", 1, "0" * 64, ""),)
+    assert read.entries == earlier.entries, "what it published can be read"
+    assert not progress_of(earlier).is_whole
 
 
 def test_what_a_person_states_stays_until_it_is_stated_anew() -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import duckdb
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.contracts import all_tables
@@ -204,13 +204,6 @@ FORMS: Final = (
 )
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
 @given(form=st.sampled_from(FORMS), s=S, s2=S, k=K)
 def test_the_answer_is_that_over_all(form: str, s: str, s2: str, k: str, five: duckdb.DuckDBPyConnection) -> None:
     aliases = {"S": "sessions AS s", "K": "kernels AS k", "k_as_s": k.replace("k.", "s.")}

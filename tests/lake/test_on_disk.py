@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.lake import on_disk
 from aaco_pipeline.lake.on_disk import GrowingColumn, GrowingTable
 
-SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(autouse=True)

@@ -233,13 +233,7 @@ def _disguised(statement: str, seed: int) -> str:
     )
 
 
-@settings(
-    max_examples=150,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(statement=st.sampled_from(NOT_ONE_SELECT), seed=st.integers(0, 2**32))
 def test_no_disguise_makes_a_refused_statement_pass(statement: str, seed: int, lake: TraceLake, scratch: Path) -> None:
     with pytest.raises(UsageError):

@@ -108,38 +108,39 @@ def test_every_byte_of_the_list_counts(lake: TraceLake) -> None:
         flip(path, at)
 
 
-def test_a_file_beside_the_tables_is_given_as_it_was_written_or_not_at_all(lake: TraceLake) -> None:
+def test_a_view_is_given_as_it_was_written_from_what_it_rests_on_or_not_at_all(
+    lake: TraceLake, metrics: Metrics
+) -> None:
+    lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     trace = lake.trace(SESSION)
-    assert lake.artifact(SESSION, trace) is None
+    assert lake.view(SESSION, trace, "") is None
     for content in (b"one", b"another"):
-        with lake.new_artifact(SESSION, "perfetto_trace", trace) as path:
+        with lake.new_view(SESSION, "perfetto_trace", trace, content.decode()) as path:
             path.write_bytes(content)
-            assert lake.artifact(SESSION, trace) != content
-        assert lake.artifact(SESSION, trace) == content
-    lake.publish(SESSION, "perfetto_trace", {})
-    assert lake.artifact(SESSION, trace) == b"another"
+            assert lake.view(SESSION, trace, content.decode()) is None
+        assert lake.view(SESSION, trace, content.decode()) == content
+    assert lake.view(SESSION, trace, "one") is None
     flip(trace, 0)
-    with pytest.raises(LakeError, match=rf"trace.pftrace.gz of session {SESSION}.*doctor --mend"):
-        lake.artifact(SESSION, trace)
+    assert lake.view(SESSION, trace, "another") is None
     trace.unlink()
-    with pytest.raises(LakeError, match="published but missing"):
-        lake.artifact(SESSION, trace)
+    assert lake.view(SESSION, trace, "another") is None
     assert [path.name for path in trace.parent.iterdir()] == []
 
 
-def test_a_file_that_no_manifest_states_is_of_an_earlier_version_and_given(lake: TraceLake, metrics: Metrics) -> None:
+def test_a_page_that_no_manifest_states_is_not_given(lake: TraceLake, metrics: Metrics) -> None:
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     lake.report(SESSION).parent.mkdir(parents=True)
     lake.report(SESSION).write_bytes(b"a page")
-    assert lake.artifact(SESSION, lake.report(SESSION)) == b"a page"
+    assert lake.view(SESSION, lake.report(SESSION), "") is None
 
 
-def test_a_file_beside_the_tables_that_fails_changes_nothing(lake: TraceLake) -> None:
+def test_a_view_that_fails_changes_nothing(lake: TraceLake, metrics: Metrics) -> None:
+    lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     trace = lake.trace(SESSION)
-    with lake.new_artifact(SESSION, "perfetto_trace", trace) as path:
+    with lake.new_view(SESSION, "perfetto_trace", trace, "it") as path:
         path.write_bytes(b"one")
-    with pytest.raises(KeyboardInterrupt), lake.new_artifact(SESSION, "perfetto_trace", trace) as path:
+    with pytest.raises(KeyboardInterrupt), lake.new_view(SESSION, "perfetto_trace", trace, "it") as path:
         path.write_bytes(b"half")
         raise KeyboardInterrupt
-    assert lake.artifact(SESSION, trace) == b"one"
+    assert lake.view(SESSION, trace, "it") == b"one"
     assert [one.name for one in trace.parent.iterdir()] == [trace.name]

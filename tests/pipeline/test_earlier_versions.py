@@ -6,11 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import dagster as dg
 import pytest
 
-from aaco_pipeline.assets.stage import outdated, standing, to_finish
-from aaco_pipeline.automation.known_sessions import make_known
+from aaco_pipeline.assets.stage import outdated, stages_of, standing, to_finish
 from aaco_pipeline.lake.files import write_atomically
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.doctor import examine
@@ -28,11 +26,6 @@ LACKING: Final[Mapping[str, tuple[str, ...]]] = {
     "timeline": ("session_parts", "first_calls", "outlier_dispatches"),
     "classification": ("answers", "time_shares", "kinds_of_work"),
 }
-
-
-@pytest.fixture
-def session(captured: Any) -> str:
-    return str(captured.sessions["control_flow"])
 
 
 @pytest.fixture
@@ -68,12 +61,8 @@ def test_it_is_whole_and_lacks_the_tables_that_came_since(earlier: TraceLake, se
     assert "capture" not in due
 
 
-def test_doctor_finds_it_and_mending_brings_it_up_to_date(
-    earlier: TraceLake, session: str, instance: dg.DagsterInstance
-) -> None:
-    for known in earlier.sessions():
-        make_known(earlier, instance, known, ())
-    found = examine(earlier, instance, lambda one: finish_session(earlier, instance, one, CONFIGS))
+def test_doctor_finds_it_and_mending_brings_it_up_to_date(earlier: TraceLake, session: str) -> None:
+    found = examine(earlier, lambda one: finish_session(earlier, one, CONFIGS))
     (problem,) = [one for one in found if one.subject == session]
     assert problem.kind == "earlier version"
     for names in LACKING.values():
@@ -82,7 +71,7 @@ def test_doctor_finds_it_and_mending_brings_it_up_to_date(
     assert problem.mend()
     assert outdated(earlier, session) == ()
     assert session_document(earlier, session)["answer"] is not None
-    assert [one for one in examine(earlier, instance) if one.subject == session] == []
+    assert [one for one in examine(earlier, lambda session: None) if one.subject == session] == []
 
 
 def without_stage(lake: TraceLake, session: str, name: str) -> None:
@@ -98,27 +87,25 @@ def without_stage(lake: TraceLake, session: str, name: str) -> None:
     write_atomically(path, earlier.to_bytes())
 
 
-@pytest.mark.parametrize("name", ["completeness", "report"])
+@pytest.mark.parametrize("name", ["completeness", stages_of("measured")[-1]])
 def test_a_stage_that_came_since_is_lacking_until_it_is_mended(
-    captured: Any, lake_path: Path, session: str, instance: dg.DagsterInstance, name: str
+    captured: Any, lake_path: Path, session: str, name: str
 ) -> None:
     """The session states the stages of its version, and has them all: it is not up to date for that."""
     lake = captured.copy(lake_path)
-    for known in lake.sessions():
-        make_known(lake, instance, known, ())
     before = standing(lake, session).expected
     without_stage(lake, session, name)
     assert standing(lake, session).is_whole
     assert outdated(lake, session) == (name,)
     assert to_finish(lake, session)[0] == name
-    found = examine(lake, instance, lambda one: finish_session(lake, instance, one, CONFIGS))
+    found = examine(lake, lambda one: finish_session(lake, one, CONFIGS))
     (problem,) = [one for one in found if one.subject == session]
     assert (problem.kind, name in problem.explanation) == ("earlier version", True)
     assert problem.mend is not None
     assert problem.mend()
     assert name in {one.stage for one in lake.manifest(session).entries}
     assert standing(lake, session).expected == before
-    assert [one for one in examine(lake, instance) if one.subject == session] == []
+    assert [one for one in examine(lake, lambda session: None) if one.subject == session] == []
 
 
 def test_without_its_capture_it_stays_as_it_is(earlier: TraceLake, session: str) -> None:
@@ -126,6 +113,6 @@ def test_without_its_capture_it_stays_as_it_is(earlier: TraceLake, session: str)
         path.unlink() if path.is_file() else path.rmdir()
     earlier.raw(session).rmdir()
     earlier.request_path(session).unlink(missing_ok=True)
-    found = [one for one in examine(earlier, None) if one.kind == "earlier version"]
+    found = [one for one in examine(earlier, lambda session: None) if one.kind == "earlier version"]
     assert [(one.subject, one.mend) for one in found] == [(session, None)]
     assert "its capture is gone" in found[0].explanation

@@ -3,21 +3,19 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 
-import dagster as dg
 import pytest
 
-from aaco_pipeline.assets.stage import Outcome, Session, Stage, kind_of, materialize, stages, stages_of
-from aaco_pipeline.automation import stage_events
-from aaco_pipeline.automation.attempts import ATTEMPT_TAG
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, materialize, stages, stages_of
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.files import write_atomically
 from aaco_pipeline.lake.manifest import StageState
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
+from aaco_pipeline.pipeline import session_stages
+from aaco_pipeline.pipeline.reanalysis import readers_of
 from aaco_pipeline.pipeline.session_stages import finish_session, run_session
-from aaco_pipeline.pipeline.sessions import forget, register
-from tests.automation.conftest import failures, observe
+from aaco_pipeline.pipeline.sessions import register
 from tests.places import CONFIGS
 
 REQUEST = MeasurementRequest(model="control_flow")
@@ -45,79 +43,61 @@ def hollow(monkeypatch: pytest.MonkeyPatch) -> Stages:
         return made.run(one, session)
 
     monkeypatch.setattr(Stage, "__call__", call)
-    monkeypatch.setattr(stage_events, "checked", lambda session, one: iter(()))
-    monkeypatch.setattr(stage_events, "described", lambda *_: {})
+    monkeypatch.setattr(session_stages, "checked", lambda *_, **how: iter(()))
     return made
 
 
 @pytest.fixture
-def begun(empty_lake: TraceLake, instance: dg.DagsterInstance) -> str:
+def begun(empty_lake: TraceLake) -> str:
     """A session that was asked for."""
-    return register(empty_lake, instance, REQUEST)
+    return register(empty_lake, REQUEST)
 
 
 Break = Callable[[str, BaseException], None]
 
 
+def with_its_readers(name: str) -> list[str]:
+    return [name, *(one for one in readers_of([name]) if one in stages_of("measured"))]
+
+
 @pytest.fixture
-def broken_off(empty_lake: TraceLake, instance: dg.DagsterInstance, begun: str, hollow: Stages) -> Break:
+def broken_off(empty_lake: TraceLake, begun: str, hollow: Stages) -> Break:
     """Run the session up to a stage in which something happens, and forget what ran."""
 
     def run(at: str, error: BaseException) -> None:
         hollow.errors[at] = error
         with pytest.raises(type(error)):
-            run_session(empty_lake, instance, begun, CONFIGS)
+            run_session(empty_lake, begun, CONFIGS)
         hollow.errors.clear()
         hollow.ran.clear()
 
     return run
 
 
-def attempts(instance: dg.DagsterInstance) -> list[str]:
-    return [run.tags[ATTEMPT_TAG] for run in instance.get_runs()]
-
-
-def test_a_session_states_its_stages_from_the_moment_it_is_asked_for(
-    empty_lake: TraceLake, instance: dg.DagsterInstance
-) -> None:
-    for request in (REQUEST, MeasurementRequest(model="control_flow", profile=True)):
-        session = register(empty_lake, instance, request)
-        kind = kind_of(empty_lake, session)
-        assert kind == ("profiled" if request.profile else "measured")
-        assert empty_lake.progress(session).missing == stages_of(kind)
-        forget(empty_lake, instance, session)
-    assert empty_lake.sessions() == []
-
-
-@pytest.mark.parametrize("killed_in", ["capture", "telemetry", "report"])
+@pytest.mark.parametrize("killed_in", ["capture", "telemetry", stages_of("measured")[-1]])
 def test_what_a_run_left_half_is_finished_by_running_the_rest_once(
-    killed_in: str, empty_lake: TraceLake, instance: dg.DagsterInstance, hollow: Stages, broken_off: Break
+    killed_in: str, empty_lake: TraceLake, hollow: Stages, broken_off: Break
 ) -> None:
     (begun,) = empty_lake.requests()
     broken_off(killed_in, KeyboardInterrupt())
-    order = list(stages())
-    assert empty_lake.progress(begun).missing == tuple(order[order.index(killed_in) :])
-    assert finish_session(empty_lake, instance, begun, CONFIGS)
-    assert hollow.ran == order[order.index(killed_in) :]
+    order = stages_of("measured")
+    assert empty_lake.progress(begun).missing == order[order.index(killed_in) :]
+    assert finish_session(empty_lake, begun, CONFIGS)
+    assert tuple(hollow.ran) == order[order.index(killed_in) :]
     assert empty_lake.progress(begun).is_whole
-    assert attempts(instance) == ["2", "1"]
 
 
-def test_a_whole_session_is_left_alone(
-    empty_lake: TraceLake, instance: dg.DagsterInstance, begun: str, hollow: Stages
-) -> None:
-    run_session(empty_lake, instance, begun, CONFIGS)
+def test_a_whole_session_is_left_alone(empty_lake: TraceLake, begun: str, hollow: Stages) -> None:
+    run_session(empty_lake, begun, CONFIGS)
     before = empty_lake.manifest_path(begun, "session").read_bytes()
     hollow.ran.clear()
-    assert not finish_session(empty_lake, instance, begun, CONFIGS)
+    assert not finish_session(empty_lake, begun, CONFIGS)
     assert hollow.ran == []
-    assert attempts(instance) == ["1"]
     assert empty_lake.manifest_path(begun, "session").read_bytes() == before
 
 
 def test_a_stage_that_failed_is_recorded_with_its_reason_and_run_again_with_what_follows(
     empty_lake: TraceLake,
-    instance: dg.DagsterInstance,
     begun: str,
     hollow: Stages,
     broken_off: Break,
@@ -125,26 +105,24 @@ def test_a_stage_that_failed_is_recorded_with_its_reason_and_run_again_with_what
     broken_off("roofline", CaptureError("what,\nwhere and what to do"))
     failed = StageState("roofline", stages()["roofline"].code_version, "what, where and what to do")
     assert empty_lake.progress(begun).failed == (failed,)
-    finish_session(empty_lake, instance, begun, CONFIGS)
-    assert hollow.ran == ["roofline", "classification", "optimization_loop", "regression", "report"]
+    finish_session(empty_lake, begun, CONFIGS)
+    assert hollow.ran == with_its_readers("roofline")
     progress = empty_lake.progress(begun)
     assert progress.is_whole
     assert {state.stage: state.code_version for state in progress.published} == {
-        name: one.code_version for name, one in stages().items()
+        name: stages()[name].code_version for name in stages_of("measured")
     }
 
 
 def test_a_stage_whose_tables_were_withdrawn_is_run_again_with_what_depends_on_it(
-    empty_lake: TraceLake, instance: dg.DagsterInstance, begun: str, hollow: Stages
+    empty_lake: TraceLake, begun: str, hollow: Stages
 ) -> None:
-    run_session(empty_lake, instance, begun, CONFIGS)
+    run_session(empty_lake, begun, CONFIGS)
     hollow.ran.clear()
     torn = empty_lake.manifest(begun).without_stage("telemetry")
     write_atomically(empty_lake.manifest_path(begun, "session"), torn.to_bytes())
-    finish_session(empty_lake, instance, begun, CONFIGS)
-    assert hollow.ran == [
-        *("telemetry", "perfetto_trace", "classification", "optimization_loop", "regression", "report"),
-    ]
+    finish_session(empty_lake, begun, CONFIGS)
+    assert hollow.ran == with_its_readers("telemetry")
 
 
 @pytest.mark.parametrize("lock", ["attended", "running"])
@@ -152,7 +130,6 @@ def test_who_comes_while_another_is_at_work_waits_and_finds_it_done(
     *,
     lock: str,
     empty_lake: TraceLake,
-    instance: dg.DagsterInstance,
     begun: str,
     hollow: Stages,
     monkeypatch: pytest.MonkeyPatch,
@@ -167,28 +144,19 @@ def test_who_comes_while_another_is_at_work_waits_and_finds_it_done(
         other.close()
 
     monkeypatch.setattr("aaco_pipeline.lake.files.time.sleep", meanwhile)
-    assert not finish_session(empty_lake, instance, begun, CONFIGS)
-    assert (hollow.ran, instance.get_runs()) == ([], [])
+    assert not finish_session(empty_lake, begun, CONFIGS)
+    assert hollow.ran == []
     assert not empty_lake.is_running(begun)
 
 
 def test_a_session_of_before_manifests_stated_stages_is_judged_by_those_of_its_kind(
-    empty_lake: TraceLake, instance: dg.DagsterInstance, begun: str, hollow: Stages
+    empty_lake: TraceLake, begun: str, hollow: Stages
 ) -> None:
+    last = stages_of("measured")[-1]
     materialize(Session(empty_lake, begun, CONFIGS))
-    old = empty_lake.manifest(begun).without_stage("report").expecting(())
+    old = empty_lake.manifest(begun).without_stage(last).expecting(())
     write_atomically(empty_lake.manifest_path(begun, "session"), old.to_bytes())
     hollow.ran.clear()
-    finish_session(empty_lake, instance, begun, CONFIGS)
-    assert hollow.ran == ["report"]
+    finish_session(empty_lake, begun, CONFIGS)
+    assert hollow.ran == [last]
     assert empty_lake.progress(begun).is_whole
-
-
-def test_dagsters_own_runs_record_failures_as_well(
-    empty_lake: TraceLake, instance: dg.DagsterInstance, begun: str
-) -> None:
-    empty_lake.withdraw(begun)
-    answer = failures(observe(empty_lake, instance, begun))
-    (failed,) = empty_lake.progress(begun).failed
-    assert (failed.stage, failed.failure) == ("capture", answer["capture"][0])
-    assert failed.code_version == stages()["capture"].code_version

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.automation import inbox as module
 from aaco_pipeline.errors import LakeError
+from aaco_pipeline.pipeline import inbox as module
 from aaco_pipeline.pipeline.inbox import (
     INBOX_VARIABLE,
     STILL_LOOKS,

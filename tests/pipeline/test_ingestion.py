@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.automation import ingestion
 from aaco_pipeline.capture import open_capture
 from aaco_pipeline.capture.discovery import UNREADABLE, DiscoveredRuns, Unread, discover_runs
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, SourceError
@@ -17,6 +16,7 @@ from aaco_pipeline.lake.journal import JOURNAL, Journal
 from aaco_pipeline.lake.manifest import StageState
 from aaco_pipeline.lake.progress import Progress
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline import ingestion
 from aaco_pipeline.pipeline.ingestion import Ingested, discovered
 from aaco_pipeline.resources.ingestion import copy_capture
 

@@ -2,25 +2,20 @@
 
 import shutil
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-import dagster as dg
 import pytest
-from tests.automation.test_session_runs import stale as shown_as_stale
 
-from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
-from aaco_pipeline.automation.attempts import SESSION_TAG
-from aaco_pipeline.automation.resources import LakeResource
-from aaco_pipeline.automation.stale import stale_sessions
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages, stages_of
 from aaco_pipeline.errors import CaptureError, UsageError
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.reanalysis import Plan, chosen_stages, plan, readers_of, reanalyse
-from aaco_pipeline.resources.project import LAKE_VARIABLE
-from tests.automation.test_stage_batches import with_stage
+from aaco_pipeline.pipeline.reanalysis import Plan, chosen_stages, plan, readers_of, reanalyse, stale_sessions
 from tests.conftest import CapturedLake
+from tests.pipeline.conftest import Before
 from tests.places import CONFIGS
 
 EARLIER: Final = "0-earlier"
+LAST: Final = stages_of("measured")[-1]
 
 
 def grown_old(lake: TraceLake, *names: str, sessions: list[str] | None = None) -> None:
@@ -48,15 +43,15 @@ def published(lake: TraceLake, session: str, stage: str) -> str:
 
 
 def test_what_another_version_published_is_due_and_nothing_else(old: TraceLake, sessions: list[str]) -> None:
-    grown_old(old, "report", sessions=sessions[:1])
+    grown_old(old, LAST, sessions=sessions[:1])
     assert plan(old, ["timeline"]) == Plan(
         ("timeline",), dict.fromkeys(sessions, ("timeline",)), (), (), readers_of(["timeline"])
     )
-    found = plan(old, ["report"])
-    assert (found.due, found.current) == ({sessions[0]: ("report",)}, (sessions[1],))
+    found = plan(old, [LAST])
+    assert (found.due, found.current) == ({sessions[0]: (LAST,)}, (sessions[1],))
     assert {name: set(found) for name, found in stale_sessions(old).items() if found} == {
         "timeline": set(sessions),
-        "report": {sessions[0]},
+        LAST: {sessions[0]},
     }
 
 
@@ -68,7 +63,7 @@ def test_what_failed_is_due_too(analysed: TraceLake, sessions: list[str]) -> Non
 def test_with_what_reads_from_it_all_of_that_is_due(old: TraceLake, sessions: list[str]) -> None:
     chosen = chosen_stages(["timeline"], downstream=True)
     assert chosen == ("timeline", *readers_of(["timeline"]))
-    assert {"critical_path", "classification", "report"} <= set(chosen)
+    assert {"critical_path", "classification", LAST} <= set(chosen)
     assert plan(old, chosen).due == dict.fromkeys(sessions, chosen)
 
 
@@ -95,47 +90,36 @@ def test_without_its_capture_a_session_keeps_what_only_the_capture_gives(old: Tr
     assert (list(found.due), found.without_capture) == ([sessions[1]], (sessions[0],))
 
 
-def test_all_sessions_are_one_run_that_shows_each_of_them_fresh(
-    old: TraceLake, instance: dg.DagsterInstance, sessions: list[str]
-) -> None:
+def test_what_is_due_is_published_by_the_present_code_and_is_due_no_more(old: TraceLake, sessions: list[str]) -> None:
     tables = {session: old.manifest(session).entries for session in sessions}
-    done = reanalyse(old, instance, plan(old, ["timeline"]), CONFIGS)
+    done = reanalyse(old, plan(old, ["timeline"]), CONFIGS)
     assert (done.sessions, done.failed, done.skipped) == (sessions, [], {})
-    (run,) = instance.get_runs()
-    assert done.runs == [run.run_id]
-    assert (run.status, run.tags[SESSION_TAG]) == (dg.DagsterRunStatus.SUCCESS, ",".join(sessions))
-    assert instance.get_materialized_partitions(dg.AssetKey("timeline")) == set(sessions)
     for session in sessions:
         assert published(old, session, "timeline") == stages()["timeline"].code_version
         assert old.manifest(session).entries == tables[session]
-        assert "timeline" not in shown_as_stale(instance, session)
     again = plan(old, ["timeline"])
     assert (again.due, list(again.current)) == ({}, sessions)
 
 
 def test_a_session_that_fails_is_told_of_and_the_others_are_done(
-    old: TraceLake, instance: dg.DagsterInstance, sessions: list[str], monkeypatch: pytest.MonkeyPatch
+    old: TraceLake, sessions: list[str], before_stage: Before
 ) -> None:
     def broken(session: str) -> None:
         if session == sessions[0]:
             raise CaptureError("its file is torn")
 
-    with_stage(monkeypatch, "timeline", broken)
-    done = reanalyse(old, instance, plan(old, ["timeline"]), CONFIGS)
+    before_stage("timeline", broken)
+    done = reanalyse(old, plan(old, ["timeline"]), CONFIGS)
     assert done.sessions == sessions[1:]
     assert [(one.session, one.stage, one.exit_code) for one in done.failed] == [(sessions[0], "timeline", 6)]
-    (run,) = instance.get_runs()
-    assert run.status == dg.DagsterRunStatus.FAILURE
     assert [state.failure for state in old.progress(sessions[0]).failed] == ["its file is torn"]
-    assert instance.get_materialized_partitions(dg.AssetKey("timeline")) == set(sessions[1:])
+    assert published(old, sessions[1], "timeline") == stages()["timeline"].code_version
     assert list(plan(old, ["timeline"]).due) == sessions[:1]
 
 
-def test_a_session_that_somebody_is_at_work_on_is_skipped_and_named(
-    old: TraceLake, instance: dg.DagsterInstance, sessions: list[str]
-) -> None:
+def test_a_session_that_somebody_is_at_work_on_is_skipped_and_named(old: TraceLake, sessions: list[str]) -> None:
     with old.running(sessions[0]):
-        done = reanalyse(old, instance, plan(old, ["timeline"]), CONFIGS)
+        done = reanalyse(old, plan(old, ["timeline"]), CONFIGS)
     assert done.sessions == sessions[1:]
     assert list(done.skipped) == sessions[:1]
     assert published(old, sessions[0], "timeline") == EARLIER
@@ -143,7 +127,7 @@ def test_a_session_that_somebody_is_at_work_on_is_skipped_and_named(
 
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_broken_off_anywhere_the_same_call_goes_on_and_leaves_nothing_of_older_tables(
-    after: int, old: TraceLake, instance: dg.DagsterInstance, sessions: list[str], monkeypatch: pytest.MonkeyPatch
+    after: int, old: TraceLake, sessions: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = ["timeline", "critical_path"]
     ran: list[tuple[str, str]] = []
@@ -157,47 +141,10 @@ def test_broken_off_anywhere_the_same_call_goes_on_and_leaves_nothing_of_older_t
     with monkeypatch.context() as patch:
         patch.setattr(Stage, "__call__", called)
         with pytest.raises(KeyboardInterrupt):
-            reanalyse(old, instance, plan(old, chosen), CONFIGS)
-    assert instance.get_runs()[0].status == dg.DagsterRunStatus.CANCELED
+            reanalyse(old, plan(old, chosen), CONFIGS)
     left = [(session, name) for session in sessions for name in chosen][after:]
     due = plan(old, chosen).due
     assert [(session, name) for session, names in due.items() for name in names] == left
-    done = reanalyse(old, instance, plan(old, chosen), CONFIGS)
+    done = reanalyse(old, plan(old, chosen), CONFIGS)
     assert done.sessions == list(due)
     assert all(old.progress(session).failed == () for session in sessions)
-
-
-# What Dagster's own automation asks for.
-
-
-def asked(lake: TraceLake, instance: dg.DagsterInstance, cursor: Any = None) -> tuple[dict[str, set[str]], Any]:
-    """What the conditions of all stages ask for at one tick, and the cursor for the next."""
-    from aaco_pipeline.definitions import build_definitions
-
-    definitions = build_definitions(resource_overrides={"lake": LakeResource(path=str(lake.path))})
-    told = dg.evaluate_automation_conditions(
-        definitions, instance, asset_selection=dg.AssetSelection.assets(*stages()), cursor=cursor
-    )
-    requested = {name: told.get_requested_partitions(dg.AssetKey(name)) for name in stages()}
-    return {name: {str(key) for key in keys} for name, keys in requested.items() if keys}, told.cursor
-
-
-def test_the_condition_asks_once_for_the_sessions_of_an_earlier_version_and_what_reads_from_them(
-    analysed: TraceLake, instance: dg.DagsterInstance, sessions: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(LAKE_VARIABLE, str(analysed.path))
-    make_shown(analysed, instance, sessions)
-    assert asked(analysed, instance)[0] == {}
-    grown_old(analysed, "timeline", sessions=sessions[:1])
-    found, cursor = asked(analysed, instance)
-    assert found == {name: {sessions[0]} for name in ("timeline", *readers_of(["timeline"]))}
-    assert asked(analysed, instance, cursor)[0] == {}, "what was asked for once and failed is not asked for again"
-    assert "capture" not in found
-
-
-def make_shown(lake: TraceLake, instance: dg.DagsterInstance, sessions: list[str]) -> None:
-    """Let Dagster know the sessions with all that is published of them."""
-    from aaco_pipeline.automation.known_sessions import make_known
-
-    for session in sessions:
-        make_known(lake, instance, session, frozenset())

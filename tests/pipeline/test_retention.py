@@ -1,4 +1,4 @@
-"""A round of retention over lake and Dagster: what goes, what stays, and that a kill anywhere leaves nothing half."""
+"""A round of retention over a lake: what goes, what stays, and that a kill anywhere leaves nothing half."""
 
 import json
 import os
@@ -9,13 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import dagster as dg
 import pytest
 
-from aaco_pipeline.automation import retention
-from aaco_pipeline.automation.attempts import PARTITION_TAG, SESSION_TAG
-from aaco_pipeline.automation.event_storage import forget_run, stored_bytes
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.journal import Journal, JournalEntry
@@ -24,7 +19,6 @@ from aaco_pipeline.lake.removals import Account
 from aaco_pipeline.lake.retention import Limits
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.retention import Round, clean_up
-from aaco_pipeline.pipeline.sessions import add_partition
 from tests.lake.conftest import _filled
 
 #: Far ahead of the clock, so that what a test leaves behind is old.
@@ -40,9 +34,9 @@ def fill(lake: TraceLake, *sessions: str) -> TraceLake:
     for session in sessions:
         with lake.receive_raw(session) as folder:
             (folder / "capture.json").write_text("{}")
-        with lake.new_artifact(session, "capture", lake.trace(session)) as path:
-            path.write_bytes(b"trace")
         lake.publish(session, "capture", {"sessions": _filled("sessions", {"workload": ["w"]})})
+        with lake.new_view(session, "perfetto_trace", lake.trace(session), "what it rests on") as path:
+            path.write_bytes(b"trace")
         Journal(lake).keep(JournalEntry(DIGESTS[session], session, 1, is_captured=True, writer="test"))
     return lake
 
@@ -51,19 +45,6 @@ def fill(lake: TraceLake, *sessions: str) -> TraceLake:
 def lake(empty_lake: TraceLake) -> TraceLake:
     """A lake of three captured sessions; the two older ones are beyond the limits."""
     return fill(empty_lake, OLDER, OLD, NEW)
-
-
-def add_run(
-    instance: dg.DagsterInstance, status: dg.DagsterRunStatus = dg.DagsterRunStatus.SUCCESS, **tags: str
-) -> str:
-    """A run with one event of a stage; tags are named by `session` and `partition`."""
-    named = {"session": SESSION_TAG, "partition": PARTITION_TAG}
-    run = dg.DagsterRun("observe", status=status, tags={named[name]: value for name, value in tags.items()})
-    instance.add_run(run)
-    materialization = dg.AssetMaterialization("timeline", partition=tags.get("partition"))
-    instance.report_runless_asset_event(materialization)
-    instance.report_engine_event("an event", run)
-    return run.run_id
 
 
 def names(done: Round, kind: str) -> list[str]:
@@ -75,7 +56,7 @@ def files(folder: Path) -> set[str]:
 
 
 def test_sessions_beyond_the_limits_go_with_captures_traces_and_journal(lake: TraceLake) -> None:
-    done = clean_up(lake, None, LIMITS, NOW)
+    done = clean_up(lake, LIMITS, NOW)
     assert names(done, "session") == [OLDER, OLD]
     assert [one.session_id for one in done.kept] == [NEW]
     assert lake.sessions() == lake.captured() == [NEW]
@@ -86,9 +67,9 @@ def test_sessions_beyond_the_limits_go_with_captures_traces_and_journal(lake: Tr
 
 def test_a_dry_round_touches_nothing_and_says_the_same(lake: TraceLake) -> None:
     before = files(lake.path)
-    dry = clean_up(lake, None, LIMITS, NOW, dry_run=True)
+    dry = clean_up(lake, LIMITS, NOW, dry_run=True)
     assert files(lake.path) == before
-    assert clean_up(lake, None, LIMITS, NOW) == dry
+    assert clean_up(lake, LIMITS, NOW) == dry
 
 
 def test_without_limits_only_leftovers_go(lake: TraceLake) -> None:
@@ -100,7 +81,7 @@ def test_without_limits_only_leftovers_go(lake: TraceLake) -> None:
     long_ago = NOW.timestamp() - 90000
     os.utime(left, (long_ago, long_ago))
     os.utime(fresh, (NOW.timestamp(), NOW.timestamp()))
-    done = clean_up(lake, None, Limits(), NOW)
+    done = clean_up(lake, Limits(), NOW)
     assert [(one.name, one.bytes) for one in done.removed] == [("raw/.tmp-999999999-ab", 3)]
     assert fresh.is_dir(), "it may be another host's that is still writing"
     assert lake.sessions() == [OLDER, OLD, NEW]
@@ -108,55 +89,11 @@ def test_without_limits_only_leftovers_go(lake: TraceLake) -> None:
 
 def test_the_account_says_what_went(lake: TraceLake) -> None:
     bytes_ = {session: lake.disk_bytes(session) for session in (OLDER, OLD)}
-    clean_up(lake, None, LIMITS, NOW)
+    clean_up(lake, LIMITS, NOW)
     lines = [json.loads(line) for line in Account(lake).path.read_text().splitlines()]
     assert [(one["event"], one["name"], one["bytes"], one["rule"]) for one in lines] == [
         (event, session, bytes_[session], "beyond_limits") for session in (OLDER, OLD) for event in ("begun", "removed")
     ]
-
-
-def test_runs_and_partitions_of_what_goes_are_forgotten(lake: TraceLake, instance: dg.DagsterInstance) -> None:
-    add_partition(instance, OLDER, OLD, NEW)
-    gone = [add_run(instance, partition=OLDER, session=OLDER), add_run(instance, partition=OLDER)]
-    stays = add_run(instance, partition=NEW, session=NEW)
-    shared = add_run(instance, session=f"{OLD},{NEW}")
-    assert all(stored_bytes(instance, run_id) for run_id in gone)
-    done = clean_up(lake, instance, LIMITS, NOW)
-    assert sorted(names(done, "run")) == sorted(gone)
-    assert {run.run_id for run in instance.get_runs()} == {stays, shared}
-    assert instance.get_dynamic_partitions(PARTITIONS_NAME) == [NEW]
-    assert [stored_bytes(instance, run_id) for run_id in gone] == [0, 0]
-    assert instance.all_logs(stays)
-
-
-def test_runs_that_ended_long_ago_go_once_their_sessions_have(lake: TraceLake, instance: dg.DagsterInstance) -> None:
-    other = [add_run(instance), add_run(instance, session=f"{OLD},{OLDER}")]
-    add_run(instance, dg.DagsterRunStatus.STARTED)
-    add_run(instance, session=f"{OLD},{NEW}")
-    assert names(clean_up(lake, instance, LIMITS, datetime.now(UTC)), "run") == []
-    assert sorted(names(clean_up(lake, instance, LIMITS, NOW), "run")) == sorted(other)
-    assert len(instance.get_runs()) == 2
-
-
-def test_what_a_living_run_is_at_work_on_stays(lake: TraceLake, instance: dg.DagsterInstance) -> None:
-    add_run(instance, dg.DagsterRunStatus.STARTED, partition=OLD)
-    done = clean_up(lake, instance, LIMITS, NOW)
-    assert {one.session_id: one.rule for one in done.kept} == {OLD: "in_work", NEW: "age"}
-
-
-def test_a_run_is_forgotten_with_the_results_of_its_checks(instance: dg.DagsterInstance) -> None:
-    """What `DagsterInstance.delete_run` leaves."""
-    run_id = add_run(instance, partition=OLD)
-    storage: Any = instance.event_log_storage
-    evaluation = dg.AssetCheckEvaluation(dg.AssetKey("timeline"), "contract", passed=True, metadata={}, partition=OLD)
-    event = dg.DagsterEvent("ASSET_CHECK_EVALUATION", "observe", event_specific_data=evaluation)
-    instance.report_dagster_event(event, run_id)
-    key = dg.AssetCheckKey(dg.AssetKey("timeline"), "contract")
-    assert len(storage.get_asset_check_execution_history(key, limit=9)) == 1
-    forget_run(instance, run_id)
-    forget_run(instance, run_id)
-    assert storage.get_asset_check_execution_history(key, limit=9) == []
-    assert instance.get_run_by_id(run_id) is None
 
 
 # Killed anywhere.
@@ -216,12 +153,12 @@ def test_killed_at_any_step_nothing_is_half_and_the_next_round_goes_on(
         copy = TraceLake(shutil.copytree(lake.path, tmp_path / f"lake{step}"))
         with killed_at(step, monkeypatch):
             try:
-                clean_up(copy, None, LIMITS, NOW)
+                clean_up(copy, LIMITS, NOW)
                 ended = True
             except Killed:
                 pass
         assert_nothing_half(copy)
-        clean_up(copy, None, LIMITS, NOW)
+        clean_up(copy, LIMITS, NOW)
         assert copy.sessions() == copy.captured() == [NEW]
         stayed = {name for name in files(lake.path) if NEW in name or DIGESTS[NEW] in name}
         assert files(copy.path) - {"removals.jsonl", f"{MANIFESTS}/{MARKED}"} == stayed
@@ -231,31 +168,10 @@ def test_killed_at_any_step_nothing_is_half_and_the_next_round_goes_on(
     assert step > 15
 
 
-def test_killed_between_lake_and_dagster_the_next_round_goes_on(
-    lake: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_partition(instance, OLD, NEW)
-    run_id = add_run(instance, partition=OLD)
-    with monkeypatch.context() as patch:
-
-        def killed(*_: object) -> None:
-            raise Killed
-
-        patch.setattr(retention, "forget_run", killed)
-        with pytest.raises(Killed):
-            clean_up(lake, instance, LIMITS, NOW)
-    assert instance.get_run_by_id(run_id) is not None
-    assert [one.name for one in Account(lake).pending()] == [OLD, run_id]
-    clean_up(lake, instance, LIMITS, NOW)
-    assert instance.get_runs() == []
-    assert instance.get_dynamic_partitions(PARTITIONS_NAME) == [NEW]
-    assert Account(lake).pending() == []
-
-
 def test_a_session_that_a_killed_round_had_not_touched_is_decided_anew(lake: TraceLake) -> None:
-    dry = clean_up(lake, None, LIMITS, NOW, dry_run=True)
+    dry = clean_up(lake, LIMITS, NOW, dry_run=True)
     Account(lake).begin(dry.removed)
-    assert clean_up(lake, None, Limits(), NOW).removed == []
+    assert clean_up(lake, Limits(), NOW).removed == []
     assert lake.sessions() == [OLDER, OLD, NEW]
 
 
@@ -269,16 +185,16 @@ def test_what_cannot_be_removed_stops_nothing_else(lake: TraceLake, monkeypatch:
         return real(session)
 
     monkeypatch.setattr(lake, "remove", remove)
-    done = clean_up(lake, None, LIMITS, NOW)
+    done = clean_up(lake, LIMITS, NOW)
     assert names(done, "session") == [OLD]
     assert len(done.failed) == 1
     assert OLDER in done.failed[0]
     monkeypatch.undo()
-    assert names(clean_up(lake, None, LIMITS, NOW), "session") == [OLDER]
+    assert names(clean_up(lake, LIMITS, NOW), "session") == [OLDER]
 
 
 def test_the_same_capture_becomes_a_new_session_once_the_old_one_is_gone(lake: TraceLake) -> None:
-    clean_up(lake, None, LIMITS, NOW)
+    clean_up(lake, LIMITS, NOW)
     journal = Journal(lake)
     assert journal.entry(DIGESTS[OLD]) is None
     assert journal.entry(DIGESTS[NEW]) is not None

@@ -5,12 +5,10 @@ import os
 import time
 from pathlib import Path
 
-import dagster as dg
 import numpy as np
 import onnx
 import pytest
 
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import AacoError, ModelError
 from aaco_pipeline.lake.health import faults
@@ -28,9 +26,9 @@ def place(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -
     return laid_out(tmp_path / "place", "model", tmp_path / "ran")
 
 
-def registered(place: Place, instance: dg.DagsterInstance, model: str) -> MeasurementRequest:
+def registered(place: Place, model: str) -> MeasurementRequest:
     lake, runner = TraceLake(place.root / "lake"), InferenceRunner(configs=str(place.root / "configs"))
-    session = register_trusted(lake, instance, runner, MeasurementRequest(model=model))
+    session = register_trusted(lake, runner, MeasurementRequest(model=model))
     return MeasurementRequest.from_json(lake.requested(session) or "", session)
 
 
@@ -44,9 +42,9 @@ def with_weights(path: Path) -> Path:
     return path
 
 
-def test_a_model_is_measured_from_a_copy_that_nobody_swaps(place: Place, instance: dg.DagsterInstance) -> None:
+def test_a_model_is_measured_from_a_copy_that_nobody_swaps(place: Place) -> None:
     path = place.harmless()
-    request = registered(place, instance, path.name)
+    request = registered(place, path.name)
     path.write_bytes(place.outside)
     assert request.model == str(path)
     assert request.artefact is not None
@@ -54,8 +52,8 @@ def test_a_model_is_measured_from_a_copy_that_nobody_swaps(place: Place, instanc
     assert Path(request.artefact).read_bytes() == place.inside
 
 
-def test_a_copy_stays_as_long_as_its_session_waits(place: Place, instance: dg.DagsterInstance) -> None:
-    folder = Path(registered(place, instance, str(place.harmless())).artefact or "").parent
+def test_a_copy_stays_as_long_as_its_session_waits(place: Place) -> None:
+    folder = Path(registered(place, str(place.harmless())).artefact or "").parent
     before = time.time() - 2 * UNFINISHED_STAYS.total_seconds()
     os.utime(folder, (before, before))
     lake = TraceLake(place.root / "lake")
@@ -65,25 +63,22 @@ def test_a_copy_stays_as_long_as_its_session_waits(place: Place, instance: dg.Da
     assert [one.path for one in faults(lake) if one.kind == "unnamed artefact"] == [folder]
 
 
-def test_weights_beside_a_model_are_copied_and_a_link_among_them_is_refused(
-    place: Place, instance: dg.DagsterInstance
-) -> None:
+def test_weights_beside_a_model_are_copied_and_a_link_among_them_is_refused(place: Place) -> None:
     path = with_weights(place.trusted / "own.onnx")
-    request = registered(place, instance, str(path))
+    request = registered(place, str(path))
     assert Path(request.artefact or "").with_name("weights").read_bytes() == (place.trusted / "weights").read_bytes()
     (place.trusted / "weights").rename(place.root / "weights")
     with pytest.raises(ModelError, match=r"weights: no such file; .*own.onnx keeps weights there"):
-        registered(place, instance, str(path))
+        registered(place, str(path))
     (place.trusted / "weights").symlink_to(place.root / "weights")
     with pytest.raises(AacoError, match="links are not followed"):
-        registered(place, instance, str(path))
+        registered(place, str(path))
 
 
-def test_a_model_that_cannot_be_measured_is_named_by_its_own_path(place: Place, instance: dg.DagsterInstance) -> None:
+def test_a_model_that_cannot_be_measured_is_named_by_its_own_path(place: Place) -> None:
     (empty := place.trusted / "empty.onnx").touch()
     with pytest.raises(ModelError, match=f"^{empty}: an empty file"):
-        registered(place, instance, str(empty))
-    assert instance.get_dynamic_partitions(PARTITIONS_NAME) == []
+        registered(place, str(empty))
     assert not (place.root / "lake").exists()
 
 

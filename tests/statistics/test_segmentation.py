@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import UsageError
@@ -31,7 +31,6 @@ def least_cost(values: np.ndarray, weights: np.ndarray, penalty: float, least: i
     return best[len(values)]
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     st.integers(0, 10**6),
     st.integers(4, 45),
@@ -97,7 +96,6 @@ def test_a_level_that_costs_less_than_nothing_is_refused() -> None:
         segment_starts(np.zeros(3), -1.0)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 60), min_size=1, max_size=6))
 def test_many_series_at_once_are_searched_as_one_by_one(seed: int, counts: list[int]) -> None:
     random = np.random.default_rng(seed)

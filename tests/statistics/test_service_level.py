@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -60,7 +60,6 @@ def test_no_request_is_no_data() -> None:
     assert set(row.values()) == {None}
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 5_000), st.floats(0, 1), st.floats(0.001, 0.5))
 def test_more_over_the_limit_is_never_better(requests: int, share: float, budget: float) -> None:
     order = {"ok": 0, "not_enough_data": 1, "at_risk": 1, "breached": 2}

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import UsageError
@@ -110,7 +110,6 @@ def test_no_iterations_are_no_sessions() -> None:
     assert session_quantiles(iterations("s", [10]).clear()).height == 0
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 250), min_size=1, max_size=5))
 def test_neither_order_nor_neighbours_change_a_session(seed: int, counts: list[int]) -> None:
     each = [iterations(f"s{i}", steady(count, seed + i), block=i) for i, count in enumerate(counts)]

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.sessions.token_latency import units_of_work
@@ -94,7 +94,6 @@ def test_requests_are_judged_and_not_their_unlike_tokens() -> None:
     assert found == {"steady_state": 1.0, "steady_from": 4.0}
 
 
-@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10**6), st.integers(40, 1500))
 def test_noise_alone_makes_no_levels(seed: int, count: int) -> None:
     time = series([(count, 1e6)], seed).astype(np.int64)
@@ -141,14 +140,12 @@ def test_a_tail_or_modes_that_hardly_differ_are_one_mode(share: float, apart: fl
     assert states(two_modes(5, share=share, apart=apart))[0][0] == "steady"
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(40, 700))
 def test_what_a_session_is_called_does_not_depend_on_those_beside_it(seed: int, count: int) -> None:
     one, other = series([(count // 3, 1.2e6), (count - count // 3, 1e6)], seed), two_modes(seed + 1, 77)
     assert states(one, other) == [*states(one), *states(other)]
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(30, 400), st.integers(2, 1_000))
 def test_the_unit_of_time_changes_nothing(seed: int, count: int, factor: int) -> None:
     session = np.rint(series([(count // 4, 1.2e6), (count - count // 4, 1e6)], seed))

@@ -7,7 +7,7 @@ from http.cookiejar import CookieJar
 
 import pytest
 
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import LakeError, PassingLakeError
 from aaco_pipeline.web.contents import contents_app
 from tests.served import served
 
@@ -16,7 +16,9 @@ Fetch = Callable[[str], tuple[int, str, bytes]]
 
 def torn(path: str) -> bytes | None:
     if path == "/torn":
-        raise LakeError("report.html is torn")
+        raise LakeError("a table is torn")
+    if path == "/long":
+        raise PassingLakeError("another process is at it")
     return {"/page.html": b"<p>page</p>", "/trace.gz": b"trace"}.get(path)
 
 
@@ -53,6 +55,11 @@ def test_nothing_else_is_there(fetch: Fetch, path: str) -> None:
     assert fetch(path)[0] == 404
 
 
-def test_a_torn_file_is_answered_by_the_line_that_says_so(fetch: Fetch) -> None:
-    status, _, body = fetch("/torn")
-    assert (status, body) == (500, b"report.html is torn\n")
+@pytest.mark.parametrize(
+    ("path", "answer"), [("/torn", (500, b"a table is torn\n")), ("/long", (503, b"another process is at it\n"))]
+)
+def test_what_cannot_be_made_is_answered_by_the_line_that_says_why(
+    path: str, answer: tuple[int, bytes], fetch: Fetch
+) -> None:
+    status, _, body = fetch(path)
+    assert (status, body) == answer

@@ -24,7 +24,7 @@ from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import LakeFolder
 
 #: Another number wherever the tables below, or what is kept in them, become other.
-FORM: Final = 4
+FORM: Final = 5
 #: A document is a file that is kept by its content: `name` is its path in the lake, `token` what tells that it changed.
 SCHEMA: Final = f"""
 CREATE TABLE IF NOT EXISTS documents (

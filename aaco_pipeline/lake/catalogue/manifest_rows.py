@@ -29,6 +29,9 @@ CREATE TABLE IF NOT EXISTS remembered (
     id TEXT NOT NULL, kind TEXT NOT NULL, made_of TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (id, kind)
     ) WITHOUT ROWID;
 """
+CONTENTS: Final = (
+    "SELECT m.id, d.sha256 FROM manifests AS m JOIN documents AS d ON d.number = m.document WHERE m.scope = ?"
+)
 _ENTRY: Final = (
     "SELECT m.scope, m.id, n.name, s.name, e.file, e.rows, e.bytes, e.sha256, e.contract_version, e.document "
     "FROM entries AS e JOIN manifests AS m ON m.document = e.document "

@@ -107,6 +107,10 @@ class Catalogue(KeptDocuments[Manifest]):
                 found[identifier] = f"{found.get(identifier, '')}{table} {digest} "
         return found
 
+    def contents(self, scope: Scope) -> dict[str, str]:
+        """Give the SHA-256 of every manifest of a scope that can be read, by id."""
+        return {identifier: content.hex() for identifier, content in self._ask(kept.CONTENTS, scope)}
+
     def digest(self) -> str:
         """What is another text whenever the content of a manifest that can be read is."""
         rows = self._ask("SELECT name, sha256 FROM documents WHERE name > ? AND name < ? ORDER BY name", *self._names)

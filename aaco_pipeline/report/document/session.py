@@ -43,7 +43,7 @@ def session_document(lake: TraceLake, session: str) -> Document:
 
     everything = {**SUMMARY, **OF_CAMPAIGN, **SECTIONS, **DELAYS, **GRADES, **KERNEL_PAGES, **RANKS}
     statements = _filled_in(everything, session)
-    document = _head(lake, session, read_parts(lake, session, statements, _campaign(lake, session)))
+    document = _head(lake, session, read_parts(lake, session, statements, campaign_of(lake, session)))
     document["moments"] = _moments(document)
     tables = {name: lake.read(name, session, columns) for name, columns in TABLES.items()}
     document["drawn_timeline"] = drawn_timeline(tables, document)
@@ -53,11 +53,15 @@ def session_document(lake: TraceLake, session: str) -> Document:
     document["unpublished_stages"] = [
         {"stage": stage, "gives": gives} for stage, gives in STAGES if stage not in published
     ]
-    trace = lake.trace(session)
-    document["trace"] = {"bytes": trace.stat().st_size} if trace.is_file() else None
     document["statements"] = {**statements, **_filled_in(TIMELINE, session)}
     document["written_by"] = f"aaco_pipeline {__version__}"
     return document
+
+
+def campaign_of(lake: TraceLake, session: str) -> str | None:
+    """The campaign that the session belongs to, if its capture is described and names one."""
+    found: list[str | None] = lake.read("sessions", session, ("campaign_id",)).get_column("campaign_id").to_list()
+    return found[0] if found else None
 
 
 def path_document(lake: TraceLake, session: str) -> Document:
@@ -94,12 +98,6 @@ _WHY_NO_SHAPES: Final = (
 def _filled_in(statements: Mapping[str, str], session: str) -> dict[str, str]:
     require_session_id(session)
     return {name: statement.format(session=session) for name, statement in statements.items()}
-
-
-def _campaign(lake: TraceLake, session: str) -> str | None:
-    """The campaign that the session belongs to, if its capture is described and names one."""
-    found: list[str | None] = lake.read("sessions", session, ("campaign_id",)).get_column("campaign_id").to_list()
-    return found[0] if found else None
 
 
 def read_parts(

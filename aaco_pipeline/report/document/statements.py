@@ -207,9 +207,9 @@ SECTIONS: Final[Mapping[str, str]] = {
         "ORDER BY ALL"
     ),
     "evidence": (
-        # Not the page itself: whether it was written before changes nothing of what it says.
+        # An earlier version published evidence of the views, too: whether one was made changes nothing of what it says.
         "SELECT stage, item, status, reason, source, rows FROM evidence WHERE session_id = '{session}' "
-        "AND stage <> 'report' ORDER BY status, stage, item, reason, source, rows"
+        "AND stage NOT IN ('perfetto_trace', 'report') ORDER BY status, stage, item, reason, source, rows"
     ),
     "limits": (
         "SELECT k.kernel_id, k.name, k.short_name AS operator, t.share_ratio, t.total_ns, r.bound, r.efficiency_ratio, "

@@ -1,6 +1,6 @@
 """Which process did something, as tags that name it beyond doubt, and whether that very process still lives.
 
-What a dead process leaves behind, and who cleans up, is decided in `aaco_pipeline.automation.dead_runs`.
+What a dead process leaves behind, and who cleans up, is decided in `aaco_pipeline.automation.runs`.
 """
 
 import os
@@ -35,16 +35,6 @@ def process_is_gone(tags: Mapping[str, str]) -> bool | None:
     if tags.get(_BOOT_TAG) != _boot_id():
         return True
     return _process_started(int(tags[PID_TAG])) != tags.get(_STARTED_TAG)
-
-
-def python_lives_as(pid: int) -> bool:
-    """Whether the process `pid` of this host lives and is a Python; a number used again by another program is not."""
-    if _process_started(pid) is None:
-        return False
-    try:
-        return "python" in Path(f"/proc/{pid}/exe").readlink().name
-    except OSError:
-        return True  # another user's
 
 
 def _boot_id() -> str:

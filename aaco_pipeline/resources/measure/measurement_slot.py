@@ -1,7 +1,7 @@
 """The one measurement slot of a host: an operating-system lock, so that nothing measured runs beside anything else.
 
 Dagster's pool of one orders the runs of one instance; this lock also holds between instances, lakes and users, and the
-kernel frees it when its holder dies. Freeing the pool's slot of a dead run is `aaco_pipeline.automation.dead_runs`.
+kernel frees it when its holder dies. Freeing the pool's slot of a dead run is `aaco_pipeline.automation.runs`.
 """
 
 import errno

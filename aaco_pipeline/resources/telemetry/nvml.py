@@ -1,8 +1,9 @@
 """Readings of NVIDIA GPUs beside a run, by NVML, the driver's own library: raw integers with their times.
 
 What they mean is `aaco_pipeline.formats.native.nvml`; when one is due is the sampler's business. The library is opened
-by `ctypes`, so that nothing has to be installed. Names and layouts are those of NVIDIA's NVML API reference. What a
-device, a driver or a permission does not give is null, with NVML's own words for why.
+by `ctypes`, and not by nvidia-ml-py, because the recorder in one file (aaco-record.pyz) runs where there is nothing but
+Python. Names and layouts are those of NVIDIA's NVML API reference. What a device, a driver or a permission does not
+give is null, with NVML's own words for why.
 """
 
 import ctypes

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.contracts import contract, polars_schema
@@ -83,7 +83,6 @@ def test_idle_time_without_host_calls_has_no_cause(cause: str) -> None:
     assert class_of({**tables, "api_calls": tables["api_calls"].clear()}) in WEAKER
 
 
-@settings(max_examples=8, deadline=None)
 @given(
     cause=st.sampled_from(sorted(WORK_NS)),
     period=st.integers(80_000, 3_000_000),

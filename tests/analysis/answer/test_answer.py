@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.answer.answer import INPUTS, Answer, answer_of, session_row
@@ -210,7 +210,6 @@ def test_another_cards_samples_say_nothing_of_a_captures_clock() -> None:
     assert answer.time_shares.get_column("reason").drop_nulls().is_empty()
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_nothing(random: Any) -> None:
     whole = tables()

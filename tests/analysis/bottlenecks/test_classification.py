@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify, reach_of_kernels
@@ -54,7 +54,6 @@ def test_a_kernel_that_waited_for_a_cpu_is_held_to_the_time_it_had_one() -> None
     assert classify(tables, RULES, 0.5).item(0, "label") == "compute_vector"
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(random: Any) -> None:
     tables = session()

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.bottlenecks.kernel_limits import LABEL_OF_RESOURCE, grids, kernel_limits
@@ -144,7 +144,6 @@ shares = st.floats(0.05, 1.2)
     order=st.permutations(range(12)),
     numbers=st.permutations(range(100, 112)),
 )
-@settings(max_examples=60, deadline=None)
 def test_the_same_code_at_the_same_speed_gets_the_same_decision(
     shares: list[float], noise: list[float], order: list[int], numbers: list[int]
 ) -> None:
@@ -166,7 +165,6 @@ def test_the_same_code_at_the_same_speed_gets_the_same_decision(
 
 
 @given(share=shares, others=st.lists(shares, max_size=5))
-@settings(max_examples=40, deadline=None)
 def test_a_kernels_decision_does_not_depend_on_other_codes_of_its_session(share: float, others: list[float]) -> None:
     alone = decided(kernel(share=share))[0]
     among = decided(kernel(share=share), *(kernel(share=one, name=f"other{i}") for i, one in enumerate(others)))[0]

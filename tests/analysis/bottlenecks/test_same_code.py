@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify
@@ -99,7 +99,6 @@ def named(needed: Sequence[tuple[float | None, float | None]], prefix: str = "k"
 
 
 @given(codes, codes, st.permutations(range(10)), numbers)
-@settings(max_examples=20, deadline=None)
 def test_a_code_has_one_label_in_every_session(
     needed: list[tuple[float | None, float | None]],
     others: list[tuple[float | None, float | None]],
@@ -115,7 +114,6 @@ def test_a_code_has_one_label_in_every_session(
 
 
 @given(edges, st.lists(st.floats(-0.02, 0.02), min_size=6, max_size=6))
-@settings(max_examples=60, deadline=None)
 def test_runs_of_a_code_in_one_session_have_one_label(
     needed: tuple[float | None, float | None], noise: list[float]
 ) -> None:
@@ -135,7 +133,6 @@ def test_runs_of_a_code_in_one_session_have_one_label(
 
 
 @given(st.floats(0.02, 1.0), st.floats(0.02, 1.0))
-@settings(max_examples=40, deadline=None)
 def test_where_less_was_counted_the_label_is_the_same_or_none(vector: float, dram: float) -> None:
     """What nothing can have needed longer than is named in both; of two within a tenth the one that was counted is."""
     whole = Kernel("k", vector, dram)

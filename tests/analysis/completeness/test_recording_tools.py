@@ -53,6 +53,10 @@ FORMATS: Final[dict[str | None, Tool]] = {
 }
 
 
+#: A format of each tool: advice depends on the tool alone.
+FORMAT_OF: Final = {tool: form for form, tool in FORMATS.items()}
+
+
 def session(form: str | None) -> dict[str, Any]:
     return {"source_kind": "live" if form is None else "capture", "source_format": form}
 
@@ -87,7 +91,7 @@ def lost(name: str) -> tuple[Tables, Recorded]:
     return tables, everything(tables)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT_OF.values())
 def test_no_finding_advises_another_tool(form: str | None) -> None:
     assert "sessions" not in RECORDED_FROM
     for name, loss in LOSSES.items():
@@ -100,7 +104,7 @@ def test_no_finding_advises_another_tool(form: str | None) -> None:
             assert "{" not in one["mend"].replace("{rank}", "").replace("{RANK}", "")
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT_OF.values())
 def test_nothing_that_sharpens_an_answer_is_another_tools(form: str | None) -> None:
     told = set()
     for name, vendor, timed, steady in product(

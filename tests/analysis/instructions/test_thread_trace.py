@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.instructions import thread_trace
@@ -337,7 +337,6 @@ def shared(amount: int, among: int) -> list[int]:
         max_size=8,
     ),
 )
-@settings(max_examples=60, deadline=None)
 def test_charges_agree_with_going_through_the_waits_one_by_one_and_conserve_cycles(
     executed: list[tuple[int, int, int]], listed: list[tuple[int, int, list[int]]]
 ) -> None:

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.kernels.families import OPERATORS, PHRASES
@@ -150,7 +150,6 @@ def test_no_names_give_no_rows() -> None:
 
 
 @given(st.lists(st.text(max_size=60), max_size=8))
-@settings(max_examples=60)
 def test_any_names_are_described(names: list[str]) -> None:
     rows = classify_names(pl.Series("name", names, dtype=pl.String))
     assert rows["name"].to_list() == names

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.kernels.names import classify_names
@@ -213,7 +213,6 @@ def test_without_dispatches_there_are_no_rows() -> None:
     assert (found(mapping, run), mapping.nodes_per_kernel) == ([], None)
 
 
-@settings(max_examples=40)
 @given(st.lists(st.lists(st.sampled_from((*RUN, "xyzzy", "relu_kernel")), max_size=9), min_size=1, max_size=4))
 def test_time_is_conserved_and_no_node_runs_twice_in_an_iteration(runs: list[list[str]]) -> None:
     run = trace(runs)

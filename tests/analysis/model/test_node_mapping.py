@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -455,7 +455,6 @@ TENSORS: Final = st.lists(st.sampled_from(["x", "w", "t0", "t1", "t2", "y", "r0"
 MADE_UP_NODES: Final = st.tuples(NAMES | st.none(), TYPES, TENSORS, TENSORS).map(lambda parts: Node(*parts))
 
 
-@settings(deadline=None)
 @given(
     kernels=st.lists(st.tuples(NAMES, TYPES), max_size=8),
     optimized=st.none() | st.lists(MADE_UP_NODES, max_size=6),

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.kernels.statistics import kernel_stats
@@ -81,7 +81,6 @@ def test_without_operators_all_is_unattributed_and_without_dispatches_there_is_n
     assert conform(contract("operator_kernels"), nothing, "20250101T000000Z-00000000").is_empty()
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 40)), max_size=10), st.data())
 def test_the_outermost_operator_is_what_a_plain_search_finds(cuts: list[tuple[int, int]], data: st.DataObject) -> None:
     """Operators are random nested intervals per thread; launches lie at half steps, never on an end."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.roofline.counter_table import FACTS, counter_table
@@ -284,7 +284,6 @@ def test_dispatches_on_different_architectures_have_their_own_formulas() -> None
 NAMES: Final = ("SQ_WAVES", "TCC_EA_RDREQ_sum", "TCC_EA_RDREQ_32B_sum", "TCC_REQ[0]", "GRBM_GUI_ACTIVE")
 
 
-@settings(max_examples=15, deadline=None)
 @given(
     cells=st.dictionaries(
         st.tuples(st.integers(0, 4), st.sampled_from(NAMES), st.sampled_from(("p.1", "p.2", "SQ_LEVEL_WAVES"))),

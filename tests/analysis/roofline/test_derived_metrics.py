@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.roofline.counter_work import work_of
@@ -206,7 +206,6 @@ def test_figures_without_any_of_their_counters_are_left_out() -> None:
     assert not names & {"l2_hit_ratio", "valu_busy_ratio", "clock", "flops"}
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     hits=st.lists(st.integers(0, 10**9), min_size=3, max_size=3),
     misses=st.lists(st.integers(0, 10**9), min_size=3, max_size=3),

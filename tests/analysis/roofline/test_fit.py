@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.roofline.fit import Envelope, Estimate, Refusal, fit
@@ -45,7 +45,6 @@ def test_a_known_roof_is_found_with_its_overhead() -> None:
     assert (found.overhead_is_fixed, found.points) == (False, 30)
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.floats(-3, 3), st.floats(-3, 3))
 def test_a_roof_keeps_its_shape_in_other_units(flops: float, size: float) -> None:
     scaled = sweep().with_columns(pl.col("flops") * 10**flops, pl.col("bytes") * 10**size)

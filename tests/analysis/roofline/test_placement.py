@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.roofline.placement import placement
@@ -118,7 +118,6 @@ def test_the_nearest_roof_and_the_second_are_named_however_far_they_are(share: f
     duration=st.integers(1, 10**9),
     other=st.integers(1, 10**9),
 )
-@settings(max_examples=50, deadline=None)
 def test_which_roof_is_nearest_does_not_depend_on_how_long_the_kernel_took(
     amounts: list[float], duration: int, other: int
 ) -> None:
@@ -332,7 +331,6 @@ AMOUNTS = ("valu_instructions", "valu_fp64_flops", "matrix_fp16_flops", "fabric_
 KERNELS = st.lists(st.tuples(*[st.integers(0, 10**8) for _ in AMOUNTS], st.integers(1, 10**9)), min_size=1, max_size=30)
 
 
-@settings(max_examples=10, deadline=None)
 @given(KERNELS, st.floats(1.0, 100.0))
 def test_what_is_named_needs_no_less_than_any_other_unit(kernels: list[tuple[int, ...]], faster: float) -> None:
     columns = (*AMOUNTS, "duration_ns")

@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.sessions.environment import NOT_IN_FINGERPRINT, environment, fingerprint
@@ -59,7 +59,6 @@ def test_any_other_fact_that_changes_changes_the_fingerprint(category: str, key:
     assert hash_of(changed(category, key, value)) != hash_of(FACTS)
 
 
-@settings(deadline=None, max_examples=60)
 @given(facts=any_facts, data=st.data())
 def test_the_fingerprint_changes_with_every_single_fact(facts: list[Fact], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(facts) - 1))
@@ -69,7 +68,6 @@ def test_the_fingerprint_changes_with_every_single_fact(facts: list[Fact], data:
     assert hash_of(facts[:at] + facts[at + 1 :]) != hash_of(facts)
 
 
-@settings(deadline=None, max_examples=60)
 @given(facts=any_facts, data=st.data())
 def test_the_order_of_the_facts_does_not_matter(facts: list[Fact], data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(facts))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analysis.steady.made_up import LENGTH, PACE, begins, call, copy, judged, parts, recording
@@ -12,7 +12,6 @@ from tests.analysis.steady.made_up import LENGTH, PACE, begins, call, copy, judg
 STEP = [1, 2, 3, 4]
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=8),
     st.integers(12, 30),

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.timeline import collectives
@@ -245,7 +245,6 @@ def test_collectives_are_numbered_in_order_of_time() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.integers(1, 20))
-@settings(max_examples=30, deadline=None)
 def test_waits_spread_and_stragglers_are_exact_on_one_clock(seed: int, processes: int, count: int) -> None:
     random = np.random.default_rng(seed)
     starts = np.arange(count) * 1000 + random.integers(0, 12, (processes, count))
@@ -315,7 +314,6 @@ def test_a_broadcast_may_be_left_before_all_have_arrived() -> None:
 
 
 @given(SPANS, SPANS.filter(len))
-@settings(max_examples=50, deadline=None)
 def test_exposed_time_is_what_no_compute_of_the_device_covers(
     compute: list[tuple[int, int]], kernels: list[tuple[int, int]]
 ) -> None:

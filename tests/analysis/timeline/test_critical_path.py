@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.timeline.activities import ACTIVITY_KINDS
@@ -133,7 +133,6 @@ def textbook(weights: list[int], edges: list[Edge]) -> tuple[list[int], list[int
     return earliest, [late - early for late, early in zip(latest, earliest, strict=True)], free, makespan
 
 
-@settings(max_examples=300, deadline=None)
 @given(networks())
 def test_times_and_slack_are_the_textbooks(drawn: tuple[list[int], list[Edge], list[int]]) -> None:
     weights, edges, delays = drawn
@@ -146,7 +145,6 @@ def test_times_and_slack_are_the_textbooks(drawn: tuple[list[int], list[Edge], l
     assert schedule.path_ns == makespan
 
 
-@settings(max_examples=300, deadline=None)
 @given(networks())
 def test_the_path_is_conserved_and_critical(drawn: tuple[list[int], list[Edge], list[int]]) -> None:
     net = made(*drawn)
@@ -162,7 +160,6 @@ def test_the_path_is_conserved_and_critical(drawn: tuple[list[int], list[Edge], 
     assert (found.activities["free_slack_ns"] <= found.activities["slack_ns"]).all()
 
 
-@settings(max_examples=300, deadline=None)
 @given(networks())
 def test_the_binding_edge_is_the_dependency_met_last(drawn: tuple[list[int], list[Edge], list[int]]) -> None:
     weights, edges, _ = drawn
@@ -186,7 +183,6 @@ def test_the_binding_edge_is_the_dependency_met_last(drawn: tuple[list[int], lis
         assert row["binding_activity_id"] in {s for at, kind, s in bounds if at == latest and KINDS[-kind] == named}
 
 
-@settings(max_examples=300, deadline=None)
 @given(networks(), st.data())
 def test_what_if_is_what_running_it_again_gives(
     drawn: tuple[list[int], list[Edge], list[int]], data: st.DataObject

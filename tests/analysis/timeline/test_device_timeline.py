@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.timeline.activities import CATEGORIES
@@ -77,7 +77,6 @@ intervals = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(intervals, st.integers(0, 20), st.integers(0, 20))
 def test_every_figure_is_what_counting_nanoseconds_gives(rows: list[Interval], first: int, length: int) -> None:
     found = timeline(activities(rows), NO_CALLS, iterations([(first, first + length)]))
@@ -164,7 +163,6 @@ def test_rows_have_the_columns_of_the_table() -> None:
     assert dict(found.select(*own).schema) == own
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=8), st.integers(-3, 40), st.integers(-3, 40))
 def test_coverage_between_any_two_instants(rows: list[tuple[int, int]], first: int, last: int) -> None:
     starts = np.array([row[0] for row in rows], np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.timeline import collectives, ranks
@@ -77,7 +77,6 @@ def clocks_of(starts: Numbers, ends: Numbers, name: str = "all_reduce") -> pl.Da
 
 
 @given(SEEDS, st.lists(OFFSETS, min_size=1, max_size=4), st.integers(1, 40))
-@settings(max_examples=40, deadline=None)
 def test_offsets_are_recovered_exactly_when_all_leave_at_once(seed: int, offsets: list[int], count: int) -> None:
     starts, ends = world(len(offsets) + 1, count, seed, 0)
     moved = np.array([0, *offsets])[:, None]
@@ -91,7 +90,6 @@ def test_offsets_are_recovered_exactly_when_all_leave_at_once(seed: int, offsets
 
 
 @given(SEEDS, OFFSETS, st.integers(1, 20_000), st.integers(30, 120))
-@settings(max_examples=40, deadline=None)
 def test_offsets_are_within_the_uncertainty_when_ends_scatter(seed: int, offset: int, noise: int, count: int) -> None:
     starts, ends = world(2, count, seed, noise)
     moved = np.array([0, offset])[:, None]
@@ -101,7 +99,6 @@ def test_offsets_are_within_the_uncertainty_when_ends_scatter(seed: int, offset:
 
 
 @given(SEEDS, OFFSETS, st.integers(1, ranks.ENOUGH - 1), st.integers(0, 10_000_000), st.sampled_from([0, 1]))
-@settings(max_examples=40, deadline=None)
 def test_few_collectives_bound_the_offset_however_late_a_rank_leaves(
     seed: int, offset: int, count: int, late: int, rank: int
 ) -> None:
@@ -147,7 +144,6 @@ def test_a_host_arrives_with_its_last_process_and_leaves_with_its_first() -> Non
 
 # A smaller drift may be less over these 200 collectives than the noise lets be told from none; that is no drift then.
 @given(SEEDS, OFFSETS, st.floats(3e-6, 1e-4), st.booleans(), st.integers(0, 200))
-@settings(max_examples=40, deadline=None)
 def test_a_drifting_clock_is_followed(seed: int, offset: int, drift: float, back: bool, noise: int) -> None:
     starts, ends = world(3, 200, seed, noise)
     grown = np.rint(starts * drift * (-1 if back else 1)).astype(np.int64)

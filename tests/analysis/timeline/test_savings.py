@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from aaco_pipeline.analysis.timeline.critical_path import what_if
 from aaco_pipeline.analysis.timeline.dependency_graph import LAUNCH, STREAM, Network
@@ -54,7 +54,6 @@ def test_work_beside_a_kernel_bounds_what_it_saves() -> None:
     assert beside is not None and (beside.share_ratio, beside.shorter_ratios) == (0.0, (0.0,))
 
 
-@settings(max_examples=30, deadline=None)
 @given(networks())
 def test_the_whole_recording_is_shorter_by_what_if_and_never_by_more_than_the_share(
     drawn: tuple[list[int], list[Edge], list[int]],

@@ -224,7 +224,6 @@ def test_limits_power_and_energy_come_from_what_the_counters_grew_by(version: Ve
     st.integers(0, 2**64 - 1),
 )
 @example(64, [2**63 - 1, 2**63 - 1], 2**64 - 1)
-@settings(max_examples=60, deadline=None)
 def test_growth_of_a_counter_goes_through_its_wrap(bits: int, steps: list[int | None], start: int) -> None:
     half, whole = 1 << (bits - 1), 1 << bits
     total, readings, expected = start % whole, list[int | None](), list[int | None]()
@@ -390,7 +389,7 @@ def test_limits_are_kept(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_damaged_dumps_are_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
     clock, power = attribute("system_clock_counter"), attribute("curr_socket_power")
     valid = data.draw(

@@ -338,7 +338,7 @@ VALUES = st.one_of(
 SAMPLES = st.lists(st.tuples(st.integers(-(10**16), 10**16) | st.integers(0, 5000), VALUES), max_size=12)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(sorted(WRITTEN)), st.sampled_from("012"), SAMPLES), min_size=1, max_size=8))
 def test_whatever_the_values_are_samples_keep_to_their_table(tmp_path: Path, made: list[Any]) -> None:
     """No invention: every value is one of the file's in the table's unit, each device and time is there once."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
@@ -276,7 +276,6 @@ def test_times_that_are_none_are_counted(tmp_path: Path, text: str) -> None:
     assert reason(reading, "events kernel X").startswith("invalid: 1 of 2")
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.decimals(-(10**15), 10**15, allow_nan=False, places=None), st.integers(0, 10**12))
 def test_times_equal_decimal_arithmetic(tmp_path_factory: pytest.TempPathFactory, start: Decimal, length: int) -> None:
     path = tmp_path_factory.mktemp("t") / "t.json"
@@ -459,7 +458,6 @@ EVENTS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
 @given(EVENTS, st.sampled_from([None, 0, 1, 7]), st.booleans(), st.booleans())
 def test_any_layout_gives_what_the_parser_of_python_gives(
     tmp_path_factory: pytest.TempPathFactory,
@@ -487,7 +485,6 @@ def test_any_layout_gives_what_the_parser_of_python_gives(
 SMALL = json.dumps({"schemaVersion": 1, "traceEvents": [call(), event(name='a\\"b'), event(cat="cuda_sync")]}).encode()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, len(SMALL) - 1), st.binary(max_size=3)), min_size=1, max_size=6))
 def test_any_bytes_give_a_reading_or_one_clear_error(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, bytes]]

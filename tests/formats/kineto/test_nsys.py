@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
@@ -337,7 +337,6 @@ def test_an_export_becomes_a_session_that_says_what_its_graphs_hide(tmp_path: Pa
     assert (whole.item(0, "busy_ns"), whole.item(0, "busy_bound")) == (300 + 100 + 4000 + 20_000, "at_most")
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60_000), st.integers(0, 255)), max_size=8), st.integers(0, 60_000))
 def test_a_damaged_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, places: list[tuple[int, int]], cut: int
@@ -355,7 +354,6 @@ def test_a_damaged_file_is_read_or_refused(
     checked(reading)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.tuples(

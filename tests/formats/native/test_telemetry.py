@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
@@ -146,7 +146,6 @@ def test_pressure_is_a_share_of_the_time_and_never_above_one() -> None:
     assert samples_of(document)["cpu_pressure_ratio"].to_list() == [None, 0.5, 1.0, 0.0]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 50)] * 3), min_size=1, max_size=30))
 def test_ratios_are_shares_whatever_the_counters_do(steps: list[tuple[int, int, int]]) -> None:
     busy, idle, pressure = zip(*steps, strict=True)
@@ -308,13 +307,13 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(content: str, words: str,
 def test_a_real_sampling_can_be_published() -> None:
     """The sampler's own document, of this process, through the reader and the contract."""
     import os
-    import time
 
     from aaco_pipeline.resources.telemetry.sampler import SystemSampler
+    from tests.resources.telemetry.rows import wait_for_rows
 
     with SystemSampler(2_000_000, source_budget_ratio=1.0) as sampler:
         sampler.watch(os.getpid(), "latency")
-        time.sleep(0.1)
+        wait_for_rows(sampler, 10)
     document = json.loads(json.dumps(sampler.samples()))
     assert set(document["columns"]) == set(RAW)
     zero = document["clocks_before"]["monotonic_ns"]

@@ -204,7 +204,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
             graph_only(path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_damaged_model_is_read_or_refused_and_nothing_else(tmp_path: Path, data: st.DataObject) -> None:
     content = bytearray(linear(array("w", np.ones((64, 64), np.float32))).SerializeToString())

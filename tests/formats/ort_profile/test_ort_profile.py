@@ -379,7 +379,6 @@ def undecidable(span: Span) -> bool:
     return span.parent is not None and reach(span) == span.ts == span.parent.ts
 
 
-@settings(deadline=None, max_examples=600)
 @given(forest=forests)
 @example(forest=REACHING)
 def test_every_parent_that_can_be_known_is_found(forest: list[Span]) -> None:
@@ -391,7 +390,6 @@ def test_every_parent_that_can_be_known_is_found(forest: list[Span]) -> None:
             assert found == true, [(s.start, s.end, s.ts, s.dur) for s in forest]
 
 
-@settings(deadline=None, max_examples=150)
 @given(forest=st.builds(grow, st.lists(st.integers(FINE, 3 * FINE), max_size=200), st.integers(0, 8), st.just(FINE)))
 def test_where_everything_takes_a_tick_every_parent_is_found(forest: list[Span]) -> None:
     assert found_parents(forest) == [-1 if span.parent is None else span.parent.at for span in forest]
@@ -438,7 +436,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scratch")
 
 
-from_disk = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+from_disk = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @from_disk

@@ -489,7 +489,7 @@ class TestBadInput:
         with pytest.raises(CaptureError, match="more than 4096 bytes"):
             rocpd.read(path, Limits(file_bytes=4096))
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(data=st.data())
     def test_no_bytes_bring_out_anything_but_a_capture_error(self, data: st.DataObject, tmp_path: Path) -> None:
         original = tmp_path / "original.db"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
@@ -188,7 +188,6 @@ def test_more_rows_than_the_limit_are_refused(tmp_path: Path) -> None:
         rpd.read(changed(tmp_path), Limits(events=3))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 255)), max_size=8), st.integers(0, 20_000))
 @example([(3402, 128)], 0)  # a name in the schema that is no text
 def test_a_damaged_file_is_read_or_refused(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
@@ -238,7 +238,6 @@ def test_no_file_is_not_recognized(tmp_path: Path) -> None:
 SMALL = (f"{HEADER},SQ_WAVES,BeginNs,EndNs\n" + (ROW.format(index=0, name="a, b") + ",5,100,200\n") * 2).encode()
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     changes=st.lists(st.tuples(st.integers(0, len(SMALL) - 1), st.integers(0, 255)), max_size=6),
     end=st.integers(0, len(SMALL)),

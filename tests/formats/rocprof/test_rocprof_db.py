@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.capture.discovery import discover_runs
@@ -154,7 +154,6 @@ def test_rows_without_times_are_told_and_rows_without_end_refused(tmp_path: Path
         rocprof_db.read(path, Limits(events=2))
 
 
-@settings(max_examples=30, deadline=None)
 @given(places=st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 255)), max_size=8))
 def test_a_damaged_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, places: list[tuple[int, int]]

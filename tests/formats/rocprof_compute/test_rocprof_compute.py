@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
@@ -311,7 +311,6 @@ SMALL = (WIDE.format(counters="SQ_WAVES,Wave_Size_1,TCC_HIT[0]") + '0,2,64,64,"k
 INFO = b"command,gpu_arch,num_xcd,gpu_l2\n./run,gfx942,8,4096\n"
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     changes=st.lists(st.tuples(st.integers(0, len(SMALL) - 1), st.integers(0, 255)), max_size=5),
     end=st.integers(0, len(SMALL)),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
@@ -457,7 +457,6 @@ SMALL = {
 }
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     kind=st.sampled_from(sorted(SMALL)),
     changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=6),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
@@ -342,7 +342,6 @@ def test_limits_and_strangers(tmp_path: Path) -> None:
 SMALL = json.dumps({"rocprofiler-sdk-tool": [every_kind()]}, separators=(",", ":")).encode()
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, len(SMALL) - 1), st.binary(max_size=3)), min_size=1, max_size=5))
 def test_any_bytes_give_a_reading_or_one_clear_error(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, bytes]]

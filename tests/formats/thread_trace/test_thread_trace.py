@@ -272,7 +272,6 @@ def test_an_executed_line_that_the_code_lacks_is_a_difference(tmp_path: Path) ->
         max_size=4,
     )
 )
-@settings(max_examples=60, deadline=None)
 def test_aggregation_agrees_with_going_through_the_records_one_by_one(
     records: list[list[tuple[int, int, int, int]]],
 ) -> None:
@@ -482,7 +481,7 @@ def test_strangers_are_not_recognized(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_damaged_folders_are_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
     path = tmp_path / NAME
     if not path.exists():

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.hardware.counters import (
@@ -309,7 +309,6 @@ def test_wavefronts_wait_issue_and_depend_by_shares_of_their_life() -> None:
     assert evaluated(cycles.numerator, SQ_WAVE_CYCLES=10) == 40, "the counter steps by four cycles"
 
 
-@settings(max_examples=30)
 @given(total=COUNT, small=st.floats(0, 1), large=st.floats(0, 1))
 def test_bytes_read_lie_between_those_of_the_smallest_and_largest_requests(
     total: int, small: float, large: float
@@ -323,7 +322,6 @@ def test_bytes_read_lie_between_those_of_the_smallest_and_largest_requests(
         assert 32 * total <= read <= 128 * total
 
 
-@settings(max_examples=20)
 @given(counts=st.lists(COUNT, min_size=4, max_size=4), more=st.integers(1, 1000))
 def test_operations_grow_with_every_instruction(counts: list[int], more: int) -> None:
     formula = work_formulas(Family.GFX942)["valu_fp64_flops"]

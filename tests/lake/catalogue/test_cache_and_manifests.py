@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -180,12 +180,4 @@ def test_the_answers_are_those_of_the_manifests(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setenv("AACO_CACHE", str(tmp_path))
     monkeypatch.setattr(CacheAndManifests, "folder", tmp_path, raising=False)
-    examples = settings(
-        max_examples=25,
-        stateful_step_count=14,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
-    run_state_machine_as_test(CacheAndManifests, settings=examples)
+    run_state_machine_as_test(CacheAndManifests, settings=settings(stateful_step_count=14))

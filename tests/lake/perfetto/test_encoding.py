@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     InternedGraphicsContext,
@@ -88,7 +88,6 @@ def test_slices_come_back_exactly_when_they_nest(drawn: list[tuple[int, tuple[in
         assert found == Counter(frame.rows())
 
 
-@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.perfetto import Track, encode, gathering
@@ -40,7 +40,6 @@ def test_lanes_hold_no_overlap_and_are_as_few_as_can_be(drawn: list[tuple[int, t
 
 
 @given(spans(), st.sampled_from([Rule.STACK, Rule.FLAT]), st.integers(0, 12))
-@settings(max_examples=200)
 def test_pieces_and_short_stretches_of_time_make_the_same_trace(
     drawn: list[tuple[int, tuple[int, int]]], rule: Rule, cut: int
 ) -> None:

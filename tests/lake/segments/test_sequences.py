@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.contracts import contract
@@ -101,7 +101,6 @@ def require_as_in(model: dict[str, int], lake: TraceLake) -> None:
     assert rows == [(session, 3 * version, 3) for session, version in sorted(model.items())]
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(OPERATIONS, max_size=14))
 def test_reads_equal_a_model_after_any_sequence(operations: list[Publish | Remove | Compact]) -> None:
     model: dict[str, int] = {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 from numpy.typing import NDArray
@@ -84,13 +84,11 @@ def refused(*arguments: Any, **options: Any) -> str:
 
 
 @given(x=ARRAYS, bit_exact=st.booleans())
-@settings(max_examples=60)
 def test_what_equals_the_baseline_is_right_whatever_it_holds(x: Floats, bit_exact: bool) -> None:
     compared(x, x, x.copy(), bit_exact=bit_exact)
 
 
 @given(x=ARRAYS, at=st.integers(0, 19), other=EVERY_FLOAT)
-@settings(max_examples=150)
 def test_one_other_element_is_found_where_nothing_is_rounded(x: Floats, at: int, other: float) -> None:
     """With a bound of 0 another number, NaN or Inf is wrong, and nothing else: -0 equals 0, any NaN any NaN."""
     changed = x.copy()
@@ -103,7 +101,6 @@ def test_one_other_element_is_found_where_nothing_is_rounded(x: Floats, at: int,
 
 
 @given(x=some.arrays(np.float32, st.integers(1, 9), elements=st.floats(-100, 100, width=32)), at=st.integers(0, 8))
-@settings(max_examples=60)
 def test_the_bound_is_the_last_right_error(x: Floats, at: int) -> None:
     """The candidate's error alone: a baseline that is as far off leaves nothing but the bound to say."""
     bound, place = 2.0**-4, at % x.size

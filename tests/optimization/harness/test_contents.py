@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.optimization.harness import DISTRIBUTIONS, Distribution, draw, indices, integers, rounding_bound
@@ -71,7 +71,6 @@ def test_one_element_is_planted_at_least(distribution: Distribution) -> None:
     span=st.integers(1, 1 << 40),
     seed=st.integers(0, 1 << 32),
 )
-@settings(max_examples=80)
 def test_integers_lie_within_their_ends(
     distribution: Distribution, elements: int, low: int, span: int, seed: int
 ) -> None:
@@ -90,7 +89,6 @@ def test_there_is_no_integer_in_an_empty_range() -> None:
 @given(
     n=st.integers(1, 400), seed=st.integers(0, 1 << 32), distribution=st.sampled_from(["normal", "uniform", "denormal"])
 )
-@settings(max_examples=60)
 def test_no_order_of_summation_leaves_the_bound(n: int, seed: int, distribution: Distribution) -> None:
     rng = np.random.default_rng(seed)
     a, b = draw(distribution, rng, n), draw(distribution, rng, n)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import numpy as np
 import polars as pl
 import pytest
@@ -24,9 +23,9 @@ from aaco_pipeline.pipeline.comparing import running
 from aaco_pipeline.pipeline.comparing.measuring import publish_members
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, read_plan
 from aaco_pipeline.report.document.bisection import bisection_document
-from aaco_pipeline.resources.project import Project
 from aaco_pipeline.statistics.bisection import Answer
 from tests.pipeline.comparing.made_up import judged, measured, planned, verdict_row
+from tests.places import CONFIGS
 
 
 class Killed(BaseException):
@@ -37,9 +36,7 @@ class Killed(BaseException):
 class Place:
     """A host on which builds take as long as `times` says; what it was asked to run, and which build does not run."""
 
-    project: Project
     lake: TraceLake
-    instance: dg.DagsterInstance
     times: list[float]
     broken: set[int] = field(default_factory=set)
     kill_at: int | None = None
@@ -49,7 +46,7 @@ class Place:
     def build_of(self, subject: Subject) -> int:
         return int(subject.artefact.stem)
 
-    def run(self, project: Project, lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
+    def run(self, configs: Path, lake: TraceLake, campaign: str, log: Callable[[str], None]) -> None:
         plan = read_plan(lake, campaign)
         first, other = (self.build_of(plan.arms[arm]) for arm in ("baseline", "candidate"))
         if self.kill_at == len(self.ran):
@@ -94,15 +91,13 @@ class Place:
 
     def go_on(self, name: str) -> Search:
         shown: Any = nullcontext
-        return go_on(self.project, self.lake, self.instance, name, log=self.said.append, shown=shown)
+        return go_on(CONFIGS, self.lake, name, log=self.said.append, shown=shown)
 
 
 @pytest.fixture
-def place(
-    project: Project, empty_lake: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> Place:
+def place(empty_lake: TraceLake, monkeypatch: pytest.MonkeyPatch) -> Place:
     """Eight builds, of which the last three take twice as long."""
-    made = Place(project, empty_lake, instance, [1.0] * 5 + [2.0] * 3)
+    made = Place(empty_lake, [1.0] * 5 + [2.0] * 3)
     monkeypatch.setattr(module, "run", made.run)
     monkeypatch.setattr(module, "log_ratios", made.log_ratios)
     return made

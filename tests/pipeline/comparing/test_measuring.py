@@ -1,18 +1,14 @@
 """Blocks are measured whole and in the planned order; one that is killed is repeated under a new number."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import polars as pl
 import pytest
 
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
-from aaco_pipeline.automation.unfinished import due
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import LakeError, ModelError
 from aaco_pipeline.lake.store import TraceLake
@@ -20,6 +16,7 @@ from aaco_pipeline.pipeline.comparing import measuring
 from aaco_pipeline.pipeline.comparing.measuring import finished_blocks, measure_campaign, members
 from aaco_pipeline.pipeline.comparing.plan import Plan, new_plan, subject, write_plan
 from aaco_pipeline.pipeline.doctor import examine
+from aaco_pipeline.pipeline.half_sessions import begun, running_sessions
 from aaco_pipeline.resources.measure.measurement_slot import slot_is_free
 from tests.places import CONFIGS
 
@@ -33,14 +30,13 @@ class Place:
     """A planned campaign: what was measured of it in order (arm, block, untraced), and what is called before each."""
 
     lake: TraceLake
-    instance: dg.DagsterInstance
     plan: Plan
     measured: list[tuple[str, int, bool]]
     callbacks: list[Callable[[], None]]
 
     def measure(self) -> pl.DataFrame:
         campaign = self.plan.campaign
-        return measure_campaign(self.lake, self.instance, campaign, CONFIGS, run_id="run", log=lambda line: None)
+        return measure_campaign(self.lake, campaign, CONFIGS, lambda line: None)
 
     @contextmanager
     def before_each(self, callback: Callable[[], None]) -> Iterator[None]:
@@ -49,7 +45,8 @@ class Place:
         self.callbacks.clear()
 
     def half_finished(self) -> list[str]:
-        return [one.session for one in due(self.lake, self.instance, 1e12).requests]
+        half = begun(self.lake)
+        return [one for one in half if one not in running_sessions(self.lake, half)]
 
 
 def _die_at(at: int, place: Place) -> None:
@@ -68,16 +65,9 @@ def plan(empty_lake: TraceLake, tmp_path: Path) -> Plan:
 
 
 @pytest.fixture
-def instance(new_home: Path, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    shutil.copytree(new_home, tmp_path / "home", symlinks=True)
-    with dg.DagsterInstance.from_config(str(tmp_path / "home")) as opened:
-        yield opened
-
-
-@pytest.fixture
-def place(empty_lake: TraceLake, instance: dg.DagsterInstance, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> "Place":
+def place(empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> "Place":
     """A planned campaign whose measurements leave a file, and whose sessions' stages are not run."""
-    made = Place(empty_lake, instance, plan, [], [])
+    made = Place(empty_lake, plan, [], [])
 
     def capture(request: MeasurementRequest, folder: Path, *others: Any, **more: Any) -> None:
         assert more["held"] >= 0
@@ -128,7 +118,6 @@ def test_a_killed_block_is_repeated_whole_under_a_new_number(at: int, place: Pla
     assert at // 2 not in finished.get_column("block")
     kept = sorted(finished.get_column("session_id"))
     assert place.lake.captured() == kept  # nothing of a killed block stays
-    assert sorted(place.instance.get_dynamic_partitions(PARTITIONS_NAME)) == kept
 
 
 def test_a_measurement_that_fails_ends_the_campaign_and_its_block(place: Place) -> None:
@@ -173,7 +162,7 @@ def test_a_finished_block_that_lost_a_session_is_named_and_nothing_is_measured(p
     session = place.measure().get_column("session_id")[1]
     place.lake.remove(session)
     count = len(place.measured)
-    (problem,) = [one for one in examine(place.lake, None) if one.kind == "torn campaign"]
+    (problem,) = [one for one in examine(place.lake, lambda session: None) if one.kind == "torn campaign"]
     assert problem.subject == place.plan.campaign
     assert session in problem.explanation
     with pytest.raises(
@@ -184,7 +173,7 @@ def test_a_finished_block_that_lost_a_session_is_named_and_nothing_is_measured(p
 
 
 def test_nobody_runs_stages_of_its_sessions_between_its_blocks(place: Place) -> None:
-    """They would disturb what is measured next; the sensor for unfinished sessions must leave them alone."""
+    """They would disturb what is measured next; whoever finishes half sessions must leave them alone."""
     seen: list[str] = []
     with place.before_each(lambda: seen.extend(place.half_finished())):
         rows = place.measure()
@@ -199,7 +188,7 @@ def test_nobody_else_runs_stages_of_its_sessions_nor_measures_while_it_runs_them
 ) -> None:
     seen: list[str] = []
 
-    def finish(lake: TraceLake, instance: dg.DagsterInstance, session: str, configs: Path) -> bool:
+    def finish(lake: TraceLake, session: str, configs: Path) -> bool:
         for later in place.lake.captured():
             if later > session and not place.lake.is_running(later):
                 seen.append(later)
@@ -210,10 +199,3 @@ def test_nobody_else_runs_stages_of_its_sessions_nor_measures_while_it_runs_them
     place.measure()
     assert seen == []
     assert slot_is_free()
-
-
-def test_sessions_that_a_kill_left_unknown_to_dagster_become_known(place: Place) -> None:
-    sessions = place.measure().get_column("session_id")
-    place.instance.delete_dynamic_partition(PARTITIONS_NAME, sessions[0])
-    place.measure()
-    assert sorted(place.instance.get_dynamic_partitions(PARTITIONS_NAME)) == sorted(sessions)

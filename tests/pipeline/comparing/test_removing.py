@@ -6,14 +6,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import dagster as dg
 import polars as pl
 import pytest
 
-from aaco_pipeline.automation.attempts import PARTITION_TAG
-from aaco_pipeline.automation.campaigns import run_campaign
-from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
-from aaco_pipeline.automation.unfinished_campaigns import half_campaigns
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake import storage
 from aaco_pipeline.lake.manifest import Manifest
@@ -28,10 +23,9 @@ from aaco_pipeline.pipeline.comparing.removing import (
     sessions_of,
 )
 from aaco_pipeline.pipeline.comparing.running import begin
+from aaco_pipeline.pipeline.comparing.unfinished import half_campaigns
 from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.pipeline.retention import clean_up
-from aaco_pipeline.pipeline.sessions import add_partition
-from aaco_pipeline.resources.host.process_identity import process_tags
 from tests.pipeline.comparing.made_up import measured, planned, publish_latency
 from tests.report.made_up import rows_of
 
@@ -47,12 +41,12 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def plan(empty_lake: TraceLake, instance: dg.DagsterInstance) -> Plan:
+def plan(empty_lake: TraceLake) -> Plan:
     """A campaign that was measured and never judged, beside a session that is nobody's."""
     publish_latency(empty_lake, ALONE, 1e6, 1)
     made = planned(empty_lake, blocks=3)
-    begin(empty_lake, instance, made)
-    add_partition(instance, ALONE, *measured(empty_lake, made))
+    begin(empty_lake, made)
+    measured(empty_lake, made)
     return made
 
 
@@ -60,36 +54,24 @@ def own(lake: TraceLake, plan: Plan) -> dict[str, list[str]]:
     return {plan.campaign: sessions_of(lake, plan.campaign)}
 
 
-def test_it_goes_with_its_sessions_from_lake_and_dagster_and_nothing_else_does(
-    empty_lake: TraceLake, instance: dg.DagsterInstance, plan: Plan
-) -> None:
+def test_it_goes_with_its_sessions_and_nothing_else_does(empty_lake: TraceLake, plan: Plan) -> None:
     assert len(sessions_of(empty_lake, plan.campaign)) == 6
-    done = remove_campaigns(empty_lake, instance, own(empty_lake, plan))
+    done = remove_campaigns(empty_lake, own(empty_lake, plan))
     assert (done.failed, len(done.removed)) == ([], 7)
     assert empty_lake.sessions() == [ALONE]
     assert [one.id for one in all_manifests(empty_lake)] == [ALONE]
     assert list(empty_lake.path.glob("*/campaign_id=*")) == []
-    assert instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME) == []
-    assert instance.get_dynamic_partitions(PARTITIONS_NAME) == [ALONE]
     assert half_campaigns(empty_lake) == []
     assert Account(empty_lake).pending() == []
 
 
-def test_not_while_somebody_measures_it_nor_while_its_run_lives_nor_while_a_session_is_in_work(
-    empty_lake: TraceLake, instance: dg.DagsterInstance, plan: Plan
-) -> None:
+def test_not_while_somebody_measures_it_nor_while_a_session_is_in_work(empty_lake: TraceLake, plan: Plan) -> None:
     before, campaigns = all_manifests(empty_lake), own(empty_lake, plan)
     with empty_lake.measuring(plan.campaign), pytest.raises(LakeError, match=f"{plan.campaign} is being measured"):
-        remove_campaigns(empty_lake, instance, campaigns)
+        remove_campaigns(empty_lake, campaigns)
     session = campaigns[plan.campaign][0]
     with empty_lake.running(session), pytest.raises(LakeError, match=f"session {session} of campaign .* is in work"):
-        remove_campaigns(empty_lake, instance, campaigns)
-    job = dg.Definitions(assets=[], jobs=[dg.GraphDefinition(run_campaign.name).to_job()])
-    tags = {PARTITION_TAG: plan.campaign, **process_tags()}
-    living = job.resolve_job_def(run_campaign.name)
-    instance.create_run_for_job(living, tags=tags, status=dg.DagsterRunStatus.STARTED)
-    with pytest.raises(LakeError, match="is being measured"):
-        remove_campaigns(empty_lake, instance, campaigns)
+        remove_campaigns(empty_lake, campaigns)
     assert all_manifests(empty_lake) == before
     assert Account(empty_lake).pending() == []
 
@@ -116,7 +98,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def wrong_with(lake: TraceLake) -> set[str]:
     """What doctor finds, but that its made-up sessions lack stages."""
-    return {one.kind for one in examine(lake, None)} - {"half session", "earlier version"}
+    return {one.kind for one in examine(lake, lambda session: None)} - {"half session", "earlier version"}
 
 
 def test_killed_at_any_step_it_is_no_campaign_any_more_and_the_next_round_removes_the_rest(
@@ -127,7 +109,7 @@ def test_killed_at_any_step_it_is_no_campaign_any_more_and_the_next_round_remove
         copy = TraceLake(shutil.copytree(empty_lake.path, tmp_path / f"lake{step}"))
         with killed_at(step, monkeypatch):
             try:
-                remove_campaigns(copy, None, own(copy, plan))
+                remove_campaigns(copy, own(copy, plan))
                 ended = True
             except Killed:
                 pass
@@ -135,7 +117,7 @@ def test_killed_at_any_step_it_is_no_campaign_any_more_and_the_next_round_remove
         kinds = wrong_with(copy)
         assert kinds <= {"half removed", "orphan file", "stale lock", "unfinished write"}
         assert ("half removed" in kinds) is not ended
-        clean_up(copy, None, Limits(), datetime.now(UTC))  # whatever the limits: it was asked for by name
+        clean_up(copy, Limits(), datetime.now(UTC))  # whatever the limits: it was asked for by name
         assert copy.sessions() == [ALONE]
         assert Account(copy).pending() == []
         assert wrong_with(copy) == set()

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from aaco_pipeline.automation.unfinished_campaigns import half_campaigns
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.store import TraceLake
@@ -17,6 +16,7 @@ from aaco_pipeline.pipeline.comparing.judging import judge_campaign
 from aaco_pipeline.pipeline.comparing.measuring import publish_members
 from aaco_pipeline.pipeline.comparing.plan import Subject, new_plan, write_plan
 from aaco_pipeline.pipeline.comparing.stack_change import judge_between_nights
+from aaco_pipeline.pipeline.comparing.unfinished import half_campaigns
 from aaco_pipeline.report.document.verdict import verdict_document
 from aaco_pipeline.report.words.verdicts import reasons, sentence
 from tests.pipeline.comparing.made_up import BASELINE, OTHER

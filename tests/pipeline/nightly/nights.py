@@ -1,6 +1,6 @@
 """Nights whose sessions nobody measured: a model's file says how long it takes, and a clock that the test moves.
 
-Plans, runs of the job, judging and alerts are real.
+Plans, judging and alerts are real.
 """
 
 import platform
@@ -9,19 +9,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import dagster as dg
 import numpy as np
 import polars as pl
 import pytest
 
-from aaco_pipeline.automation.resources import LakeResource
-from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing import measuring
+from aaco_pipeline.pipeline.comparing import measuring, running
 from aaco_pipeline.pipeline.nightly.benchmarks import load_benchmarks
 from aaco_pipeline.pipeline.nightly.night import Begun, begin_due, due_now
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from tests.automation.conftest import QUIET
 from tests.report.made_up import rows_of
 
 ITERATIONS: Final = 60
@@ -33,7 +29,6 @@ class Nights:
     """A project with a model, and what happens in it. `environment` is what the sessions find on the host."""
 
     lake: TraceLake
-    instance: dg.DagsterInstance
     configs: Path
     now: datetime
     environment: str = "stack 1"
@@ -42,10 +37,6 @@ class Nights:
     @property
     def runner(self) -> InferenceRunner:
         return InferenceRunner(configs=str(self.configs))
-
-    @property
-    def resources(self) -> dict[str, Any]:
-        return {"lake": LakeResource(path=str(self.lake.path)), "runner": self.runner}
 
     def model(self, median_ns: int, name: str = "m") -> None:
         """The model's file at its place, which takes so long from now on."""
@@ -57,19 +48,14 @@ class Nights:
         (self.configs / "nightly.yaml").write_text(f"benchmarks:\n{lines}")
 
     def begin(self) -> Begun:
-        return begin_due(self.lake, self.instance, self.runner, load_benchmarks(self.configs), self.now)
-
-    def run(self, campaign: str) -> dg.ExecuteInProcessResult:
-        """All of a campaign, as Dagster runs it."""
-        job = build_definitions(resource_overrides=self.resources).resolve_job_def("run_campaign")
-        return job.execute_in_process(instance=self.instance, partition_key=campaign, run_config=QUIET)
+        return begin_due(self.lake, self.runner, load_benchmarks(self.configs), self.now)
 
     def night(self) -> list[str]:
         """Everything that is due now, one campaign after another; their ids."""
         self.begin()
         campaigns = due_now(self.lake, [], self.now).go_on
         for campaign in campaigns:
-            self.run(campaign)
+            running.run(self.configs, self.lake, campaign)
         return campaigns
 
     def events(self) -> list[tuple[str, str]]:
@@ -88,7 +74,7 @@ class Nights:
         self.measured.append(request.arm)
         (folder / "took").write_text(f"{Path(request.artefact).read_text()} {request.block} {self.now.isoformat()}")
 
-    def finish(self, lake: TraceLake, instance: object, session: str, configs: object) -> bool:
+    def finish(self, lake: TraceLake, session: str, configs: Path) -> bool:
         """The tables of one session."""
         median_ns, block, began = (lake.raw(session) / "took").read_text().split()
         seed = np.random.default_rng(len(self.measured) + int(block) + sum(session.encode()))
@@ -111,11 +97,11 @@ class Nights:
         return True
 
 
-def nights(lake: TraceLake, instance: dg.DagsterInstance, configs: Path, patch: pytest.MonkeyPatch) -> Nights:
+def nights(lake: TraceLake, configs: Path, patch: pytest.MonkeyPatch) -> Nights:
     """A project of one benchmark, two weeks ago at 02:00."""
     configs.mkdir(parents=True)
     began = datetime.now(UTC).replace(hour=2, minute=0, second=0, microsecond=0) - timedelta(days=14)
-    made = Nights(lake, instance, configs, began)
+    made = Nights(lake, configs, began)
     patch.setattr(measuring, "capture_inference", made.capture)
     patch.setattr(measuring, "finish_session", made.finish)
     made.model(1_000_000)

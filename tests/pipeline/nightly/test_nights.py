@@ -1,12 +1,9 @@
 """Nights one after the other: what they are held against, what alerts, and what becomes the rolling baseline."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 
-import dagster as dg
 import polars as pl
 import pytest
 
@@ -38,12 +35,11 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, new_home: Path) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """A first night, a clean one, a slower one with its second slot, and those after it was acknowledged."""
     folder = tmp_path_factory.mktemp("nights")
-    shutil.copytree(new_home, folder / "home", symlinks=True)
-    with dg.DagsterInstance.from_config(str(folder / "home")) as instance, pytest.MonkeyPatch.context() as patch:
-        lived = nights(TraceLake(folder / "lake"), instance, folder / "configs", patch)
+    with pytest.MonkeyPatch.context() as patch:
+        lived = nights(TraceLake(folder / "lake"), folder / "configs", patch)
         began, told = lived.now, Story(lived)
         for name, days in (("first", 0), ("clean", 1)):
             lived.now = began + days * DAY

@@ -9,7 +9,6 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import numpy as np
 import polars as pl
 import pytest
@@ -32,7 +31,7 @@ from aaco_pipeline.report.html.comparison.search import render_search
 from aaco_pipeline.report.words.optimization import remarks, sentence, title
 from aaco_pipeline.resources.measure.inference import answer_inference
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
-from aaco_pipeline.resources.project import LAKE_VARIABLE, Project
+from aaco_pipeline.resources.project import LAKE_VARIABLE
 from tests.pipeline.comparing.made_up import measured
 from tests.places import CONFIGS
 
@@ -60,12 +59,10 @@ def pairs(step: str, held: Mapping[str, Any], candidate: Mapping[str, Any], bloc
 
 
 @pytest.fixture
-def searched(
-    project: Project, empty_lake: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> Any:
+def searched(empty_lake: TraceLake, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Search on a host where all rewritings of the graph take half the time, and nothing else changes anything."""
 
-    def run(project: Project, lake: TraceLake, instance: dg.DagsterInstance, campaign: str) -> None:
+    def run(configs: Path, lake: TraceLake, campaign: str, log: object) -> None:
         plan = read_plan(lake, campaign)
         held, asked = (plan.arms[arm].request for arm in ("baseline", "candidate"))
         measured(lake, plan, took(held.optimization, asked.optimization))
@@ -81,7 +78,7 @@ def searched(
 
     def search(request: MeasurementRequest = BASIC, threshold: float = 0.02, budget_ns: int = 10**12) -> str:
         order = ModelOrder(request, None, budget_ns, threshold)
-        return optimize_model(project, empty_lake, instance, order, log=lambda line: None, shown=nullcontext)
+        return optimize_model(CONFIGS, empty_lake, order, log=lambda line: None, shown=nullcontext)
 
     return search
 

@@ -81,7 +81,6 @@ def test_what_no_stage_published_is_an_empty_list_and_is_said(bare: TraceLake) -
         "classification",
         "telemetry",
     ]
-    assert document["trace"] is None
 
 
 def test_time_that_no_operator_explains_is_a_row_of_its_own(document: Document) -> None:

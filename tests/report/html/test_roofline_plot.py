@@ -7,7 +7,7 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, WIDE, placed_kernels, roofline_plot
@@ -167,7 +167,6 @@ def test_names_are_text_and_nothing_else() -> None:
     assert "style" not in plot
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(st.floats(1.0, 1e16), st.floats(1e-6, 1e9), st.none() | st.floats(0.0, 1.0)), min_size=1, max_size=5

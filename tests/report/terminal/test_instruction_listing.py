@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.validation import empty_table, to_contract
@@ -213,7 +213,6 @@ def test_the_page_needs_no_style_or_script_of_its_own() -> None:
         max_size=40,
     )
 )
-@settings(max_examples=25, deadline=None)
 def test_every_instruction_is_shown_or_folded_once(regions: int, given_rows: list[tuple[int, int, str]]) -> None:
     rows = [{"stall_cycles": a, "charged_stall_cycles": b, "instruction_class": kind} for a, b, kind in given_rows]
     listing = only(instructions(*rows), regions=regions)

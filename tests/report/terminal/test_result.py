@@ -4,7 +4,7 @@ import io
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -64,7 +64,6 @@ def test_of_many_rows_the_first_and_the_last_are_shown() -> None:
     assert lines[-1].startswith("more than 41 rows (40 shown); ")
 
 
-@settings(max_examples=60)
 @given(
     st.integers(min_value=60, max_value=200),
     st.lists(st.sampled_from([SESSION, "1", "a text of several words " * 9, "_Z" + "x" * 300, "é\x1b[2J"]), min_size=1),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -83,7 +83,6 @@ def test_columns_of_one_name_are_kept_apart() -> None:
     assert printed(80, ("same", "same"), [("one", "two")])[3].split() == ["one", "two"]
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.text(max_size=60), st.text(max_size=200)), min_size=1, max_size=4),
     st.integers(min_value=90, max_value=200),

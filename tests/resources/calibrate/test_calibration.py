@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import UnavailableError, UsageError
@@ -170,7 +170,6 @@ def test_wide_kernels_are_asked_of_the_library_only_where_the_processor_has_them
 
 
 @pytest.mark.parametrize("name", MEMORY_KERNELS)
-@settings(deadline=None, max_examples=30)
 @given(size=st.integers(1, 64).map(lambda pages: pages * 4096), repeats=st.integers(1, 40))
 def test_a_memory_kernel_stays_in_its_set_and_counts_all_it_touches(name: str, size: int, repeats: int) -> None:
     room = calibration_worker._room(size)

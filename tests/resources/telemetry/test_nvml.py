@@ -20,6 +20,7 @@ from aaco_pipeline.resources.telemetry.gpus import NO_GPU, open_gpus
 from aaco_pipeline.resources.telemetry.nvml import NvmlSource, open_devices
 from aaco_pipeline.resources.telemetry.sampler import SystemSampler
 from aaco_pipeline.resources.telemetry.sources import UnreadableError
+from tests.resources.telemetry.rows import wait_for_rows
 
 STAND_IN: Final = Path(__file__).with_name("nvml_stand_in.c")
 UUIDS: Final = [f"GPU-0000000{number}-1111-2222-3333-444444444444" for number in (0, 1)]
@@ -61,7 +62,7 @@ def sampled(library: str, sys: Path, **further: Any) -> CaptureTables:
     """What the sampler's own document becomes, after at least two readings of each device."""
     with SystemSampler(10_000_000, sys=sys, nvml_library=library) as sampler:
         zero = time.monotonic_ns()
-        time.sleep(0.25)
+        wait_for_rows(sampler, 25)
     reading = telemetry_format.read(sampler.samples(), zero, **further)
     for name, frame in reading.tables.items():
         conform(contract(name), frame, "20260101T000000Z-00000000")
@@ -158,7 +159,7 @@ def test_a_gpu_that_is_lost_during_a_run_leaves_the_host_sampled(
 ) -> None:
     with SystemSampler(10_000_000, sys=tmp_path, nvml_library=library) as sampler:
         monkeypatch.setenv("NVML_STAND_IN", "lost")
-        time.sleep(0.2)
+        wait_for_rows(sampler, 20)
     reading = telemetry_format.read(sampler.samples(), 0)
     assert reading.tables["system_samples"].height > 5
     assert reading.tables["gpu_samples"].get_column("device_id").to_list() == [1, 2]

@@ -21,6 +21,7 @@ from aaco_pipeline.resources.telemetry.sampler import (
     COLUMNS,
     SystemSampler,
 )
+from tests.resources.telemetry.rows import wait_for_rows
 
 #: Every source is read at every interval, whatever it costs on the machine that tests.
 ANY_COST: Final = 1.0
@@ -46,14 +47,6 @@ def start(program: str) -> "subprocess.Popen[str]":
 
 def let_go(process: "subprocess.Popen[str]") -> None:
     process.communicate()
-
-
-def wait_for_rows(sampler: SystemSampler, number: int) -> None:
-    """Let the sampler take `number` rows more, however busy the machine is."""
-    wanted, patience = sampler._rows + number, time.monotonic() + 30
-    while sampler._rows < wanted:
-        assert time.monotonic() < patience, "the sampler takes no rows"
-        time.sleep(0.002)
 
 
 def known(document: dict[str, Any], column: str) -> list[int]:
@@ -301,7 +294,7 @@ def test_a_zombie_counts_as_ended_and_its_empty_memory_is_no_reading() -> None:
         sampler.watch(process.pid, "latency")
         assert process.stdout is not None
         process.stdout.read()
-        time.sleep(0.1)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # until it is a zombie, and leave it one
         wait_for_rows(sampler, 3)
         document_while_zombie = sampler.samples()
         process.communicate()

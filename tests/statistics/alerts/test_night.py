@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.validation import to_contract
@@ -205,7 +205,6 @@ def test_an_alerting_night_does_not_enter_the_rolling_baseline() -> None:
 VERDICTS = st.sampled_from(["regressed", "improved", "equivalent", "inconclusive", "withheld", "hardware differs"])
 
 
-@settings(max_examples=20)
 @given(st.lists(st.tuples(VERDICTS, VERDICTS), min_size=1, max_size=4))
 def test_whatever_nights_bring_every_confirmation_follows_a_suspicion(nights: list[tuple[str, str]]) -> None:
     slots = [slot for n, (one, other) in enumerate(nights) for slot in (sighting(one, n), second(other, n))]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.validation import to_contract
@@ -38,7 +38,6 @@ intervals = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(intervals, st.integers(500, 2_500), st.integers(1, 3))
 def test_the_identity_holds_exactly_for_any_overlap_and_any_steps(
     ran: list[tuple[int, int, str]], length: int, steps: int

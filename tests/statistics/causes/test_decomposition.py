@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.validation import to_contract
@@ -46,7 +46,6 @@ kernels = st.builds(
 steps = st.lists(kernels, min_size=1, max_size=8)
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps, steps)
 def test_the_causes_add_up_to_the_change_and_change_sign_with_the_sides(before: list[Ran], after: list[Ran]) -> None:
     found, back = of_steps(before, after), of_steps(after, before)
@@ -159,12 +158,15 @@ def sides(random: np.random.Generator, slower: float, blocks: int = 8) -> tuple[
     return made[0], made[1]
 
 
-def test_identical_code_names_nothing_and_a_slower_kernel_is_named() -> None:
-    random = np.random.default_rng(5)
-    false = sum(not split(*sides(random, 1.0)).named().is_empty() for _ in range(25))
-    # All rows together at 95 %: five of 25 would have a chance below 1 %.
-    assert false <= 4
-    found = split(*sides(random, 1.2))
+# All rows together at 95 %: more than these of so many have a chance of 0.1 %. The seeds are stated.
+@pytest.mark.parametrize(("seed", "times", "most"), [(5, 5, 2), pytest.param(6, 25, 5, marks=pytest.mark.nightly)])
+def test_identical_code_hardly_ever_names_anything(seed: int, times: int, most: int) -> None:
+    random = np.random.default_rng(seed)
+    assert sum(not split(*sides(random, 1.0)).named().is_empty() for _ in range(times)) <= most
+
+
+def test_a_slower_kernel_is_named() -> None:
+    found = split(*sides(np.random.default_rng(5), 1.2))
     assert found.interval == "8 blocks resampled"
     named = found.named()
     assert named.select("kind", "subject").rows() == [("duration", "sgemm")]

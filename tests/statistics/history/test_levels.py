@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.statistics.history.levels import LEAST_SEARCHED, find_levels
@@ -143,7 +143,6 @@ def test_the_last_night_apart_is_neither_outlier_nor_level_until_the_next() -> N
 
 
 @given(st.integers(0, 1000), st.floats(-10, 10), st.integers(8, 40))
-@settings(max_examples=40, deadline=None)
 def test_another_unit_of_time_changes_nothing(seed: int, shift: float, nights: int) -> None:
     values = noise(nights, seed=seed) + step(nights, nights // 2, 0.1)
     ours, others = (

@@ -4,14 +4,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.statistics.verdicts.block_effects import block_effects, sign_flip_p, t_test_p
 from tests.statistics.verdicts.campaigns import arm, campaign
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(-4, 6), min_size=1, max_size=10))
 def test_all_patterns_of_signs_are_counted_ties_included(values: list[int]) -> None:
     ratios = np.array(values) / 7

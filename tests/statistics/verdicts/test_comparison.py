@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -266,7 +266,6 @@ def test_a_plan_that_cannot_be_kept_is_refused(plan: dict[str, object]) -> None:
         Plan(**{"baseline": "baseline", "candidate": "candidate", "looks": (10,), **plan})  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10**6), st.floats(0.9, 1.1), st.integers(5, 14), st.floats(0.002, 0.08))
 def test_arms_change_places_and_the_verdict_turns_round(seed: int, ratio: float, blocks: int, deviation: float) -> None:
     base, other = noise(blocks, deviation, seed), ratio * noise(blocks, deviation, seed + 1)

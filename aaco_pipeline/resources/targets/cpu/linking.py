@@ -20,7 +20,7 @@ from aaco_pipeline.optimization.guards.objects import (
 )
 from aaco_pipeline.optimization.targets import Layout
 from aaco_pipeline.resources.targets.cpu.compiler import Compiler, compile_confined
-from aaco_pipeline.resources.targets.cpu.elf import ObjectFile
+from aaco_pipeline.resources.targets.cpu.object_file import ObjectFile
 
 KERNEL_OBJECT: Final = "kernel.o"
 _LOWEST, _HIGHEST = 0x1000_0000, 0x6000_0000

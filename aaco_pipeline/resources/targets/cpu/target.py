@@ -14,8 +14,8 @@ from aaco_pipeline.optimization.guards.objects import check_object, local_bytes,
 from aaco_pipeline.optimization.targets import Build, Layout, Parameter
 from aaco_pipeline.resources.targets.cpu.compiler import Compiler, compile_confined, find_compiler
 from aaco_pipeline.resources.targets.cpu.device_part import device_part, kernel_names
-from aaco_pipeline.resources.targets.cpu.elf import ObjectFile, read_object
 from aaco_pipeline.resources.targets.cpu.linking import KERNEL_OBJECT, link
+from aaco_pipeline.resources.targets.cpu.object_file import ObjectFile, read_object
 from aaco_pipeline.resources.targets.cpu.own_code import flush_library, worker_object
 from aaco_pipeline.resources.targets.cpu.worker import CpuWorker
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from aaco_pipeline.optimization.calls import Buffer, Call, Launch
 from aaco_pipeline.optimization.emulation import NotEmulated
-from aaco_pipeline.resources.toolchains.amdgpu.code_object import RELOCATIONS, CodeObject, KernelMetadata
+from aaco_pipeline.resources.elf import RELOCATIONS, WRITE
+from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject, KernelMetadata
 
 _MOST_IMAGE_BYTES: Final = 64 << 20
 _PACKET: Final = struct.Struct("<HHHHHHIIIIIQQQQ")
@@ -64,8 +65,7 @@ def read_program(data: bytes, kernel: str) -> Program:
         raise NotEmulated("the code object has addresses to be filled in when it is loaded")
     image = bytearray(size)
     for one in placed:
-        content = code.bytes_of(one)
-        image[one.address : one.address + len(content)] = content
+        image[one.address : one.address + len(one.content)] = one.content
     descriptor = code.symbols_by_name[f"{stated.symbol}.kd"]
     function = code.symbols_by_name.get(stated.symbol)
     if function is None or function.section is None:
@@ -83,7 +83,7 @@ def read_program(data: bytes, kernel: str) -> Program:
         image=bytes(image),
         entry=descriptor.value + entry,
         code=(text.address, text.size),
-        writable=tuple((one.address, one.size) for one in placed if one.writable and one.name not in _LOADERS),
+        writable=tuple((one.address, one.size) for one in placed if one.flags & WRITE and one.name not in _LOADERS),
         user_registers=_user_registers(properties, preloaded & 0x7F),
         group_registers=tuple(dimension for dimension, bit in enumerate(_GROUP_BITS) if second & bit),
         wavefront_size=stated.wavefront_size,

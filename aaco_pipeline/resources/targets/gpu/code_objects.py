@@ -5,16 +5,22 @@ What an AMDGPU code object states of its kernels is read by `aaco_pipeline.resou
 
 import hashlib
 import re
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.resources.elf import (
+    ALLOCATE,
+    DYNAMIC_SYMBOLS,
+    FUNCTION,
+    OBJECT,
+    SYMBOL_TABLE,
+    WRITE,
+    Section,
+    Symbol,
+    read_elf,
+)
 
-_WRITE, _ALLOCATE, _EXECUTE = 1, 2, 4
-_NO_BITS, _SYMBOLS, _DYNAMIC_SYMBOLS = 8, 2, 11
-_OBJECT, _FUNCTION = 1, 2
 _LOCAL_DATA: Final = (".nv.shared", ".lds")
 #: What ptxas names in every object and no code calls.
 _RESERVED: Final = re.compile(r"\.nv\.reservedSmem\.|__nv_reservedSMEM_")
@@ -23,29 +29,6 @@ _OF_THE_COMPILER: Final = re.compile(r"__hip_cuid_|_DYNAMIC$")
 #: Arguments that a kernel for AMD GPUs has where it prints or asserts, and where it allocates: named in its metadata.
 _SERVICES: Final = (b"hidden_hostcall_buffer", b"hidden_heap_v1")
 _BANK: Final = ".nv.constant0."
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of an ELF file; `content` is empty where the file holds none of it."""
-
-    name: str
-    type: int
-    flags: int
-    address: int
-    link: int
-    content: bytes
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """A name in an ELF file; `section` is 0 where the object asks others for it."""
-
-    name: str
-    kind: int
-    section: int
-    address: int
-    size: int
 
 
 @dataclass(frozen=True)
@@ -59,20 +42,23 @@ class CodeObject:
     @property
     def functions(self) -> tuple[Symbol, ...]:
         """The functions that it defines."""
-        return tuple(symbol for symbol in self.symbols if symbol.kind == _FUNCTION and symbol.section)
+        return tuple(one for one in self.symbols if one.kind == FUNCTION and one.section is not None)
 
     def code_of(self, function: Symbol) -> bytes:
         """The machine code of one function."""
-        section = self.sections[function.section]
-        begin = function.address - section.address
-        return section.content[begin : begin + function.size]
+        section = self.sections[function.index]
+        begin = function.value - section.address
+        return bytes(section.content[begin : begin + function.size])
 
 
 def read(image: bytes) -> CodeObject:
     """The parts of a code object. Refused (guard `compile`) when it is no 64-bit ELF file."""
     try:
-        return _read(image)
-    except (struct.error, IndexError, ValueError) as error:
+        parsed = read_elf(image)
+        tables = [one for one in parsed.sections if one.kind in (SYMBOL_TABLE, DYNAMIC_SYMBOLS)]
+        symbols = dict.fromkeys(symbol for table in tables for symbol in parsed.symbols(table))
+        return CodeObject(image, parsed.sections, tuple(symbols))
+    except ValueError as error:
         raise Refused("compile", f"the compiler left no readable code object: {error}") from error
 
 
@@ -100,13 +86,13 @@ def code_digest(code: CodeObject, symbol: str) -> str:
     for section in code.sections:
         literals = re.fullmatch(r"\.nv\.constant(?!0\b)\d+(?:\.(.+))?", section.name)
         if literals and literals[1] in (None, symbol):
-            digest.update(section.name.encode() + section.content)
+            digest.update(section.name.encode() + bytes(section.content))
     return digest.hexdigest()
 
 
 def check_symbols(code: CodeObject) -> None:
     """Refused (guard `symbols`) where device code asks for a service, or keeps memory from one launch to the next."""
-    undefined = {symbol.name for symbol in code.symbols if symbol.name and not symbol.section}
+    undefined = {symbol.name for symbol in code.symbols if symbol.name and not symbol.index}
     asked = sorted(name for name in undefined if not _RESERVED.match(name))
     if asked:
         raise Refused("symbols", f"device code calls {', '.join(asked)}; a kernel may not print, allocate or assert")
@@ -118,51 +104,13 @@ def check_symbols(code: CodeObject) -> None:
 
 
 def _is_kept(code: CodeObject, symbol: Symbol) -> bool:
-    if symbol.kind != _OBJECT or not 0 < symbol.section < len(code.sections) or _OF_THE_COMPILER.match(symbol.name):
+    if symbol.kind != OBJECT or symbol.section is None or _OF_THE_COMPILER.match(symbol.name):
         return False
     section = code.sections[symbol.section]
-    return bool(section.flags & _WRITE and section.flags & _ALLOCATE) and not section.name.startswith(_LOCAL_DATA)
+    return bool(section.flags & WRITE and section.flags & ALLOCATE) and not section.name.startswith(_LOCAL_DATA)
 
 
 def _kernels(code: CodeObject) -> set[str]:
     """What a cubin can launch: each has a bank of constants for its arguments."""
     banks = [section.name for section in code.sections if section.name.startswith(_BANK)]
     return {name.removeprefix(_BANK) for name in banks}
-
-
-def _read(image: bytes) -> CodeObject:
-    if image[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("not a 64-bit little-endian ELF file")
-    (table,) = struct.unpack_from("<Q", image, 40)
-    entry, count, names = struct.unpack_from("<HHH", image, 58)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", image, table + entry * index) for index in range(count)]
-    strings = image[headers[names][4] : headers[names][4] + headers[names][5]]
-    sections = tuple(
-        Section(
-            _text(strings, name),
-            kind,
-            flags,
-            address,
-            link,
-            b"" if kind == _NO_BITS else image[offset : offset + size],
-        )
-        for name, kind, flags, address, offset, size, link, *_ in headers
-    )
-    return CodeObject(image, sections, tuple(_symbols(sections)))
-
-
-def _symbols(sections: tuple[Section, ...]) -> Iterator[Symbol]:
-    seen = set()
-    for section in sections:
-        if section.type not in (_SYMBOLS, _DYNAMIC_SYMBOLS):
-            continue
-        strings = sections[section.link].content
-        for name, info, _, index, address, size in struct.iter_unpack("<IBBHQQ", section.content):
-            symbol = Symbol(_text(strings, name), info & 15, index, address, size)
-            if symbol not in seen:
-                seen.add(symbol)
-                yield symbol
-
-
-def _text(strings: bytes, begin: int) -> str:
-    return strings[begin : strings.index(b"\0", begin)].decode()

@@ -1,8 +1,8 @@
 """An AMD GPU code object: its sections, symbols and what its metadata states of each kernel.
 
 ELF with the notes and kernel descriptors of the "User Guide for AMDGPU Backend" of LLVM
-(https://llvm.org/docs/AMDGPUUsage.html), relocatable or linked, of code object version 4 and later. For bytes of
-strangers: every offset is held against the file, and all that is wrong is one `CodeObjectError`.
+(https://llvm.org/docs/AMDGPUUsage.html), relocatable or linked, of code object version 4 and later. Bytes may come from
+strangers: all that is wrong with them is one `CodeObjectError`.
 """
 
 import re
@@ -12,52 +12,23 @@ from functools import cached_property
 from typing import Final
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.resources.toolchains.amdgpu.message_pack import unpacked
+from aaco_pipeline.resources.elf import NOTES, SYMBOL_TABLE, Symbol, read_elf
 
 _LARGEST_BYTES: Final = 256 << 20
-_MOST_SECTIONS: Final = 4096
-_MOST_SYMBOLS: Final = 1 << 18
 _LARGEST_NOTE_BYTES: Final = 16 << 20
+_RELOCATABLE: Final = 1
 _MACHINE: Final = 224
 _OS_ABI: Final = 64
 _TARGET: Final = re.compile(r"amdgcn-amd-amdhsa--(gfx[0-9a-f]{3,6}|gfx[0-9]+(?:-[0-9]+)*-generic)(?::.*)?")
 _METADATA_NOTE: Final = 32
 _DESCRIPTOR_BYTES: Final = 64
-#: Kinds of sections and symbols by their numbers in the ELF specification.
-SYMBOL_TABLE, NOTES, NO_BITS, RELOCATIONS = 2, 7, 8, 4
-FUNCTION, SECTION = 2, 3
-_RESERVED_SECTIONS: Final = 0xFF00
+_DEEPEST_METADATA: Final = 16
+#: Of a list or map: msgpack allocates what it states before it is read, at each of up to 1,024 levels.
+_MOST_MEMBERS: Final = 1 << 15
 
 
 class CodeObjectError(CaptureError):
     """The bytes are no code object that can be read; the message says what is wrong with them."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """One section; its figures are what the ELF specification calls sh_type, sh_flags, sh_addr, sh_offset, sh_size,
-    sh_link and sh_info."""
-
-    name: str
-    kind: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    executable: bool
-    writable: bool = False
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """One symbol. `section` is its place among the sections, None for one that is defined elsewhere or in none."""
-
-    name: str
-    kind: int
-    value: int
-    size: int
-    section: int | None
 
 
 @dataclass(frozen=True)
@@ -99,14 +70,20 @@ class CodeObject:
     def __init__(self, data: bytes) -> None:
         if len(data) > _LARGEST_BYTES:
             raise CodeObjectError(f"a code object of {len(data)} bytes; {_LARGEST_BYTES} are the most that are read")
-        self.data = data
         try:
-            self.sections = self._sections()
-            self.symbols = self._symbols()
+            elf = read_elf(data)
+            if (elf.machine, elf.system) != (_MACHINE, _OS_ABI):
+                raise ValueError(f"it is for machine {elf.machine} and system {elf.system}")
+            self.relocatable = elf.kind == _RELOCATABLE
+            self.sections = elf.sections
+            table = next((one for one in elf.sections if one.kind == SYMBOL_TABLE), None)
+            if table is None:
+                raise ValueError("it has no symbols")
+            self.symbols = elf.symbols(table)
             self.architecture, self.kernels = self._metadata()
             for kernel in self.kernels:
                 self._check_descriptor(kernel)
-        except (struct.error, ValueError, IndexError) as error:
+        except (struct.error, ValueError) as error:
             raise CodeObjectError(f"not a code object for AMD GPUs: {error}") from error
 
     def kernel(self, name: str) -> KernelMetadata:
@@ -138,55 +115,15 @@ class CodeObject:
         start = symbol.value - section.address
         if start < 0 or start + symbol.size > section.size:
             raise CodeObjectError(f"{symbol.name} reaches beyond its section {section.name}")
-        return self.bytes_of(section)[start : start + symbol.size]
-
-    def bytes_of(self, section: Section) -> bytes:
-        """The section's bytes; none of one that takes no place in the file."""
-        return b"" if section.kind == NO_BITS else self._slice(section.offset, section.size)
+        return bytes(section.content[start : start + symbol.size])
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
-    def _slice(self, offset: int, size: int) -> bytes:
-        if offset + size > len(self.data):
-            raise ValueError(f"{size} bytes at {offset} of a file of {len(self.data)}")
-        return self.data[offset : offset + size]
-
-    def _sections(self) -> tuple[Section, ...]:
-        identity = self._slice(0, 16)
-        if identity[:6] != b"\x7fELF\x02\x01" or identity[7] != _OS_ABI:
-            raise ValueError("it is not a 64-bit little-endian ELF file of the AMD HSA system")
-        (machine,) = struct.unpack_from("<H", self.data, 18)
-        if machine != _MACHINE:
-            raise ValueError(f"its machine is {machine}, and not {_MACHINE}")
-        (table,) = struct.unpack_from("<Q", self.data, 40)
-        entry_size, count, names_at = struct.unpack_from("<HHH", self.data, 58)
-        if entry_size != 64 or not 0 < count <= _MOST_SECTIONS or names_at >= count:
-            raise ValueError(f"{count} sections of {entry_size} bytes")
-        entries = list(struct.iter_unpack("<IIQQQQIIQQ", self._slice(table, count * entry_size)))
-        names = self._slice(entries[names_at][4], entries[names_at][5])
-        for _, kind, _, _, offset, size, *_ in entries:
-            if kind != NO_BITS:
-                self._slice(offset, size)
-        return tuple(
-            Section(_text(names, name), kind, address, offset, size, link, info, bool(flags & 4), bool(flags & 1))
-            for name, kind, flags, address, offset, size, link, info, _, _ in entries
-        )
-
-    def _symbols(self) -> tuple[Symbol, ...]:
-        table = next((one for one in self.sections if one.kind == SYMBOL_TABLE), None)
-        if table is None:
-            raise ValueError("it has no symbols")
-        names = self.bytes_of(self.sections[table.link])
-        if table.size % 24 or table.size // 24 > _MOST_SYMBOLS:
-            raise ValueError(f"symbols of {table.size} bytes")
-        found = []
-        for name, info, _, section, value, size in struct.iter_unpack("<IBBHQQ", self.bytes_of(table)):
-            place = section if 0 < section < min(len(self.sections), _RESERVED_SECTIONS) else None
-            found.append(Symbol(_text(names, name), info & 0xF, value, size, place))
-        return tuple(found)
-
     def _metadata(self) -> tuple[str, tuple[KernelMetadata, ...]]:
-        found = [note for one in self.sections if one.kind == NOTES for note in self._notes(one)]
+        sections = [one for one in self.sections if one.kind == NOTES]
+        if (size := sum(len(one.content) for one in sections)) > _LARGEST_NOTE_BYTES:
+            raise ValueError(f"notes of {size} bytes")
+        found = [note for one in sections for note in _metadata_notes(bytes(one.content))]
         if len(found) != 1:
             raise ValueError(f"it has {len(found)} notes with metadata, and not one")
         stated = unpacked(found[0])
@@ -197,20 +134,6 @@ class CodeObject:
         if match is None or not isinstance(kernels, list):
             raise ValueError("its metadata names no target, or no list of kernels")
         return match[1], tuple(_kernel(one) for one in kernels)
-
-    def _notes(self, section: Section) -> list[bytes]:
-        data, at, found = self.bytes_of(section), 0, []
-        if len(data) > _LARGEST_NOTE_BYTES:
-            raise ValueError(f"notes of {len(data)} bytes")
-        while at < len(data):
-            name_size, size, kind = struct.unpack_from("<III", data, at)
-            begin = at + 12 + _up_to_four(name_size)
-            if begin + size > len(data):
-                raise ValueError(f"a note of {size} bytes reaches beyond its section")
-            if kind == _METADATA_NOTE and data[at + 12 : at + 12 + name_size] == b"AMDGPU\0":
-                found.append(data[begin : begin + size])
-            at = begin + _up_to_four(size)
-        return found
 
     def _check_descriptor(self, kernel: KernelMetadata) -> None:
         """What the hardware is told must be what the metadata tells us."""
@@ -238,6 +161,56 @@ def unqualified(symbol: str) -> str:
         if match[1] is None:
             break
     return name
+
+
+def _metadata_notes(data: bytes) -> list[bytes]:
+    at, found = 0, []
+    while at < len(data):
+        name_size, size, kind = struct.unpack_from("<III", data, at)
+        begin = at + 12 + _up_to_four(name_size)
+        if begin + size > len(data):
+            raise ValueError(f"a note of {size} bytes reaches beyond its section")
+        if kind == _METADATA_NOTE and data[at + 12 : at + 12 + name_size] == b"AMDGPU\0":
+            found.append(data[begin : begin + size])
+        at = begin + _up_to_four(size)
+    return found
+
+
+def unpacked(data: bytes) -> object:
+    """Read one MessagePack value: None, bool, int, float, str, bytes, list, or dict by str.
+
+    ValueError when it is damaged, holds an extension, a key twice or one that is not text, or nests deeper than 16.
+    """
+    # Dagster's definitions import this module, and few of its processes read a code object.
+    import msgpack
+
+    most = min(len(data), _MOST_MEMBERS)
+    try:
+        value = msgpack.unpackb(
+            data, object_pairs_hook=_mapping, ext_hook=_extension, max_array_len=most, max_map_len=most
+        )
+    except ValueError as error:
+        raise ValueError(f"no MessagePack: {str(error) or type(error).__name__}") from error
+    level: list[object] = [value]
+    for _ in range(_DEEPEST_METADATA + 1):
+        if any(isinstance(one, msgpack.Timestamp) for one in level):
+            raise ValueError("no MessagePack of metadata: a timestamp")
+        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
+        level = [one for several in inner for one in several]
+    if level:
+        raise ValueError(f"no MessagePack of metadata: nested deeper than {_DEEPEST_METADATA}")
+    return value
+
+
+def _mapping(pairs: list[tuple[object, object]]) -> dict[str, object]:
+    found = {key: value for key, value in pairs if isinstance(key, str)}
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice, or is not text")
+    return found
+
+
+def _extension(kind: int, content: bytes) -> object:
+    raise ValueError(f"an extension of type {kind}")
 
 
 def _kernel(stated: object) -> KernelMetadata:
@@ -281,13 +254,6 @@ def _number(stated: dict[str, object], key: str, default: int | None = None) -> 
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 32:
         raise ValueError(f"a kernel's {key} is {value!r:.40}")
     return value
-
-
-def _text(table: bytes, at: int) -> str:
-    end = table.find(b"\0", at)
-    if at >= len(table) or end < 0:
-        raise ValueError("a name reaches beyond its table")
-    return table[at:end].decode(errors="replace")
 
 
 def _up_to_four(size: int) -> int:

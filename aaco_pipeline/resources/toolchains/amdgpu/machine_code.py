@@ -5,22 +5,13 @@ reference the content of what it refers to, so that a called function or a table
 """
 
 import hashlib
-import struct
 from bisect import bisect_left
 from collections import defaultdict
 from typing import Final
 
-from aaco_pipeline.resources.toolchains.amdgpu.code_object import (
-    FUNCTION,
-    NO_BITS,
-    RELOCATIONS,
-    SECTION,
-    CodeObject,
-    CodeObjectError,
-    Symbol,
-)
+from aaco_pipeline.resources.elf import FUNCTION, NO_BITS, RELOCATIONS, SECTION, Symbol, relocations
+from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject, CodeObjectError
 
-_RELOCATABLE: Final = 1
 _DEEPEST: Final = 64
 #: R_AMDGPU_REL32_LO and _HI: how far behind the address that is meant they stand, after s_getpc_b64.
 _BEHIND: Final = {10: 4, 11: 12}
@@ -31,7 +22,7 @@ def code_sha256(code: CodeObject, symbol: str) -> str:
 
     Line tables and the like are no part of it. CodeObjectError when it is not relocatable or the function is not there.
     """
-    if struct.unpack_from("<H", code.data, 16)[0] != _RELOCATABLE:
+    if not code.relocatable:
         raise CodeObjectError("machine code is compared before it is linked: give a relocatable code object")
     found = code.symbols_by_name.get(symbol)
     if found is None or found.kind != FUNCTION:
@@ -48,10 +39,10 @@ class _Digest:
         for section in code.sections:
             if section.kind != RELOCATIONS:
                 continue
-            if section.size % 24:
-                raise CodeObjectError(f"{section.name} is torn")
-            for offset, info, addend in struct.iter_unpack("<QQq", code.bytes_of(section)):
-                self._references[section.info].append((offset, info & 0xFFFFFFFF, info >> 32, addend))
+            try:
+                self._references[section.info].extend(relocations(section))
+            except ValueError as error:
+                raise CodeObjectError(f"damaged relocations: {error}") from error
         for references in self._references.values():
             references.sort()
         functions = (one for one in code.symbols if one.kind == FUNCTION)
@@ -90,4 +81,4 @@ class _Digest:
         if function is not None:
             return self.of(function)
         size = 0 if section.kind == NO_BITS else section.size
-        return self.of(Symbol(section.name, SECTION, section.address, size, symbol.section)) + f" {addend}".encode()
+        return self.of(Symbol(section.name, SECTION, 0, symbol.index, section.address, size)) + f" {addend}".encode()

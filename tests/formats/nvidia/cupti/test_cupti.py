@@ -313,7 +313,7 @@ def test_more_records_than_the_limit_are_refused(tmp_path: Path) -> None:
         read(tmp_path, WHOLE, limits=Limits(events=3))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(cut=st.integers(0, len(WHOLE)))
 def test_every_prefix_of_a_stream_is_read_or_refused_in_one_line(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "cut.cupti"
@@ -333,7 +333,7 @@ def test_every_prefix_of_a_stream_is_read_or_refused_in_one_line(tmp_path: Path,
     assert reading.tables["dispatches"].height == (3 if cut >= whole[at] else 0)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(at=st.integers(0, len(WHOLE) - 1), value=st.integers(0, 255))
 def test_a_flipped_byte_is_read_or_refused(tmp_path: Path, at: int, value: int) -> None:
     path = tmp_path / "flipped.cupti"

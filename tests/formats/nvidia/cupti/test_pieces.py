@@ -16,7 +16,7 @@ from aaco_pipeline.lake import on_disk
 from tests.formats.nvidia.cupti import streams
 from tests.formats.nvidia.cupti.streams import Row, kernel, packed_records, records
 
-SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 LAUNCHES = 60
 READINGS = [
     {"monotonic": 1_000, "realtime": 5_000, "cupti": 21_000},
@@ -74,9 +74,9 @@ def assert_same(one: CaptureTables, other: CaptureTables) -> None:
     }
 
 
-@pytest.mark.parametrize("clock", ["own", "of CUPTI", "taken over"])
 @SETTINGS
 @given(
+    clock=st.sampled_from(["own", "of CUPTI", "taken over"]),
     kernels=st.lists(st.integers(1, LAUNCHES), max_size=5),
     calls=st.lists(st.integers(1, LAUNCHES), max_size=5),
     threads=st.integers(1, 3),
@@ -84,7 +84,7 @@ def assert_same(one: CaptureTables, other: CaptureTables) -> None:
     piece=st.integers(1, 70),
 )
 def test_tables_do_not_depend_on_where_chunks_and_pieces_end(
-    tmp_path: Path, clock: str, *, kernels: list[int], calls: list[int], threads: int, packed: bool, piece: int
+    tmp_path: Path, *, clock: str, kernels: list[int], calls: list[int], threads: int, packed: bool, piece: int
 ) -> None:
     """Chunks of calls alone, of kernels alone, of one record, and kernels before their calls are among them."""
     ran, called = launches(threads)

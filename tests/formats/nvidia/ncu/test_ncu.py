@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
@@ -99,7 +99,6 @@ def test_a_run_without_kernels_is_told_and_a_text_without_a_table_refused(tmp_pa
         ncu.read(path)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, len(RAW) + 200))
 def test_every_beginning_of_a_file_is_read_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, end: int

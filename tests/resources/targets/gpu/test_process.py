@@ -1,7 +1,6 @@
 """The protocol of a runner's process, on a stand-in of the driver: what is written, checked, refused and ended."""
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -116,11 +115,9 @@ def test_a_kernel_that_hangs_is_killed_with_its_process(stand_in: Vendors, tmp_p
     with loaded(stand_in(1.0), "hangs", tmp_path, seconds=2.0) as process:
         process.heard()
         number = process._process.pid
-        began = time.monotonic()
         with pytest.raises(Refused) as caught:
             process.run(twice())
         assert caught.value.guard == "time"
-        assert time.monotonic() - began < 10
         with pytest.raises(ProcessLookupError):
             os.kill(number, 0)
         with pytest.raises(Refused, match="killed"):

@@ -6,13 +6,8 @@ import struct
 import pytest
 
 from aaco_pipeline.errors import AacoError
-from aaco_pipeline.resources.toolchains.amdgpu.code_object import (
-    NOTES,
-    SYMBOL_TABLE,
-    CodeObject,
-    CodeObjectError,
-    unqualified,
-)
+from aaco_pipeline.resources.elf import NOTES, SYMBOL_TABLE
+from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject, CodeObjectError, unpacked, unqualified
 from aaco_pipeline.resources.toolchains.amdgpu.compiling import SOURCE_NAME, kernel_resources
 from aaco_pipeline.resources.toolchains.amdgpu.remarks import disagreements, read_remarks
 from tests.resources.toolchains.amdgpu.code_objects import SYMBOLS, kept, section_header, section_offset, with_bytes
@@ -135,3 +130,39 @@ def test_no_flipped_bytes_are_another_error() -> None:
         except AacoError:
             refused += 1
     assert refused > 50
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "incomplete input"),
+        (b"\xa3ab", "incomplete input"),
+        (b"\xdb\xff\xff\xff\xff", "incomplete input"),
+        (b"\xdd\xff\xff\xff\xff", "exceeds"),
+        (b"\xdf\xff\xff\xff\xff\xa1a", "exceeds"),
+        (b"\xdd\x00\x01\x00\x00" + bytes(1 << 16), "exceeds max_array_len"),
+        (b"\xdd\x00\x00\x7f\xff" * 1100 + bytes(1 << 16), "StackError"),
+        (b"\x01\x02", "extra data"),
+        (b"\x81\x01\x02", "int is not allowed for map key"),
+        (b"\x81\xc4\x01a\x02", "a key stands twice, or is not text"),
+        (b"\x82\xa1a\x01\xa1a\x02", "a key stands twice, or is not text"),
+        (b"\x91" * 17 + b"\x01", "nested deeper than 16"),
+        (b"\x81\xa1a" * 17 + b"\x01", "nested deeper than 16"),
+        (b"\x91\xd6\xff\x00\x00\x00\x00", "a timestamp"),
+        (b"\xd4\x00\x00", "an extension of type 0"),
+        (b"\xc1", "FormatError"),
+        (b"\xa1\xff", "can't decode byte"),
+    ],
+)
+def test_metadata_that_is_no_value_is_one_error(data: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=rf"^no MessagePack.*{words}"):
+        unpacked(data)
+
+
+def test_metadata_may_nest_16_levels_and_hold_bytes() -> None:
+    assert unpacked(b"\x81\xa1a\xc4\x02\x00\xff") == {"a": b"\x00\xff"}
+    value = unpacked(b"\x91" * 16 + b"\x90")
+    for _ in range(16):
+        assert isinstance(value, list)
+        (value,) = value
+    assert value == []

@@ -16,7 +16,7 @@ def content_at(data: bytes, symbol: str) -> int:
     code = CodeObject(data)
     found = code.symbols_by_name[symbol]
     assert found.section is not None
-    return code.sections[found.section].offset + found.value
+    return data.index(bytes(code.sections[found.section].content)) + found.value
 
 
 def test_every_kept_kernel_has_another_one() -> None:

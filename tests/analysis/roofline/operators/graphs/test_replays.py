@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
@@ -184,7 +184,6 @@ def test_a_warm_up_of_other_shapes_names_nothing(tmp_path: Path) -> None:
     assert launches.get_column("kernel").null_count() == launches.height
 
 
-@settings(max_examples=25, deadline=None)
 @given(one=SEQUENCES, other=SEQUENCES)
 def test_only_equal_sequences_are_matched(
     one: list[int], other: list[int], tmp_path_factory: pytest.TempPathFactory

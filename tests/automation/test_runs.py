@@ -11,15 +11,13 @@ from typing import Final
 
 import dagster as dg
 import pytest
-from dagster._core.events import EngineEventData
-from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
-from aaco_pipeline.automation import dead_runs
-from aaco_pipeline.automation.dead_runs import await_names, find_dead_runs, living_runs, reap, slot_holders
 from aaco_pipeline.automation.jobs import start_session
-from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, process_tags, python_lives_as
+from aaco_pipeline.automation.runs import find_dead_runs, living_runs, reap
+from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, process_tags
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, slot_path
+from tests.automation.conftest import slot_holders
 from tests.places import CONFIGS
 
 TELL_TAGS: Final = """
@@ -181,109 +179,6 @@ def test_tags_written_by_hand_do_not_hide_the_dead(instance: dg.DagsterInstance,
     assert run_id in [one.run_id for one in reap(instance)]
 
 
-# Runs that died before they could say whose they are.
-
-
-def test_a_nameless_run_that_claims_the_slot_while_nothing_measures_is_dead_after_a_while(
-    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_id = run_of(instance, {})
-    claim(instance, run_id)
-    assert find_dead_runs(instance) == []
-    monkeypatch.setattr(dead_runs, "UNTAGGED_GRACE_SECONDS", -1.0)
-    (found,) = reap(instance)
-    assert found.run_id == run_id
-    assert found.reason == "it claims the measurement slot, and nothing on this host measures"
-    assert slot_holders(instance, MEASUREMENT_POOL) == set()
-
-
-def test_a_nameless_run_lives_while_something_on_this_host_measures(
-    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    claim(instance, run_of(instance, {}))
-    monkeypatch.setattr(dead_runs, "UNTAGGED_GRACE_SECONDS", -1.0)
-    with measurement_slot():
-        assert find_dead_runs(instance) == []
-    assert len(find_dead_runs(instance)) == 1
-
-
-def test_a_nameless_run_that_claims_nothing_is_left_alone(
-    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_of(instance, {})
-    monkeypatch.setattr(dead_runs, "UNTAGGED_GRACE_SECONDS", -1.0)
-    assert find_dead_runs(instance) == []
-
-
-def launched(instance: dg.DagsterInstance, pid: int | None) -> str:
-    """A run that Dagster's daemon has handed to a code server, whose process said no more than its number."""
-    run_id = run_of(instance, {GRPC_INFO_TAG: json.dumps({"host": "localhost", "socket": "/nowhere/socket"})})
-    if pid is not None:
-        run = instance.get_run_by_id(run_id)
-        instance.report_engine_event("Started process for run.", run, EngineEventData.in_process(pid))
-    return run_id
-
-
-def test_a_nameless_run_is_dead_when_the_process_that_its_launcher_wrote_down_is_gone(
-    instance: dg.DagsterInstance, dead: dict[str, str]
-) -> None:
-    launched(instance, os.getpid())
-    gone = launched(instance, int(dead[PID_TAG]))
-    (found,) = reap(instance)
-    assert (found.run_id, found.reason) == (gone, f"its process {dead[PID_TAG]} is gone")
-
-
-def test_a_process_number_that_is_no_pythons_is_nobodys(dead: dict[str, str]) -> None:
-    assert python_lives_as(os.getpid())
-    assert not python_lives_as(int(dead[PID_TAG]))
-    with subprocess.Popen(["sleep", "60"]) as other:
-        assert not python_lives_as(other.pid)
-        other.kill()
-
-
-def test_a_run_that_was_never_started_is_dead_with_its_launcher(
-    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, unlaunched = launched(instance, None), run_of(instance, {}, dg.DagsterRunStatus.NOT_STARTED)
-    assert find_dead_runs(instance) == []
-    monkeypatch.setattr(dead_runs, "UNTAGGED_GRACE_SECONDS", -1.0)
-    assert {one.run_id: one.reason for one in reap(instance)} == {
-        server: "the server that was to start its process is gone",
-        unlaunched: "it was never launched",
-    }
-
-
-def test_the_name_of_a_young_run_is_waited_for_and_no_longer_than_it_may_take(
-    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    named, nameless = run_of(instance, {}), run_of(instance, {}, dg.DagsterRunStatus.NOT_STARTED)
-    created = {one.dagster_run.run_id: one.create_timestamp.timestamp() for one in instance.get_run_records()}
-    clock = [created[nameless] + 1.0]
-    monkeypatch.setattr(time, "time", lambda: clock[0])
-
-    def sleep(seconds: float) -> None:
-        clock[0] += seconds
-        if clock[0] > created[nameless] + 10:
-            instance.add_run_tags(named, process_tags())
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    await_names(instance)
-    assert clock[0] == pytest.approx(created[nameless] + dead_runs.UNTAGGED_GRACE_SECONDS)
-    instance.report_run_failed(instance.get_run_by_id(nameless) or pytest.fail("the run is gone"))
-    clock[0] = created[nameless] + 1.0
-    await_names(instance)
-    assert clock[0] == created[nameless] + 1.0, "nobody is nameless any more"
-
-
-def test_a_nameless_run_in_a_storage_that_hosts_share_is_not_judged_from_here(
-    dead: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dead_runs, "UNTAGGED_GRACE_SECONDS", -1.0)
-    with dg.DagsterInstance.ephemeral() as shared:
-        launched(shared, int(dead[PID_TAG]))
-        assert find_dead_runs(shared) == []
-
-
 def test_living_runs_are_those_that_nothing_shows_to_be_dead(
     instance: dg.DagsterInstance, dead: dict[str, str]
 ) -> None:
@@ -303,6 +198,7 @@ import sys
 from pathlib import Path
 import dagster as dg
 from aaco_pipeline.pipeline.sessions import register
+from aaco_pipeline.automation.partitions import add_partition
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.automation.resources import LakeResource
@@ -316,7 +212,8 @@ definitions = build_definitions(
 )
 with dg.DagsterInstance.from_config(home) as instance:
     request = MeasurementRequest(model="control_flow", iterations=5_000_000)
-    session = register(TraceLake(lake), instance, request)
+    session = register(TraceLake(lake), request)
+    add_partition(instance, session)
     definitions.resolve_job_def("observe").execute_in_process(instance=instance, partition_key=session)
 """
 
@@ -324,7 +221,6 @@ with dg.DagsterInstance.from_config(home) as instance:
 def test_a_run_killed_while_it_measures_is_recognized_and_the_next_may_measure(
     instance: dg.DagsterInstance, dagster_home: Path, lake_path: Path
 ) -> None:
-    import time
 
     configs = CONFIGS
     arguments = [str(dagster_home), str(lake_path), str(configs), str(slot_path().parent)]

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.resources.elf import SYMBOL_TABLE
 from aaco_pipeline.resources.targets.cpu.compiler import compile_confined, find_compiler
-from aaco_pipeline.resources.targets.cpu.elf import read_object
+from aaco_pipeline.resources.targets.cpu.object_file import read_object
+from tests.resources.toolchains.amdgpu.code_objects import section_header, with_bytes
 
 SOURCE = b"""
 extern "C" float expf(float);
@@ -69,3 +71,32 @@ def test_what_is_no_object_is_refused(tmp_path: Path) -> None:
         (tmp_path / "text").write_bytes(content)
         with pytest.raises(Refused, match="symbols"):
             read_object(tmp_path / "text")
+
+
+def test_the_digest_follows_what_is_called_and_no_name_of_its_own(made: Path, tmp_path: Path) -> None:
+    whole = made.read_bytes()
+    digests = []
+    for before, after in ((b"\0expf\0", b"\0sinf\0"), (b"\0_ZL5table\0", b"\0_ZL5fable\0")):
+        assert before in whole
+        (tmp_path / "renamed.o").write_bytes(whole.replace(before, after))
+        digests.append(read_object(tmp_path / "renamed.o").code_sha256 == read_object(made).code_sha256)
+    assert digests == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("at", "content", "words"),
+    [
+        (16, b"\3", "it is of type 3 and has 1 tables of symbols"),
+        ("table", b"\1", "it is of type 1 and has 0 tables of symbols"),
+        ("name", b"\xc3\xa9", "a name is not ASCII"),
+    ],
+)
+def test_an_object_that_no_compiler_leaves_is_refused(
+    made: Path, tmp_path: Path, at: int | str, content: bytes, words: str
+) -> None:
+    whole = made.read_bytes()
+    places = {"table": section_header(whole, SYMBOL_TABLE) + 4, "name": whole.index(b"\0expf\0") + 1}
+    place = at if isinstance(at, int) else places[at]
+    (tmp_path / "other.o").write_bytes(with_bytes(whole, place, content))
+    with pytest.raises(Refused, match=words):
+        read_object(tmp_path / "other.o")

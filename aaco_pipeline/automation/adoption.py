@@ -1,0 +1,296 @@
+"""Adoption: showing in Dagster what the lake holds and Dagster did not make, by one sensor and one job.
+
+The lake is the truth. What the command, another host or an earlier home has published becomes partitions,
+materializations and check results of a run of `adopt_sessions`; nothing is measured or computed again. What Dagster
+shows already is asked of Dagster before an event is logged, so that a run that was killed doubles none and misses none.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+import dagster as dg
+import polars as pl
+
+from aaco_pipeline.assets.stage import stages
+from aaco_pipeline.automation.campaigns import STAGE_OF_ASSET
+from aaco_pipeline.automation.optimization import JOB as SEARCH_JOB
+from aaco_pipeline.automation.optimization import SEARCH_KEY
+from aaco_pipeline.automation.optimization import optimization as search_asset
+from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
+from aaco_pipeline.automation.runs import living_runs, sessions_of
+from aaco_pipeline.automation.stage_events import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_TAG,
+    LAKE_KEY,
+    code_version,
+    data_version,
+    newest_materializations,
+)
+from aaco_pipeline.lake.catalogue.manifests import Catalogue
+from aaco_pipeline.lake.declaration import Scope
+from aaco_pipeline.lake.layout import scope_of
+from aaco_pipeline.lake.manifest import Manifest
+from aaco_pipeline.lake.removals import Account
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.checks import CONTRACT
+
+JOB: Final = "adopt_sessions"
+#: So many sessions are adopted by one run, and as many campaigns.
+MOST_ADOPTED: Final = 50
+#: So many of each Dagster is asked about at one tick.
+MOST_LOOKED_UP: Final = 200
+#: After so long Dagster is asked about everything again: what a person has wiped there is found then.
+EVERYTHING_SECONDS: Final = 6 * 3600.0
+#: Under which kind the catalogue remembers the manifest of which Dagster shows everything.
+_ADOPTED: Final = "adopted"
+_CAPTURE: Final = "capture"
+_MOST_SEARCHES: Final = 1000
+#: On a run that was killed: the sessions of which a later run has told what it had not; the interface does not list it.
+_COMPLETED_TAG: Final = ".dagster/aaco/completed"
+_PARTITIONS: Final[Mapping[Scope, str]] = {"session": PARTITIONS_NAME, "campaign": CAMPAIGN_PARTITIONS_NAME}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A stage of a session, or an asset of a campaign, as the lake holds it; `checks` are the names of its checks."""
+
+    asset: str
+    data_version: str
+    code_version: str = ""
+    checks: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What Dagster does not show of an asset's partition: its materialization, or only some results of its checks."""
+
+    asset: str
+    checks: frozenset[str]
+    #: The run that was killed after it had logged the materialization; None where that is lacking.
+    killed: str | None = None
+
+
+@dataclass(frozen=True)
+class Due:
+    """What one run is to adopt, by id: sessions and campaigns, the newest first, and searches, the oldest first."""
+
+    sessions: tuple[str, ...]
+    campaigns: tuple[str, ...]
+    searches: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.sessions or self.campaigns or self.searches)
+
+
+def look_of(cursor: str | None, now: float) -> str:
+    """Name the look at everything that the sensor goes by, beginning with its time in s since 1970; a new one when due.
+
+    A home that was deleted has no cursor, so nothing that was found adopted in it counts in the next.
+    """
+    began = (cursor or "").partition(" ")[0]
+    is_recent = began.isdecimal() and 0 <= now - int(began) < EVERYTHING_SECONDS
+    return cursor if cursor is not None and is_recent else f"{int(now)} {uuid4().hex}"
+
+
+def due(lake: TraceLake, instance: dg.DagsterInstance, look: str) -> Due:
+    """Find what the lake has published and Dagster does not show, `MOST_ADOPTED` of a kind at most.
+
+    What was found adopted since `look` began is not asked about again before its manifest changes. What a process or a
+    living run is at work on is left for later.
+    """
+    living = living_runs(instance)
+    busy = {name for run in living for name in sessions_of(run)}
+    is_searching = any(run.job_name == SEARCH_JOB for run in living)  # it shows its own search at its end
+    with lake.catalogue() as known:
+        known.require_readable("session")
+        known.require_readable("campaign")
+        asking = _Asking(lake, instance, known, look)
+        found = {scope: asking.partitions(scope, busy) for scope in _PARTITIONS}
+        return Due(found["session"], found["campaign"], () if is_searching else asking.searches())
+
+
+def published(manifest: Manifest) -> list[Published]:
+    """List what Dagster is to show of a session or campaign, in the order it is made; failed stages are left out."""
+    if manifest.scope == "campaign":
+        entries = {asset: manifest.of_stage(stage) for asset, stage in STAGE_OF_ASSET.items()}
+        return [Published(asset, data_version(some)) for asset, some in entries.items() if some]
+    done = {state.stage for state in manifest.stages if state.failure is None}
+    return [
+        Published(
+            name,
+            data_version(manifest.of_stage(name)),
+            code_version(manifest, name),
+            frozenset({CONTRACT, *(check.name for check in one.checks)}),
+        )
+        for name, one in stages().items()
+        if name in done
+    ]
+
+
+def lacks(instance: dg.DagsterInstance, manifests: Sequence[Manifest]) -> dict[str, list[Lack]]:
+    """Ask Dagster what it does not show of sessions or campaigns, by id and in the order it was made."""
+    wanted = {manifest.id: published(manifest) for manifest in manifests}
+    newest: dict[str, dict[str, dg.EventLogRecord]] = {}
+    for asset in {one.asset for some in wanted.values() for one in some}:
+        asked = [identifier for identifier, some in wanted.items() if any(one.asset == asset for one in some)]
+        newest[asset] = newest_materializations(instance, asset, asked)
+    told_by = _killed_runs(instance, {record.run_id for some in newest.values() for record in some.values()})
+    found: dict[str, list[Lack]] = {identifier: [] for identifier in wanted}
+    for identifier, some in wanted.items():
+        for one in some:
+            record = newest[one.asset].get(identifier)
+            if record is None or not _is_of(record, one):
+                found[identifier].append(Lack(one.asset, one.checks))
+            elif record.run_id in told_by and identifier not in told_by[record.run_id].completed:
+                missing = one.checks - told_by[record.run_id].checks.get((one.asset, identifier), set())
+                if missing:
+                    found[identifier].append(Lack(one.asset, missing, record.run_id))
+    return found
+
+
+def gone(lake: TraceLake, instance: dg.DagsterInstance) -> dict[Scope, set[str]]:
+    """Find the partitions of sessions and campaigns that were in this lake and are no more.
+
+    Several lakes may share Dagster's home. Where Dagster shows a session's capture, that names the lake; else this
+    lake's account of removals has it.
+    """
+    with lake.catalogue() as known:
+        present = {
+            *known.contents("session"),
+            *known.contents("campaign"),
+            *known.errors,
+            *lake.captured(),
+            *lake.requests(),
+        }
+    found: dict[Scope, set[str]] = {}
+    for scope, name in _PARTITIONS.items():
+        absent = set(instance.get_dynamic_partitions(name)) - present
+        found[scope] = absent & once_of(lake, instance, absent)
+    return found
+
+
+def once_of(lake: TraceLake, instance: dg.DagsterInstance, names: Iterable[str]) -> set[str]:
+    """Find those of `names` that are known to have been sessions or campaigns of this lake."""
+    asked, account = set(names), Account(lake)
+    if not asked:
+        return set()
+    shown = newest_materializations(instance, _CAPTURE, sorted(asked))
+    places = {one: record.asset_materialization for one, record in shown.items()}
+    own = {one for one, made in places.items() if made and made.metadata[LAKE_KEY].value == str(lake.path)}
+    return own | (asked - shown.keys()) & (account.named("session") | account.named("campaign"))
+
+
+def forget(instance: dg.DagsterInstance, partitions: Mapping[Scope, Iterable[str]]) -> None:
+    """Delete partitions; the runs of what they were stay in Dagster's history."""
+    for scope, names in partitions.items():
+        for name in names:
+            instance.delete_dynamic_partition(_PARTITIONS[scope], name)
+
+
+def shown_searches(instance: dg.DagsterInstance) -> set[str]:
+    """Find the searches that Dagster shows."""
+    asked = dg.AssetRecordsFilter(asset_key=search_asset.key)
+    records = instance.fetch_materializations(asked, limit=_MOST_SEARCHES).records
+    made = [record.asset_materialization for record in records if record.asset_materialization is not None]
+    return {str(one.metadata[SEARCH_KEY].value) for one in made if SEARCH_KEY in one.metadata}
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """One look of the sensor: the catalogue remembers which manifests Dagster shows everything of."""
+
+    lake: TraceLake
+    instance: dg.DagsterInstance
+    known: Catalogue
+    look: str
+
+    def partitions(self, scope: Scope, busy: Collection[str]) -> tuple[str, ...]:
+        """Find sessions or campaigns, but for busy ones, that Dagster does not show, the newest first."""
+        contents = self.known.contents(scope)
+        if scope == "campaign":  # a baseline, or a search, has no partition
+            planned = {identifier for identifier, entry in self.known.entries("campaigns", scope) if entry.rows}
+            contents = {one: content for one, content in contents.items() if one in planned}
+        there = set(self.instance.get_dynamic_partitions(_PARTITIONS[scope]))
+        sure = self._adopted(contents) & there
+        unsure = sorted(contents.keys() - sure - set(busy), key=_age, reverse=True)
+        found: list[str] = []
+        for first in range(0, min(len(unsure), MOST_LOOKED_UP), MOST_ADOPTED):
+            some = [one for one in unsure[first : first + MOST_ADOPTED] if not self._is_at_work(scope, one)]
+            lacking = lacks(self.instance, [self.lake.manifest(one, scope) for one in some])
+            adopted = [one for one in some if one in there and not lacking[one]]
+            self._remember(contents, adopted)
+            found += [one for one in some if one not in adopted]
+            if len(found) >= MOST_ADOPTED:
+                break
+        return tuple(found[:MOST_ADOPTED])
+
+    def searches(self) -> tuple[str, ...]:
+        """Find searches that have ended and that no materialization of their asset names, the oldest first."""
+        contents = self.known.contents("campaign")
+        searches = {one for one, entry in self.known.entries("optimizations", "campaign") if entry.rows}
+        unsure = sorted(searches - self._adopted(contents), key=_age)
+        if not unsure:
+            return ()
+        ended = self.lake.read("optimizations", unsure).filter(pl.col("ended_by").is_not_null())
+        names = set(ended.get_column("campaign_id").cast(pl.String))
+        shown = shown_searches(self.instance)
+        self._remember(contents, sorted(names & shown))
+        return tuple(sorted(names - shown, key=_age)[:MOST_ADOPTED])
+
+    def _adopted(self, contents: Mapping[str, str]) -> set[str]:
+        """Find what is remembered as adopted as its manifest is now."""
+        remembered = self.known.remembered(_ADOPTED)
+        return {one for one, content in contents.items() if remembered.get(one, ("",))[0] == f"{self.look} {content}"}
+
+    def _remember(self, contents: Mapping[str, str], adopted: Iterable[str]) -> None:
+        self.known.remember(_ADOPTED, {one: (f"{self.look} {contents[one]}", "") for one in adopted})
+
+    def _is_at_work(self, scope: Scope, identifier: str) -> bool:
+        return self.lake.is_running(identifier) if scope == "session" else self.lake.is_measuring(identifier)
+
+
+def _is_of(record: dg.EventLogRecord, one: Published) -> bool:
+    """Tell whether a materialization is of what is published; campaigns have no version of their code."""
+    made = record.asset_materialization
+    tags = (made.tags or {}) if made is not None else {}
+    is_by = not one.code_version or tags.get(CODE_VERSION_TAG) == one.code_version
+    return is_by and tags.get(DATA_VERSION_TAG) == one.data_version
+
+
+def complete(instance: dg.DagsterInstance, killed: str, sessions: Iterable[str]) -> None:
+    """State on a run that was killed that Dagster has by now what it owed of these sessions."""
+    run = instance.get_run_by_id(killed)
+    before = run.tags.get(_COMPLETED_TAG, "").split(",") if run is not None else []
+    instance.add_run_tags(killed, {_COMPLETED_TAG: ",".join(sorted({*filter(None, before), *sessions}))})
+
+
+@dataclass(frozen=True)
+class _Killed:
+    """What a run that was killed had told: the checks by asset and partition; and the sessions completed since."""
+
+    completed: frozenset[str]
+    checks: dict[tuple[str, str | None], set[str]]
+
+
+def _killed_runs(instance: dg.DagsterInstance, runs: set[str]) -> dict[str, _Killed]:
+    """Read the logs of those of `runs` that adopted and did not come to their end."""
+    of_job = instance.get_runs(dg.RunsFilter(run_ids=list(runs), job_name=JOB)) if runs else []
+    found: dict[str, _Killed] = {}
+    for run in of_job:
+        if run.status == dg.DagsterRunStatus.SUCCESS:
+            continue
+        told: dict[tuple[str, str | None], set[str]] = {}
+        for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
+            event = entry.dagster_event
+            if event is not None:
+                check = event.asset_check_evaluation_data
+                told.setdefault((check.asset_key.to_user_string(), check.partition), set()).add(check.check_name)
+        found[run.run_id] = _Killed(frozenset(run.tags.get(_COMPLETED_TAG, "").split(",")), told)
+    return found
+
+
+def _age(identifier: str) -> str:
+    """Give what sorts ids by time: a session's begins with it, a campaign's has it after its kind."""
+    return identifier if scope_of(identifier) == "session" else identifier.partition("-")[2]

@@ -1,0 +1,104 @@
+"""Runs of Dagster: their tags, the attempts at a session or campaign, and recognizing those whose process is gone.
+
+A run killed outright stays STARTED in Dagster and keeps its slot in the pool. Every run therefore carries the identity
+of its process (`aaco_pipeline.resources.host.process_identity`) as tags, and those of another host are left to it. A
+run that was killed before it had tags is left to Dagster's own run monitoring (`run_monitoring` in dagster.yaml).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+
+from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, TAG_PREFIX, process_is_gone
+
+#: On a run: its number among the runs of this session, or of this content of the inbox.
+ATTEMPT_TAG: Final = "aaco/attempt"
+#: How Dagster marks the partition, so the session or campaign, of a run.
+PARTITION_TAG: Final = "dagster/partition"
+#: The session a run is of; of a run that registers several, all of them, separated by commas.
+SESSION_TAG: Final = "aaco/session"
+#: Of a run that publishes or adopts several sessions or campaigns, likewise; the interface does not list it.
+SESSIONS_TAG: Final = ".dagster/aaco/sessions"
+MOST_ATTEMPTS: Final = 5
+#: After the first failure; each further one doubles it.
+FIRST_DELAY_SECONDS: Final = 60.0
+ENDED: Final = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+#: Runs that have not ended; one of them may be dead.
+UNFINISHED: Final = tuple(status for status in dg.DagsterRunStatus if status not in ENDED)
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The runs of one session so far: all of them, those since the newest that succeeded, and when the last one ended.
+
+    `ended` is in seconds since 1970, None without a run.
+    """
+
+    runs: int
+    failed: int
+    ended: float | None
+
+
+@dataclass(frozen=True)
+class DeadRun:
+    """A run that will never end by itself, and how that is known."""
+
+    run_id: str
+    reason: str
+
+
+def attempts_at(instance: dg.DagsterInstance, job: str, partition: str) -> Attempts:
+    """Count the runs of `job` for a session or campaign."""
+    records = instance.get_run_records(dg.RunsFilter(job_name=job, tags={PARTITION_TAG: partition}))  # newest first
+    states = [record.dagster_run.status for record in records]
+    failed = states.index(dg.DagsterRunStatus.SUCCESS) if dg.DagsterRunStatus.SUCCESS in states else len(states)
+    ended = (records[0].end_time or records[0].update_timestamp.timestamp()) if records else None
+    return Attempts(len(records), failed, ended)
+
+
+def delay_seconds(failures: int) -> float:
+    """Give the wait after so many failures before the next attempt."""
+    return FIRST_DELAY_SECONDS * 2.0 ** max(failures - 1, 0)
+
+
+def find_dead_runs(instance: dg.DagsterInstance) -> list[DeadRun]:
+    """Find the unfinished runs of this instance whose process, on this host, is gone."""
+    unfinished = instance.get_runs(dg.RunsFilter(statuses=list(UNFINISHED)))
+    return [
+        DeadRun(run.run_id, f"its process {run.tags[PID_TAG]} on {run.tags[HOST_TAG]} is gone")
+        for run in unfinished
+        if process_is_gone(run.tags) and not _has_tags_of_parent(instance, run)
+    ]
+
+
+def living_runs(instance: dg.DagsterInstance, job: str | None = None) -> list[dg.DagsterRun]:
+    """List the unfinished runs, of whatever host, that nothing shows to be dead; with `job` those of that job."""
+    dead = {one.run_id for one in find_dead_runs(instance)}
+    unfinished = instance.get_runs(dg.RunsFilter(job_name=job, statuses=list(UNFINISHED)))
+    return [run for run in unfinished if run.run_id not in dead]
+
+
+def reap(instance: dg.DagsterInstance) -> list[DeadRun]:
+    """Mark dead runs failed and free what they hold in concurrency pools. Returns them."""
+    dead = find_dead_runs(instance)
+    for one in dead:
+        run = instance.get_run_by_id(one.run_id)
+        if run is not None:
+            instance.report_run_failed(run, f"The run's process ended without reporting: {one.reason}.")
+        instance.event_log_storage.free_concurrency_slots_for_run(one.run_id)
+    return dead
+
+
+def sessions_of(run: dg.DagsterRun) -> set[str]:
+    """Find the sessions and campaigns that a run is of."""
+    tags = (SESSION_TAG, SESSIONS_TAG, PARTITION_TAG)
+    return {session for tag in tags for session in run.tags.get(tag, "").split(",") if session}
+
+
+def _has_tags_of_parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Tell whether the tags are those that a re-executed run is created with: they are of its parent's process."""
+    parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id is not None else None
+    return parent is not None and all(
+        parent.tags.get(name) == value for name, value in run.tags.items() if name.startswith(TAG_PREFIX)
+    )

@@ -1,0 +1,99 @@
+"""Captures that the lake holds whole, recognized by the state of their files without reading them again.
+
+Names, sizes, times and inode numbers of all files tell that nothing has changed since they were taken in, as in the
+index of a version control system. Anything else than the very same state, code and tables is for `ingestion` to judge.
+"""
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from aaco_pipeline.lake.journal import Journal
+from aaco_pipeline.lake.layout import LakeFolder
+
+_PACKAGE: Final = Path(__file__).parents[1]
+#: A larger folder is looked into anew each time.
+_MOST_FILES: Final = 20_000
+#: A file that changed so shortly before it was looked at may change again within one tick of its file system's clock.
+_SETTLED_NS: Final = 1_000_000_000
+
+
+class State(NamedTuple):
+    """A digest over the state of all files under a path, and whether the newest change is not too recent to trust."""
+
+    digest: str
+    is_settled: bool
+
+
+def state_of(path: Path) -> State | None:
+    """Look at every file under `path` without opening or following any; None where that is not possible."""
+    digest, newest_ns, count, folders = hashlib.sha256(), 0, 0, [os.fspath(path)]
+    now_ns = time.time_ns()
+    try:
+        if not path.is_dir():
+            folders, newest_ns = [], _add(digest, "", path.lstat())
+        while folders:
+            with os.scandir(folders.pop()) as listing:
+                for entry in sorted(listing, key=lambda one: one.name):
+                    count += 1
+                    if count > _MOST_FILES:
+                        return None
+                    status = entry.stat(follow_symlinks=False)
+                    newest_ns = max(newest_ns, _add(digest, entry.path, status))
+                    if entry.is_dir(follow_symlinks=False) and entry.name != "__pycache__":
+                        folders.append(entry.path)
+    except OSError:
+        return None
+    return State(digest.hexdigest(), newest_ns < now_ns - _SETTLED_NS)
+
+
+def recall(lake: LakeFolder, path: Path, state: State | None) -> list[dict[str, Any]] | None:
+    """Give back what was said of each run under `path` when all were whole; None when anything is another now."""
+    if state is None:
+        return None
+    seen = Journal(lake).seen(path)
+    if seen.get("files") != state.digest or seen.get("code") != _code_state():
+        return None
+    sessions = seen["sessions"]
+    if any(_manifest_digest(lake, one) != digest or not lake.has_raw(one) for one, digest in sessions.items()):
+        return None
+    return list(seen["runs"])
+
+
+def remember(lake: LakeFolder, path: Path, state: State | None, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Keep what is said of each run under `path`, all of which are whole sessions, for as long as nothing changes.
+
+    `state` is from before the files were read.
+    """
+    if state is None or not state.is_settled:
+        return
+    sessions = {str(run["session_id"]): _manifest_digest(lake, str(run["session_id"])) for run in runs}
+    content = {"files": state.digest, "code": _code_state(), "sessions": sessions, "runs": [dict(run) for run in runs]}
+    Journal(lake).keep_seen(path, content)
+
+
+def _add(digest: "hashlib._Hash", name: str, status: os.stat_result) -> int:
+    """Take one file, or a folder by its name alone, into the digest; return when the file last changed."""
+    if stat.S_ISDIR(status.st_mode):
+        digest.update(os.fsencode(name) + b"\0")
+        return 0
+    facts = (status.st_mode, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    digest.update(f"{facts}\0".encode() + os.fsencode(name) + b"\0")
+    return status.st_ctime_ns
+
+
+def _manifest_digest(lake: LakeFolder, session: str) -> str | None:
+    try:
+        return hashlib.sha256(lake.manifest_path(session, "session").read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+def _code_state() -> str | None:
+    """The state of this package's files: other code may have more to say of a capture."""
+    state = state_of(_PACKAGE)
+    return None if state is None else state.digest

