@@ -155,7 +155,7 @@ def test_an_error_of_the_disk_at_closing_a_lock_is_none_of_what_was_done_under_i
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patched:
-        patched.setattr(files.os, "close", fail)
+        patched.setattr(os, "close", fail)
         with exclusive_lock(lock, timeout_seconds=0, purpose="it"):
             done = True
         assert lock_is_free(lock)
@@ -171,7 +171,7 @@ def test_an_error_of_an_open_file_names_the_file(
     def fail(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         write(path)
 
