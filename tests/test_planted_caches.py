@@ -42,7 +42,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield place
 
 
-@pytest.mark.parametrize("kind", KINDS)
+#: Without a compiler in the way; that no other module goes round the door is for `test_executed_code`.
+QUICK: Final = ("AMD device libraries", "compiled templates")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.nightly) for kind in KINDS]
+)
 def test_planted_code_runs_without_the_checks_and_never_with_them(kind: str, inputs: Path, tmp_path: Path) -> None:
     good = made_once(kind, inputs)
     control = planted_in(tmp_path / "control", good, kind, ROOT_USER)

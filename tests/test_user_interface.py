@@ -1,4 +1,4 @@
-"""`aaco ui`: a session from Dagster's launchpad becomes what `aaco run` makes, on the same lake and instance."""
+"""`aaco ui`: a session from Dagster's launchpad becomes what `aaco run` makes, on the same lake; SIGTERM ends it."""
 
 import os
 import signal
@@ -34,14 +34,15 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def opened(environment: dict[str, str], tmp_path: Path) -> Iterator[UserInterface]:
-    """A running `aaco ui`, which is ended with all its processes afterwards."""
+    """A running `aaco ui`, started as a shell starts what stands before `&`: with the interrupt ignored."""
     (tmp_path / "empty").mkdir()
-    with user_interface(tmp_path / "empty", environment) as running:
+    background = ("sh", "-c", '"$@" & echo $!; wait $!', "sh")
+    with user_interface(tmp_path / "empty", environment, before=background) as running:
         wait_for(running.is_up, running.log.read_text)
         yield running
 
 
-def test_a_session_from_the_launchpad_is_what_aaco_run_makes(
+def test_a_session_from_the_launchpad_is_what_aaco_run_makes_and_sigterm_ends_every_process(
     opened: UserInterface, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opener = opened.signed_in()
@@ -89,28 +90,25 @@ def test_a_session_from_the_launchpad_is_what_aaco_run_makes(
         .equals(lake.read("iterations", newer).select("pass", "iteration", "phase"))
     )
     assert main(["doctor"]) == 0
-    first, *others = opened.log.read_text().splitlines()
-    assert first.startswith("Dagster on http://127.0.0.1:")
+    command, link, *others = opened.log.read_text().splitlines()
+    assert link.startswith("Dagster on http://127.0.0.1:")
     assert [line for line in others if " - DEBUG - " in line or "SensorDaemon" in line] == []
+    sigterm_ends_all(opened, int(command))
 
 
 def _published(lake: TraceLake, session: str) -> set[tuple[str, str, int]]:
     return {(entry.table, entry.stage, entry.contract_version) for entry in lake.manifest(session).entries}
 
 
-def test_sigterm_in_the_background_ends_every_process(environment: dict[str, str], tmp_path: Path) -> None:
-    """As a shell starts what stands before `&`: with the interrupt ignored, to which Dagster maps SIGTERM."""
-    (tmp_path / "empty").mkdir()
-    background = ("sh", "-c", '"$@" & echo $!; wait $!', "sh")
-    with user_interface(tmp_path / "empty", environment, before=background) as running:
-        wait_for(running.is_up, running.log.read_text)
-        below = set(running.descendants())
-        assert len(below) >= 6
-        command, link = running.log.read_text().splitlines()[:2]
-        os.kill(int(command), signal.SIGTERM)
-        assert running.process.wait(LONGEST_WAIT_SECONDS) == 143
-        assert [pid for pid in below if Path(f"/proc/{pid}").exists()] == []
-        said = running.log.read_text().removeprefix(f"{command}\n{link}\n").splitlines()
-        # Dagster may have logged an error of its own before, but nobody says more of the end.
-        assert said[-1] == "aaco: terminated", said
-        assert [line for line in said if line.startswith("aaco: ") or "Interrupt" in line] == ["aaco: terminated"], said
+def sigterm_ends_all(running: UserInterface, command: int) -> None:
+    """Dagster maps SIGTERM to the interrupt, which a shell has everything in the background ignore."""
+    below = set(running.descendants())
+    assert len(below) >= 6
+    before = len(running.log.read_text().splitlines())
+    os.kill(command, signal.SIGTERM)
+    assert running.process.wait(LONGEST_WAIT_SECONDS) == 143
+    assert [pid for pid in below if Path(f"/proc/{pid}").exists()] == []
+    said = running.log.read_text().splitlines()[before:]
+    # Dagster may log an error of its own meanwhile, but nobody says more of the end.
+    assert said[-1] == "aaco: terminated", said
+    assert [line for line in said if line.startswith("aaco: ") or "Interrupt" in line] == ["aaco: terminated"], said

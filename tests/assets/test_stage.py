@@ -26,12 +26,13 @@ from aaco_pipeline.assets.stage import (
     state_expected,
     views,
 )
-from aaco_pipeline.automation.stage_assets import check_specs, column_schema, stage_assets
-from aaco_pipeline.automation.stage_events import CONTRACT
+from aaco_pipeline.automation.stage_assets import column_schema, stage_assets
+from aaco_pipeline.automation.stage_events import check_specs
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.checks import CONTRACT
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS, ROOT
 from tests.sessions import republished, tables_of

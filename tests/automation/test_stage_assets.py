@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
-from aaco_pipeline.assets.stage import stages
+from aaco_pipeline.assets.stage import stages, views
 from aaco_pipeline.automation.partitions import add_partition, session_partitions
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_assets import stage_assets
@@ -20,7 +20,6 @@ from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.served_views import address_of
 from aaco_pipeline.resources.host.process_identity import process_is_gone
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.automation.conftest import (
@@ -37,7 +36,7 @@ from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import unlisted
 
-CHECKS: Final = 29
+CHECKS: Final = 27
 
 
 # An expected error.
@@ -163,13 +162,6 @@ def test_every_stage_that_has_something_to_show_shows_a_table(replayed: Replayed
     }
 
 
-def test_the_files_of_a_session_are_one_click_away(replayed: Replayed) -> None:
-    lake, session = replayed.lake, replayed.sessions["squeezenet"]
-    found = metadata_of(replayed.results["squeezenet"])
-    assert found["perfetto_trace"]["trace"] == dg.MetadataValue.url(address_of(lake.trace(session)))
-    assert found["report"]["report"] == dg.MetadataValue.url(address_of(lake.report(session)))
-
-
 def everything_of(lake: TraceLake) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in lake.path.rglob("*") if path.is_file() and ".locks" not in path.parts}
 
@@ -251,6 +243,7 @@ def test_the_definitions_hold_the_assets_of_all_stages_and_of_campaigns() -> Non
     keys = build_definitions().resolve_asset_graph().get_all_asset_keys()
     assert {key.to_user_string() for key in keys} == {
         *stages(),
+        *views(),
         *("campaign_sessions", "campaign_verdicts", "history", "alerts", "optimization"),
     }
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+import pytest
 
+from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.store import TraceLake
 
 SESSION: Final = "20250101T000000Z-0000000a"
@@ -16,6 +18,17 @@ LATER: Final = "20250102T000000Z-0000000b"
 Metrics = Callable[..., pl.DataFrame]
 Filled = Callable[[str, Mapping[str, Sequence[Any]]], pl.DataFrame]
 Snapshot = Callable[[Path], dict[str, bytes | None]]
+
+
+def every_table() -> list[Any]:
+    """Parametrize by table: in CI those that together have each type of column in each scope, at night all."""
+    wanted = {(table.scope, column.dtype) for table in all_tables().values() for column in table.all_columns}
+    parameters = []
+    for table in sorted(all_tables().values(), key=lambda one: -len({column.dtype for column in one.all_columns})):
+        kinds = {(table.scope, column.dtype) for column in table.all_columns}
+        parameters.append(pytest.param(table.name, marks=() if kinds & wanted else pytest.mark.nightly))
+        wanted -= kinds
+    return parameters
 
 
 def kernels(filled: Filled, *names: str) -> pl.DataFrame:

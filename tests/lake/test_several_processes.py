@@ -82,8 +82,9 @@ def test_a_writer_waits_for_another_and_gives_up_in_words(
     assert values(lake) == [3.0]
 
 
+GENERATIONS_SEEN: Final = 25
 PUBLISH_GENERATIONS: Final = """
-import sys
+import select, sys
 import polars as pl
 from aaco_pipeline.lake.contracts import contract, polars_types
 from aaco_pipeline.lake.storage import LocalStorage
@@ -94,10 +95,13 @@ def metrics(generation):
     n = 100
     columns = {"metric": [f"m{i}" for i in range(n)], "unit": ["ns"] * n, "value": [float(generation)] * n}
     return pl.DataFrame([pl.Series(c, columns.get(c, [None] * n), dtype=t) for c, t in types.items()])
-for generation in range(250):
+generation = 0
+while not select.select([sys.stdin], [], [], 0)[0]:  # until the reader has seen enough
     lake.publish(sys.argv[2], "a", {"session_metrics": metrics(generation)})
     if not generation:
         print("ready", flush=True)
+    generation += 1
+print(generation - 1, flush=True)
 """
 
 
@@ -106,17 +110,20 @@ def test_a_reader_during_publications_sees_one_whole_state_after_another(
 ) -> None:
     seen: list[float] = []
     with start_python(PUBLISH_GENERATIONS, lake.path, SESSION) as writer:
+        assert writer.stdin is not None
         assert writer.stdout is not None
         writer.stdout.readline()
-        while writer.poll() is None:
+        while len(set(seen)) < GENERATIONS_SEEN:
+            assert writer.poll() is None
             frame = lake.read("session_metrics", None if len(seen) % 2 else SESSION)
             assert frame.height == 100
             (generation,) = set(frame.get_column("value").to_list())
             seen.append(generation)
-        assert writer.returncode == 0
+        writer.stdin.close()
+        last = float(writer.stdout.readline())
+    assert writer.returncode == 0
     assert seen == sorted(seen)
-    assert len(set(seen)) > 5
-    assert values(lake)[0] == 249.0
+    assert values(lake)[0] == last >= seen[-1]
 
 
 class Overtaken(TraceLake):

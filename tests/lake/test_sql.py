@@ -4,6 +4,8 @@ What a torn or superseded file does to a statement is tested beside the same for
 """
 
 from datetime import timedelta
+from itertools import product
+from typing import Final
 
 import polars as pl
 import pytest
@@ -14,13 +16,13 @@ from aaco_pipeline.lake.declaration import DUCKDB_TYPES, SIGNALS
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.views import HELPER_VIEWS
-from tests.lake.published import LATER, SESSION, Filled
+from tests.lake.published import LATER, SESSION, Filled, every_table
 from tests.lake.two_sessions import STARTED
 
 # ---- views -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list(all_tables()))
+@pytest.mark.parametrize("name", every_table())
 def test_every_contract_is_a_view_with_its_types_also_in_an_empty_lake(name: str, lake: TraceLake) -> None:
     table = contract(name)
     found = select_rows(lake, f"SELECT * FROM {name}")
@@ -31,7 +33,7 @@ def test_every_contract_is_a_view_with_its_types_also_in_an_empty_lake(name: str
     assert not lake.path.exists()
 
 
-@pytest.mark.parametrize("name", list(all_tables()))
+@pytest.mark.parametrize("name", every_table())
 def test_a_published_table_has_the_contracts_types_in_sql(name: str, lake: TraceLake, filled: Filled) -> None:
     table = contract(name)
     first = table.columns[0]
@@ -130,25 +132,34 @@ def test_a_statement_over_a_damaged_manifest_is_refused(populated: TraceLake) ->
         populated.sql("SELECT * FROM sessions")
 
 
-@pytest.mark.parametrize(
-    "name", ["query_table('sess' || 'ions')", "query('SELECT * FROM sess' || 'ions')", r"query_table(e'\x73essions')"]
+NAMES: Final = (
+    "query_table('sess' || 'ions')",
+    "query('SELECT * FROM sess' || 'ions')",
+    r"query_table(e'\x73essions')",
 )
+STATEMENTS: Final = (
+    "SELECT * FROM {}",
+    "SELECT count(*) FROM {}",
+    "SELECT 1 FROM {}",
+    "SELECT max(session_id) FROM {}",
+    "SELECT * FROM {} WHERE session_id IS NULL",
+    "SELECT 1 WHERE NOT EXISTS (SELECT * FROM {})",
+    "SELECT 1 FROM range(1) AS r LEFT JOIN {} AS s ON s.session_id = r.range::VARCHAR",
+    "SELECT (SELECT model_name FROM {} LIMIT 1)",
+    f"SELECT * FROM {{}} WHERE session_id = '{SESSION}'",
+    "SELECT * FROM {} WHERE model_name LIKE 'model%'",
+    "SELECT count(*) FROM {} WHERE session_id IS NOT NULL",
+    "SELECT count(*) FROM {} WHERE batch_size > 1 OR batch_size IS NULL",
+    f"SELECT r.range FROM range(3) AS r LEFT JOIN (SELECT * FROM {{}} WHERE session_id = '{SESSION}') AS s ON true",
+)
+
+
+# In CI each name in one statement and each statement with one name; at night all pairs.
 @pytest.mark.parametrize(
-    "statement",
+    ("name", "statement"),
     [
-        "SELECT * FROM {}",
-        "SELECT count(*) FROM {}",
-        "SELECT 1 FROM {}",
-        "SELECT max(session_id) FROM {}",
-        "SELECT * FROM {} WHERE session_id IS NULL",
-        "SELECT 1 WHERE NOT EXISTS (SELECT * FROM {})",
-        "SELECT 1 FROM range(1) AS r LEFT JOIN {} AS s ON s.session_id = r.range::VARCHAR",
-        "SELECT (SELECT model_name FROM {} LIMIT 1)",
-        f"SELECT * FROM {{}} WHERE session_id = '{SESSION}'",
-        "SELECT * FROM {} WHERE model_name LIKE 'model%'",
-        "SELECT count(*) FROM {} WHERE session_id IS NOT NULL",
-        "SELECT count(*) FROM {} WHERE batch_size > 1 OR batch_size IS NULL",
-        f"SELECT r.range FROM range(3) AS r LEFT JOIN (SELECT * FROM {{}} WHERE session_id = '{SESSION}') AS s ON true",
+        pytest.param(*pair, marks=() if NAMES[0] in pair or STATEMENTS[0] in pair else pytest.mark.nightly)
+        for pair in product(NAMES, STATEMENTS)
     ],
 )
 def test_a_table_named_at_run_time_is_never_silently_empty(statement: str, name: str, populated: TraceLake) -> None:

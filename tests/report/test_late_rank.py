@@ -90,7 +90,7 @@ def written(folder: Path, rank: int, cause: str | None) -> Path:
 def told(lake: TraceLake, place: Path) -> tuple[dict[str, Any], str]:
     """The row of `answers` of the session of what lies there, and its paragraph."""
     session = taken_in(lake, place)
-    replayed(lake, session)
+    replayed(lake, session, "classification")
     document = session_document(lake, session)
     return document["answers"][0], answer(document)
 
@@ -146,7 +146,7 @@ def test_streams_of_a_recorded_job_name_the_late_rank(
     work, pauses_ns = ((8, 24), {}) if cause == "work" else ((8, 8), {LATE: 4_000_000})
     late_ms, because = {"work": (4.016, "it runs more kernels"), "host": (4.0, "its device waits for its host")}[cause]
     session = taken_in(empty_lake, ranks.job(tmp_path / "job", work, pauses_ns, see_all=see_all))
-    made = replayed(empty_lake, session)
+    made = replayed(empty_lake, session, "classification")
     ran = empty_lake.read("dispatches", session).join(empty_lake.read("processes", session), on="process_id")
     assert sorted(ran.select("rank", "device_id").unique().rows()) == [(0, 1), (1, 2)]
     gpus = empty_lake.read("devices", session).filter(pl.col("vendor") == "NVIDIA")
@@ -190,7 +190,7 @@ def test_streams_of_two_real_gpus_name_the_rank_that_was_late_by_construction(
     )
     shutil.copytree(REAL, folder / "trace" / "cupti")
     session = taken_in(empty_lake, folder)
-    replayed(empty_lake, session)
+    replayed(empty_lake, session, "classification")
     kernels = empty_lake.read("kernels", session).select("kernel_id", pl.col("name").cast(pl.String))
     ran = empty_lake.read("dispatches", session).join(kernels, on="kernel_id")
     ran = ran.join(empty_lake.read("processes", session).select("process_id", "rank"), on="process_id")

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.contracts import all_tables, contract
+from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.declaration import Table
 from aaco_pipeline.lake.segments import compaction, writing
 from aaco_pipeline.lake.segments.compaction import compact
@@ -19,11 +19,11 @@ from aaco_pipeline.lake.segments.facts import TableRound
 from aaco_pipeline.lake.segments.format import PART_COLUMN
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.published import LATER, SESSION, Filled, Metrics, dead_process, file_of
+from tests.lake.published import LATER, SESSION, Filled, Metrics, dead_process, every_table, file_of
 from tests.lake.segments.compacted import AFTER_GRACE, CAMPAIGN, NOW, THIRD, compacted, own_files, segments_of, values
 
 
-@pytest.mark.parametrize("table", all_tables())
+@pytest.mark.parametrize("table", every_table())
 def test_every_table_is_read_as_before_with_its_columns_types_and_order(
     table: str, lake: TraceLake, filled: Filled
 ) -> None:
