@@ -262,22 +262,3 @@ def test_a_stage_that_may_measure_is_of_one_session_a_run(
     )
     assert not done.success
     assert unanalysed.sessions() == []
-
-
-def test_checks_alone_are_evaluated_without_running_a_stage(
-    analysed: TraceLake, session: str, instance: dg.DagsterInstance
-) -> None:
-    (assets,) = [asset for asset in stage_assets() if len(asset.keys) > 1]
-    conservation = dg.AssetCheckKey(dg.AssetKey("timeline"), "conservation")
-    before = everything_of(analysed)
-    done = dg.materialize(
-        [assets],
-        selection=dg.AssetSelection.checks(conservation),
-        instance=instance,
-        partition_key=session,
-        resources={"lake": LakeResource(path=str(analysed.path)), "runner": Forbidden(configs=str(CONFIGS))},
-        run_config=QUIET,
-    )
-    (found,) = done.get_asset_check_evaluations()
-    assert (found.asset_check_key, found.partition, found.passed) == (conservation, session, True)
-    assert everything_of(analysed) == before
