@@ -88,7 +88,7 @@ def test_every_asset_is_described(stage: str) -> None:
     assert spec.partitions_def is session_partitions
 
 
-@pytest.mark.parametrize("stage", stages())
+@pytest.mark.parametrize("stage", STAGE_ASSETS)
 def test_every_column_of_every_asset_has_a_meaning(stage: str) -> None:
     schema = SPECS[stage].metadata["dagster/column_schema"]
     assert isinstance(schema, dg.TableSchema)

@@ -21,7 +21,6 @@ from aaco_pipeline.automation.stage_events import (
     data_version,
     described,
     tell,
-    tell_checks,
 )
 from aaco_pipeline.automation.stale import rerun_when_stale
 from aaco_pipeline.lake.contracts import contract
@@ -142,18 +141,10 @@ def _analysed(chosen: Sequence[Stage]) -> dg.AssetsDefinition:
         backfill_policy=dg.BackfillPolicy.multi_run(MOST_SESSIONS_A_RUN),
     )
     def assets(context: dg.AssetExecutionContext, lake: Lake, runner: Runner) -> Iterator[Any]:
-        opened = lake.open()
-
         def publication(session: Session, one: Stage, outcome: Outcome, entries: Sequence[Entry]) -> None:
             tell(context, session, one, described(session, one, outcome, entries))
 
-        if context.selected_asset_keys:
-            Batch(context, opened, runner, publication).run()
-        else:  # a person asked for checks alone
-            wanted = {key.asset_key.to_user_string() for key in context.selected_asset_check_keys}
-            for session in context.partition_keys:
-                for name in wanted & {state.stage for state in opened.progress(session).published}:
-                    tell_checks(context, Session(opened, session, runner.folder), stages()[name])
+        Batch(context, lake.open(), runner, publication).run()
         # Each session was told of when it was done: an output would materialize all of them at once, once more.
         yield from ()
 

@@ -109,11 +109,6 @@ def materialization(session: Session, one: Stage, metadata: Mapping[str, Any]) -
 def tell(context: Context, session: Session, one: Stage, metadata: Mapping[str, Any]) -> None:
     """Log the materialization of a stage that was just published, and the results of its checks."""
     context.log_event(materialization(session, one, metadata))
-    tell_checks(context, session, one)
-
-
-def tell_checks(context: Context, session: Session, one: Stage) -> None:
-    """Evaluate the checks of a published stage, and log the results."""
     newest = newest_materializations(context.instance, one.name, [session.id]).get(session.id)
     for result in checked(session, one):
         log_result(context, one, session.id, result, newest)

@@ -17,6 +17,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.conftest import CapturedLake
+from tests.pipeline.optimizing.conftest import offering, source  # noqa: F401  (fixtures)
 from tests.places import CONFIGS
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
-from aaco_pipeline.assets.stage import stages
+from aaco_pipeline.assets.stage import stages, views
 from aaco_pipeline.automation.partitions import add_partition, session_partitions
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_assets import stage_assets
@@ -36,7 +36,7 @@ from tests.conftest import CapturedLake
 from tests.places import CONFIGS
 from tests.sessions import unlisted
 
-CHECKS: Final = 29
+CHECKS: Final = 27
 
 
 # An expected error.
@@ -243,6 +243,7 @@ def test_the_definitions_hold_the_assets_of_all_stages_and_of_campaigns() -> Non
     keys = build_definitions().resolve_asset_graph().get_all_asset_keys()
     assert {key.to_user_string() for key in keys} == {
         *stages(),
+        *views(),
         *("campaign_sessions", "campaign_verdicts", "history", "alerts", "optimization"),
     }
 
@@ -261,22 +262,3 @@ def test_a_stage_that_may_measure_is_of_one_session_a_run(
     )
     assert not done.success
     assert unanalysed.sessions() == []
-
-
-def test_checks_alone_are_evaluated_without_running_a_stage(
-    analysed: TraceLake, session: str, instance: dg.DagsterInstance
-) -> None:
-    (assets,) = [asset for asset in stage_assets() if len(asset.keys) > 1]
-    conservation = dg.AssetCheckKey(dg.AssetKey("timeline"), "conservation")
-    before = everything_of(analysed)
-    done = dg.materialize(
-        [assets],
-        selection=dg.AssetSelection.checks(conservation),
-        instance=instance,
-        partition_key=session,
-        resources={"lake": LakeResource(path=str(analysed.path)), "runner": Forbidden(configs=str(CONFIGS))},
-        run_config=QUIET,
-    )
-    (found,) = done.get_asset_check_evaluations()
-    assert (found.asset_check_key, found.partition, found.passed) == (conservation, session, True)
-    assert everything_of(analysed) == before
