@@ -44,7 +44,6 @@ EVIDENCE: Final[Mapping[str, tuple[str, ...]]] = {
     "markers": ("markers", "iterations", "iteration_blocks"),
 }
 _CONFIGS: Final = Path(__file__).parents[1] / "configs"
-_UNASKED: Final = ("perfetto_trace", "report")
 #: Stages that read the capture itself.
 _FIRST: Final = ("capture", "session_environment", "inference_run", "telemetry", "kernel_trace")
 _KNOWN: Final = "captures.json"
@@ -76,7 +75,7 @@ def judged(lake: TraceLake, capture: Path) -> str:
         session = new_session_id()
         with lake.receive_raw(session) as folder:
             copy_capture(run, folder, capture.name)
-        materialize(Session(lake, session, _CONFIGS), [name for name in stages() if name not in _UNASKED])
+        materialize(Session(lake, session, _CONFIGS))
         sessions[str(capture)] = session
         known.write_text(json.dumps(sessions, indent=1))
     return sessions[str(capture)]
@@ -142,7 +141,7 @@ def weakened(lake: TraceLake, session: str) -> Iterator[tuple[str, str, str, boo
         for stage, own in published.items():
             cut = {name: frame.clear() if name in names else frame for name, frame in own.items()}
             lake.publish(session, stage, cut)
-        again = [name for name in stages() if name not in (*_FIRST, *_UNASKED)]
+        again = [name for name in stages() if name not in _FIRST]
         materialize(Session(lake, session, _CONFIGS), again)
         after = lake.read("answers", session).item(0, "class")
         for stage, own in published.items():

@@ -76,7 +76,6 @@ def filled(made: TraceLake, path: Path, sessions: int) -> TraceLake:
             manifest,
             id=copy,
             entries=tuple(one._replace(file=one.file.replace(original, copy)) for one in manifest.entries),
-            artifacts=tuple(one._replace(file=one.file.replace(original, copy)) for one in manifest.artifacts),
         )
         lake.manifest_path(copy, "session").write_bytes(_older(renamed).to_bytes())
     return lake

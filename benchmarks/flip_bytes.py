@@ -29,6 +29,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.report.document.session import path_document, session_document, session_summary
 from aaco_pipeline.report.trace import write_session_trace
+from aaco_pipeline.report.views import page_of
 from aaco_pipeline.resources.confinement.doors import copy_capture, discover_runs
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.places import CONFIGS, SHARED
@@ -63,7 +64,7 @@ def roads(lake: TraceLake, session: str, scratch: Path) -> Roads:
 
     def exported() -> bytes:
         path = scratch / "export.pftrace.gz"
-        write_session_trace(session, Session(lake, session, CONFIGS).batches, path)
+        write_session_trace(session, lambda table, columns: lake.batches(table, session, columns), path)
         return gzip.decompress(path.read_bytes())
 
     every: dict[str, Callable[[], Answer]] = {
@@ -71,8 +72,7 @@ def roads(lake: TraceLake, session: str, scratch: Path) -> Roads:
         "report": lambda: session_document(lake, session),
         "critical path": lambda: path_document(lake, session),
         "export": exported,
-        "trace": lambda: lake.artifact(session, lake.trace(session)),
-        "page": lambda: lake.artifact(session, lake.report(session)),
+        "page": lambda: page_of(lake, session),
         "raw": lambda: identity(lake.raw(session)),
     }
     for table in tables:
@@ -95,8 +95,6 @@ def must_refuse(lake: TraceLake, session: str, file: Path) -> Callable[[str], bo
         return lambda road: road != "raw"
     if lake.raw(session) in file.parents:
         return lambda road: road == "raw"
-    if file.suffix != ".parquet":
-        return lambda road: road == ("trace" if file == lake.trace(session) else "page")
     table = file.parent.parent.name
     return lambda road: road in (f"read {table}", f"sql {table}")
 
@@ -155,7 +153,7 @@ def try_file(flipped: Flipped, every: Roads, known: Mapping[str, Answer]) -> dic
 
 
 def _stated(manifest: Manifest) -> object:
-    """All but the page, which states how large itself was before."""
+    """All but the views, which rest on the bytes of a manifest that was mended."""
     return manifest.entries, manifest.stages, manifest.expected
 
 
@@ -193,8 +191,6 @@ def run(
         own = {road: ask for road, ask in every.items() if road.endswith(f" {file.parent.parent.name}")}
         flipped = flip(lake, whole, file, random.Random(f"{seed} {name}"))
         yield {"file": name, **try_file(flipped, every if file == path else {**wide, **own}, known)}
-        if lake.artifact(session, lake.report(session)) != known["page"]:
-            known |= {road: ask() for road, ask in wide.items()}  # a page that was written again states its size
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -189,7 +189,7 @@ def scaled(table: str, frame: pl.DataFrame, copy: Copy, moved: timedelta) -> pl.
 
 
 def publish(lake: TraceLake, original: Original, copy: Copy) -> None:
-    """Publish a copy as a run of its stages would: what is expected, the capture, each stage, files beside tables."""
+    """Publish a copy as a run of its stages would: what is expected, the capture, each stage."""
     lake.expect(copy.session, original.manifest.expected)
     if not lake.raw(copy.session).exists():
         with lake.receive_raw(copy.session) as folder:
@@ -200,10 +200,6 @@ def publish(lake: TraceLake, original: Original, copy: Copy) -> None:
     moved = copy.started_at - began if began is not None else timedelta()
     for stage, tables in original.tables.items():
         made = {name: scaled(name, frame, copy, moved) for name, frame in tables.items()}
-        for file in (one.file for one in original.manifest.artifacts if one.stage == stage):
-            final = lake.path / file.replace(original.manifest.id, copy.session)
-            with lake.new_artifact(copy.session, stage, final) as path:
-                os.link(original.lake.path / file, path)
         lake.publish(copy.session, stage, made, code_version=states[stage])  # last: then the session is whole
 
 

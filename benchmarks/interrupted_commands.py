@@ -59,6 +59,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "ls": ("ls",),
     "show": ("show",),
     "report": ("report",),
+    "perfetto": ("perfetto",),
     "open": ("report", "--open"),  # in a browser that ends at once: the page is served until the signal
     "diff": ("diff", "{first}", "{last}"),
     "sql": (

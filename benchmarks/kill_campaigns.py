@@ -23,12 +23,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-import dagster as dg
 import polars as pl
 
-from aaco_pipeline.automation.attempts import UNFINISHED
-from aaco_pipeline.automation.instance import open_instance
-from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, PARTITIONS_NAME
 from aaco_pipeline.pipeline.comparing.judging import STAGE as LAST_STAGE
 from aaco_pipeline.pipeline.comparing.measuring import members
 from aaco_pipeline.pipeline.comparing.plan import read_plan
@@ -96,7 +92,7 @@ def check(place: Workplace, kept: dict[str, str]) -> list[str]:
     now = _measured(place, "finished")
     complaints += [f"session {one} is lost" for one in kept if one not in now]
     complaints += [f"session {one} has changed" for one in kept if now.get(one, kept[one]) != kept[one]]
-    return [*complaints, *_in_dagster(place, campaign, finished), *_unwell(place)]
+    return [*complaints, *_unwell(place)]
 
 
 def summary(trials: Sequence[Trial]) -> str:
@@ -182,19 +178,6 @@ def _blocks(place: Workplace, campaign: str) -> Iterator[str]:
     for (block,), group in finished.group_by("block"):
         if sorted(group.get_column("arm")) != sorted(plan.arms):
             yield f"block {block} holds {sorted(group.get_column('arm'))}"
-
-
-def _in_dagster(place: Workplace, campaign: str, sessions: Sequence[str]) -> Iterator[str]:
-    """Where Dagster and the lake differ, slots that somebody holds, and runs that have not ended."""
-    with open_instance(place.project) as instance:
-        if set(instance.get_dynamic_partitions(PARTITIONS_NAME)) != set(sessions):
-            yield "Dagster shows other sessions than the campaign's"
-        if instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME) != [campaign]:
-            yield "Dagster does not show the campaign"
-        for run_id in instance.event_log_storage.get_concurrency_run_ids():
-            yield f"run {run_id} holds a slot"
-        for run in instance.get_runs(dg.RunsFilter(statuses=list(UNFINISHED))):
-            yield f"run {run.run_id} of {run.job_name} is {run.status.value} for ever"
 
 
 def _unwell(place: Workplace) -> Iterator[str]:

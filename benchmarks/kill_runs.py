@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Final
 
 import dagster as dg
-from aaco_pipeline.automation.attempts import UNFINISHED
-from aaco_pipeline.automation.dead_runs import UNTAGGED_GRACE_SECONDS
 
 import aaco_pipeline
 from aaco_pipeline.automation.instance import open_instance
+from aaco_pipeline.automation.runs import UNFINISHED
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.inbox import DONE_FILE, inbox_of
@@ -85,7 +84,7 @@ class Workplace:
     def start_daemon(self) -> "subprocess.Popen[str]":
         """Dagster's daemon, which evaluates the sensors and starts their runs in processes of its code server."""
         workspace = str(self.project.settings(WORKSPACE))
-        command = [sys.executable, "-m", "dagster._daemon", "run", "-w", workspace]
+        command = [str(Path(sys.executable).with_name("dagster-daemon")), "run", "-w", workspace]
         return self._started(command, ROOT / "benchmarks", subprocess.DEVNULL)
 
     def call(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -426,11 +425,13 @@ def _half_or_mute(place: Workplace) -> Iterator[str]:
 
 
 def _held_or_unended(place: Workplace) -> Iterator[str]:
-    """Slots that somebody holds, and runs that have not ended, once nothing is under way any more."""
-    if any(run.status != dg.DagsterRunStatus.QUEUED for run in _unfinished(place)):
-        # Killed before it said whose it is: nobody can tell it from one that is about to begin.
-        time.sleep(UNTAGGED_GRACE_SECONDS + 5)
-        place.call("doctor", "--mend")
+    """Slots that somebody holds, and runs that have not ended, once Dagster's daemon had its time to end them."""
+    if _unfinished(place):
+        daemon = place.start_daemon()
+        try:
+            wait_until(lambda: not _unfinished(place), daemon, LONGEST_DAEMON_SECONDS)
+        finally:
+            kill_group(daemon)
     for run in _unfinished(place):
         yield f"run {run.run_id} of {run.job_name} is {run.status.value} for ever"
     if not place.project.dagster_home.is_dir():

@@ -36,7 +36,7 @@ def write(lake: TraceLake, publications: int) -> None:
     """The writer: publish one generation after another; between them make the other session and remove it again."""
     for generation in range(publications):
         lake.publish(SESSION, STAGE, generation_frames(generation))
-        with lake.new_artifact(SESSION, STAGE, lake.trace(SESSION)) as path:
+        with lake.new_view(SESSION, STAGE, lake.trace(SESSION), "it") as path:
             path.write_bytes(_content(generation))
         if generation % 2:
             lake.remove(EARLIER_SESSION)
@@ -77,7 +77,9 @@ def shown(lake: TraceLake) -> dict[str, Callable[[], set[int]]]:
         return {generation for session, generation, _ in rows if session == SESSION}
 
     def beside() -> set[int]:
-        content = lake.artifact(SESSION, lake.trace(SESSION)) or b""
+        # None while the writer is between the file and its manifest: whoever asked would make it.
+        while (content := lake.view(SESSION, lake.trace(SESSION), "it")) is None:
+            pass
         generation = int(content.split(b"\n", 1)[0])
         if content != _content(generation):
             raise ValueError("the file beside the tables is torn")

@@ -27,7 +27,7 @@ from aaco_pipeline.analysis.roofline.derived_metrics import counted as counted_d
 from aaco_pipeline.analysis.roofline.derived_metrics import metrics_of
 from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.assets.classification import load_bottleneck_rules
-from aaco_pipeline.assets.stage import Session, materialize, stages
+from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture import discovery as detection
 from aaco_pipeline.capture import merging as assembly
 from aaco_pipeline.formats.capture_tables import Limits
@@ -72,8 +72,6 @@ def judged(tables: dict[str, pl.DataFrame], rules: Rules) -> pl.DataFrame:
 
 
 CONFIGS: Final = Path(__file__).parents[1] / "configs"
-#: All but those that make a file to look at.
-STAGES: Final = tuple(name for name in stages() if name not in ("perfetto_trace", "report"))
 
 
 def taken_in(folder: Path) -> float:
@@ -83,7 +81,7 @@ def taken_in(folder: Path) -> float:
         start = time.process_time()
         with lake.receive_raw(session) as raw:
             copy_capture(detection.discover_runs(folder).runs[0], raw, None)
-        materialize(Session(lake, session, CONFIGS), STAGES)
+        materialize(Session(lake, session, CONFIGS))
         return time.process_time() - start
 
 

@@ -29,7 +29,7 @@ from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake import reading
 from aaco_pipeline.lake.identity import new_session_id
-from aaco_pipeline.lake.manifest import Artifact, Entry
+from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure.runner import InferenceRunner
@@ -55,7 +55,7 @@ def make_lake(path: Path, sessions: int) -> None:
     for _ in range(sessions - 1):
         name = lake.new_session("squeezenet")
 
-        def moved(one: Entry | Artifact, name: str = name) -> str:
+        def moved(one: Entry, name: str = name) -> str:
             target = lake.path / one.file.replace(first, name)
             if one.file:
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,6 @@ def make_lake(path: Path, sessions: int) -> None:
             manifest,
             id=name,
             entries=tuple(sorted(one._replace(file=moved(one)) for one in manifest.entries)),
-            artifacts=tuple(sorted(one._replace(file=moved(one)) for one in manifest.artifacts)),
         )
         lake.manifest_path(name, "session").write_bytes(copied.to_bytes())
 

@@ -31,10 +31,10 @@ import dagster as dg
 import numpy as np
 import onnx
 import polars as pl
-from aaco_pipeline.automation.attempts import UNFINISHED
 from onnx import TensorProto, helper, numpy_helper
 
 from aaco_pipeline.automation.instance import open_instance
+from aaco_pipeline.automation.runs import UNFINISHED
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.alerting import STAGE as CLOSED
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
-from aaco_pipeline.assets.stage import stages
+from aaco_pipeline.assets.stage import stages, views
 from aaco_pipeline.automation.partitions import session_partitions
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.stage_assets import stage_assets
@@ -22,12 +22,10 @@ from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.places import ROOT
 
 GROUPS: Final = {"capture", "analysis", "judgement", "optimization", "presentation"}
-STAGE_ASSETS: Final = {asset.key.to_user_string(): asset for asset in stage_assets()}
-SPECS: Final = {spec.key.to_user_string(): spec for asset in STAGE_ASSETS.values() for spec in asset.specs}
+STAGE_ASSETS: Final = {key.to_user_string(): asset for asset in stage_assets() for key in asset.keys}
+SPECS: Final = {spec.key.to_user_string(): spec for asset in stage_assets() for spec in asset.specs}
 CHECKS: Final = {
-    f"{spec.asset_key.to_user_string()}.{spec.name}": spec
-    for asset in STAGE_ASSETS.values()
-    for spec in asset.check_specs
+    f"{spec.asset_key.to_user_string()}.{spec.name}": spec for asset in stage_assets() for spec in asset.check_specs
 }
 
 
@@ -75,8 +73,7 @@ def test_the_projects_lake_and_settings_are_looked_for_when_they_are_used(
 
 
 def test_every_stage_is_one_asset_of_its_name() -> None:
-    assert set(SPECS) == set(STAGE_ASSETS)
-    assert list(SPECS) == list(stages())
+    assert set(SPECS) == set(STAGE_ASSETS) == {*stages(), *views()}
     assert len(SPECS) == 18
 
 
@@ -91,11 +88,11 @@ def test_every_asset_is_described(stage: str) -> None:
     assert spec.partitions_def is session_partitions
 
 
-@pytest.mark.parametrize("stage", STAGE_ASSETS)
+@pytest.mark.parametrize("stage", stages())
 def test_every_column_of_every_asset_has_a_meaning(stage: str) -> None:
     schema = SPECS[stage].metadata["dagster/column_schema"]
     assert isinstance(schema, dg.TableSchema)
-    assert schema.columns
+    assert bool(schema.columns) == (stage not in views())
     for column in schema.columns:
         table, _, name = column.name.partition(".")
         declared = {c.name: c for c in all_tables()[table].all_columns}[name]
@@ -159,7 +156,7 @@ def test_every_check_is_partitioned_and_described(name: str) -> None:
 
 def test_checks_block_where_a_wrong_table_would_poison_what_follows() -> None:
     assert {name: check.blocking for name, check in CHECKS.items()} == {
-        **{f"{stage}.contract": True for stage in STAGE_ASSETS},
+        **{f"{stage}.contract": True for stage in stages()},
         "inference_run.conservation": True,
         "inference_run.plausibility": True,
         "kernel_trace.conservation": True,
@@ -174,10 +171,18 @@ def test_checks_block_where_a_wrong_table_would_poison_what_follows() -> None:
     }
 
 
-def test_observe_is_every_stage_and_every_check_of_one_session() -> None:
+def test_views_are_made_when_somebody_asks_and_never_by_themselves() -> None:
+    assert {"perfetto_trace", "report"} == set(views()) < set(STAGE_ASSETS)
+    for name in views():
+        assert SPECS[name].automation_condition is None
+        assert SPECS[name].code_version is None
+        assert not list(STAGE_ASSETS[name].check_specs)
+
+
+def test_observe_is_every_stage_and_every_check_of_one_session_and_no_view() -> None:
     job = build_definitions().resolve_job_def("observe")
     selected = job.asset_layer.executable_asset_keys
-    assert {key.to_user_string() for key in selected} == set(STAGE_ASSETS)
+    assert {key.to_user_string() for key in selected} == set(stages())
     checks = {f"{k.asset_key.to_user_string()}.{k.name}" for k in job.asset_layer.asset_graph.asset_check_keys}
     assert checks == set(CHECKS)
     assert job.partitions_def == session_partitions

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from aaco_pipeline.assets.stage import Session, Stage, kind_of, stages
 from aaco_pipeline.automation import campaigns, optimization
-from aaco_pipeline.automation.adoption import JOB, Lack, lacks, shown_searches
+from aaco_pipeline.automation.adoption import JOB, Lack, complete, lacks, shown_searches
 from aaco_pipeline.automation.partitions import add_campaigns, add_partition
 from aaco_pipeline.automation.resources import Lake
 from aaco_pipeline.automation.runs import SESSIONS_TAG
@@ -71,6 +71,7 @@ def _adopt_sessions(context: dg.OpExecutionContext, lake: TraceLake, sessions: l
     """Log the materializations session by session; then, by then known by number, the results of their checks."""
     add_partition(context.instance, *sessions)
     found: list[tuple[str, Stage, CheckResult]] = []
+    owed: dict[str, set[str]] = {}
     lacking = lacks(context.instance, [lake.manifest(session) for session in sessions])
     for session, some in lacking.items():
         if lake.is_running(session):
@@ -82,7 +83,7 @@ def _adopt_sessions(context: dg.OpExecutionContext, lake: TraceLake, sessions: l
         events = [
             materialization(opened, one, {**amounts(opened, one, manifest.of_stage(one.name)), **told})
             for one, lack in _of(some)
-            if lack.needs_materialization
+            if lack.killed is None
         ]
         if lake.manifest(session) != manifest:
             context.log.info(f"{session} was changed meanwhile: it is adopted afterwards")
@@ -90,12 +91,17 @@ def _adopt_sessions(context: dg.OpExecutionContext, lake: TraceLake, sessions: l
         for event in events:
             context.log_event(event)
         found += results
+        for lack in some:
+            if lack.killed is not None:
+                owed.setdefault(lack.killed, set()).add(session)
         context.log.info(f"{session}: {len(events)} stages, {len(results)} results of checks")
     for name, one in stages().items():
         of_stage = [(session, result) for session, each, result in found if each is one]
         newest = newest_materializations(context.instance, name, sorted({session for session, _ in of_stage}))
         for session, result in of_stage:
             log_result(context, one, session, result, newest.get(session))
+    for killed, completed in owed.items():
+        complete(context.instance, killed, completed)
 
 
 def _of(lacking: list[Lack]) -> Iterator[tuple[Stage, Lack]]:

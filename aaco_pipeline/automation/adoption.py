@@ -47,6 +47,8 @@ EVERYTHING_SECONDS: Final = 6 * 3600.0
 _ADOPTED: Final = "adopted"
 _CAPTURE: Final = "capture"
 _MOST_SEARCHES: Final = 1000
+#: On a run that was killed: the sessions of which a later run has told what it had not; the interface does not list it.
+_COMPLETED_TAG: Final = ".dagster/aaco/completed"
 _PARTITIONS: Final[Mapping[Scope, str]] = {"session": PARTITIONS_NAME, "campaign": CAMPAIGN_PARTITIONS_NAME}
 
 
@@ -65,8 +67,9 @@ class Lack:
     """What Dagster does not show of an asset's partition: its materialization, or only some results of its checks."""
 
     asset: str
-    needs_materialization: bool
     checks: frozenset[str]
+    #: The run that was killed after it had logged the materialization; None where that is lacking.
+    killed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -133,17 +136,17 @@ def lacks(instance: dg.DagsterInstance, manifests: Sequence[Manifest]) -> dict[s
     for asset in {one.asset for some in wanted.values() for one in some}:
         asked = [identifier for identifier, some in wanted.items() if any(one.asset == asset for one in some)]
         newest[asset] = newest_materializations(instance, asset, asked)
-    told_by = _torn_runs(instance, {record.run_id for some in newest.values() for record in some.values()})
+    told_by = _killed_runs(instance, {record.run_id for some in newest.values() for record in some.values()})
     found: dict[str, list[Lack]] = {identifier: [] for identifier in wanted}
     for identifier, some in wanted.items():
         for one in some:
             record = newest[one.asset].get(identifier)
             if record is None or not _is_of(record, one):
-                found[identifier].append(Lack(one.asset, needs_materialization=True, checks=one.checks))
-            elif record.run_id in told_by:
-                missing = one.checks - told_by[record.run_id].get((one.asset, identifier), set())
+                found[identifier].append(Lack(one.asset, one.checks))
+            elif record.run_id in told_by and identifier not in told_by[record.run_id].completed:
+                missing = one.checks - told_by[record.run_id].checks.get((one.asset, identifier), set())
                 if missing:
-                    found[identifier].append(Lack(one.asset, needs_materialization=False, checks=missing))
+                    found[identifier].append(Lack(one.asset, missing, record.run_id))
     return found
 
 
@@ -256,19 +259,35 @@ def _is_of(record: dg.EventLogRecord, one: Published) -> bool:
     return is_by and tags.get(DATA_VERSION_TAG) == one.data_version
 
 
-def _torn_runs(instance: dg.DagsterInstance, runs: set[str]) -> dict[str, dict[tuple[str, str | None], set[str]]]:
-    """Read which checks of which asset and partition adopting runs told of that did not come to their end."""
+def complete(instance: dg.DagsterInstance, killed: str, sessions: Iterable[str]) -> None:
+    """State on a run that was killed that Dagster has by now what it owed of these sessions."""
+    run = instance.get_run_by_id(killed)
+    before = run.tags.get(_COMPLETED_TAG, "").split(",") if run is not None else []
+    instance.add_run_tags(killed, {_COMPLETED_TAG: ",".join(sorted({*filter(None, before), *sessions}))})
+
+
+@dataclass(frozen=True)
+class _Killed:
+    """What a run that was killed had told: the checks by asset and partition; and the sessions completed since."""
+
+    completed: frozenset[str]
+    checks: dict[tuple[str, str | None], set[str]]
+
+
+def _killed_runs(instance: dg.DagsterInstance, runs: set[str]) -> dict[str, _Killed]:
+    """Read the logs of those of `runs` that adopted and did not come to their end."""
     of_job = instance.get_runs(dg.RunsFilter(run_ids=list(runs), job_name=JOB)) if runs else []
-    found: dict[str, dict[tuple[str, str | None], set[str]]] = {}
+    found: dict[str, _Killed] = {}
     for run in of_job:
         if run.status == dg.DagsterRunStatus.SUCCESS:
             continue
-        told = found.setdefault(run.run_id, {})
+        told: dict[tuple[str, str | None], set[str]] = {}
         for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
             event = entry.dagster_event
             if event is not None:
                 check = event.asset_check_evaluation_data
                 told.setdefault((check.asset_key.to_user_string(), check.partition), set()).add(check.check_name)
+        found[run.run_id] = _Killed(frozenset(run.tags.get(_COMPLETED_TAG, "").split(",")), told)
     return found
 
 

@@ -34,7 +34,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.assets.stage import Session, materialize, stages
+from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.identity import new_session_id
@@ -44,7 +44,6 @@ from benchmarks.live.programs.catalogue import SETS, TORCH, Program
 
 Run = Mapping[str, Any]
 _CONFIGS: Final = Path(__file__).parents[2] / "configs"
-_UNASKED: Final = ("perfetto_trace", "report")
 _BUSY: Final = 0.02
 _ABOVE: Final = 1.25
 _CLOSE_SHARE: Final = 0.75
@@ -78,7 +77,7 @@ def taken_in(lake: TraceLake, folder: Path) -> list[str]:
         session = new_session_id()
         with lake.receive_raw(session) as raw:
             copy_capture(run, raw, folder.name)
-        materialize(Session(lake, session, _CONFIGS), [name for name in stages() if name not in _UNASKED])
+        materialize(Session(lake, session, _CONFIGS))
         sessions.append(session)
     return sessions
 

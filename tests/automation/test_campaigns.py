@@ -6,15 +6,18 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from aaco_pipeline.automation.campaigns import ASSETS, run_campaign
+from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, add_campaigns
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing import ASSETS, measuring, run_campaign
+from aaco_pipeline.pipeline.comparing import measuring
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject
-from aaco_pipeline.pipeline.comparing.running import begin
+from aaco_pipeline.pipeline.comparing.running import begin, run
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.automation.conftest import QUIET, failures, metadata_of
+from tests.automation.test_adoption import adopted
 from tests.pipeline.comparing.made_up import BASELINE, measured, planned
 from tests.places import CONFIGS
 
@@ -32,7 +35,8 @@ def plan(empty_lake: TraceLake, instance: dg.DagsterInstance, arm: Subject, monk
     """A campaign whose blocks are all measured: the candidate takes half as long again."""
     monkeypatch.setattr(measuring, "finish_session", lambda *arguments: True)  # nobody captured them
     made = planned(empty_lake, arm, baseline=arm)
-    begin(empty_lake, instance, made)
+    begin(empty_lake, made)
+    add_campaigns(instance, made.campaign)
     measured(empty_lake, made, ratio=1.5)
     return made
 
@@ -81,9 +85,33 @@ def test_a_file_that_changed_fails_the_run_in_one_line_and_judges_nothing(
     assert empty_lake.read("verdicts", plan.campaign).is_empty()
 
 
-def test_what_is_known_of_the_campaign_is_its_partition(
+def test_a_campaign_of_the_command_is_adopted_once_as_a_run_would_have_shown_it(
     empty_lake: TraceLake, instance: dg.DagsterInstance, plan: Plan
 ) -> None:
-    assert instance.get_dynamic_partitions("campaign") == [plan.campaign]
-    begin(empty_lake, instance, plan)
-    assert instance.get_dynamic_partitions("campaign") == [plan.campaign]
+    instance.delete_dynamic_partition(CAMPAIGN_PARTITIONS_NAME, plan.campaign)
+    run(CONFIGS, empty_lake, plan.campaign)
+    adopted(instance, empty_lake)
+    assert instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME) == [plan.campaign]
+    shown = {name: [one.metadata for one in some] for name, some in materialized(instance, plan.campaign).items()}
+    published = {"campaign_sessions": 1, "campaign_verdicts": 1, "history": 1}  # it is no night, which has alerts
+    assert {name: len(some) for name, some in shown.items()} == {**published, "alerts": 0}
+    again = metadata_of(ran(empty_lake, instance, plan))
+    own = {"made by", "rolling baseline", "between nights"}
+    for name in published:
+        assert {key: value for key, value in shown[name][0].items() if key not in own} == {
+            key: value for key, value in again[name].items() if key not in own
+        }
+    adopted(instance, empty_lake)
+    counts = {name: len(some) for name, some in materialized(instance, plan.campaign).items()}
+    assert counts == {**dict.fromkeys(published, 2), "alerts": 1}, "what the run shows is not adopted"
+
+
+def materialized(instance: dg.DagsterInstance, campaign: str) -> dict[str, list[dg.AssetMaterialization]]:
+    """Every materialization of a campaign's assets, by asset."""
+    found = {}
+    for asset in ASSETS:
+        asked = dg.AssetRecordsFilter(asset_key=asset.key, asset_partitions=[campaign])
+        records = instance.fetch_materializations(asked, limit=10).records
+        made = [one.asset_materialization for one in records if one.asset_materialization is not None]
+        found[asset.key.to_user_string()] = made
+    return found

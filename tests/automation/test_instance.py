@@ -7,7 +7,6 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import dagster as dg
 import pytest
@@ -150,22 +149,8 @@ def test_two_that_open_a_new_home_at_once_make_its_databases_one_after_the_other
     assert met == [True] * 3
 
 
-LOGS: Final = """
-query Logs($run: ID!) {
-  logsForRun(runId: $run) {
-    ... on EventConnection {
-      events { ... on ExecutionStepFailureEvent { stepKey error { message causes { className message stack } } } }
-    }
-  }
-}
-"""
-
-
 def test_what_a_failed_step_died_of_is_kept_with_its_stack_and_shown_to_the_interface(project: Project) -> None:
-    """Why dagster.yaml can do without captured logs: asked as the web interface asks, of an instance opened anew."""
-    from dagster._core.workspace.context import WorkspaceProcessContext
-    from dagster._core.workspace.load_target import EmptyWorkspaceTarget
-    from dagster_graphql.schema import create_schema
+    """Why dagster.yaml can do without captured logs: read from an instance opened anew, as the interface reads it."""
 
     def divided() -> None:
         raise ZeroDivisionError("a bug for the test")
@@ -186,11 +171,13 @@ def test_what_a_failed_step_died_of_is_kept_with_its_stack_and_shown_to_the_inte
 
     with open_instance(project) as instance:
         run = both.execute_in_process(instance=instance, raise_on_error=False).run_id
-    with open_instance(project) as instance, WorkspaceProcessContext(instance, EmptyWorkspaceTarget()) as context:
-        answer = create_schema().execute(LOGS, context=context.create_request_context(), variables={"run": run})
-    assert answer.errors is None
-    events = answer.data["logsForRun"]["events"]
-    failed = {event["stepKey"]: [*event["error"]["causes"], event["error"]] for event in events if event}
+    with open_instance(project) as instance:
+        entries = instance.all_logs(run, of_type=dg.DagsterEventType.STEP_FAILURE)
+    failed = {}
+    for event in (entry.get_dagster_event() for entry in entries):
+        error = event.step_failure_data.error
+        assert error is not None
+        failed[event.step_key] = [error, *([error.cause] if error.cause else [])]
     for step, message, place in (("bug", "a bug for the test", "in divided"), ("refused", "is torn", "in refused")):
-        assert any(message in error["message"] for error in failed[step])
-        assert any(place in frame for error in failed[step] for frame in error["stack"])
+        assert any(message in error.message for error in failed[step])
+        assert any(place in frame for error in failed[step] for frame in error.stack)

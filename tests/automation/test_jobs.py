@@ -10,7 +10,6 @@ from typing import Any, get_args
 import dagster as dg
 import pytest
 
-from aaco_pipeline.automation import ingestion
 from aaco_pipeline.automation.inbox_runs import REFUSED_TAG
 from aaco_pipeline.automation.jobs import StartSession, ingest_capture, start_session
 from aaco_pipeline.automation.partitions import PARTITIONS_NAME
@@ -21,6 +20,7 @@ from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings, Optimization, Precision
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline import ingestion
 from aaco_pipeline.pipeline.ingestion import ingest
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS
 from aaco_pipeline.resources.host.process_identity import process_is_gone, process_tags

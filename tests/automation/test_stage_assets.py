@@ -20,7 +20,6 @@ from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.served_views import address_of
 from aaco_pipeline.resources.host.process_identity import process_is_gone
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.automation.conftest import (
@@ -161,13 +160,6 @@ def test_every_stage_that_has_something_to_show_shows_a_table(replayed: Replayed
         ("classification", "bottlenecks of the top kernels"),
         ("optimization_loop", "kernels to make faster, the first first"),
     }
-
-
-def test_the_files_of_a_session_are_one_click_away(replayed: Replayed) -> None:
-    lake, session = replayed.lake, replayed.sessions["squeezenet"]
-    found = metadata_of(replayed.results["squeezenet"])
-    assert found["perfetto_trace"]["trace"] == dg.MetadataValue.url(address_of(lake.trace(session)))
-    assert found["report"]["report"] == dg.MetadataValue.url(address_of(lake.report(session)))
 
 
 def everything_of(lake: TraceLake) -> dict[Path, bytes]:

@@ -3,23 +3,23 @@
 import json
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.partitions.context import partition_loading_context
 
+from aaco_pipeline.automation import watching
+from aaco_pipeline.automation.campaigns import JOB
 from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
 from aaco_pipeline.automation.resources import LakeResource
-from aaco_pipeline.automation.watching import run_failed, sensors
+from aaco_pipeline.automation.watching import STACK_TAG, run_failed
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing import JOB
 from aaco_pipeline.pipeline.comparing.baselines import pin
 from aaco_pipeline.pipeline.comparing.plan import read_plan
-from aaco_pipeline.pipeline.watching.stack import STACK_TAG, Memory, fingerprint_of
+from aaco_pipeline.pipeline.watching.stack import Memory, fingerprint_of
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.pipeline.comparing.made_up import judged, planned, verdict_row
 from tests.places import CONFIGS
@@ -37,14 +37,14 @@ def tick(empty_lake: TraceLake, instance: dg.DagsterInstance) -> Tick:
         name: str, cursor: str | None = None, configs: Path = CONFIGS
     ) -> tuple[list[dg.RunRequest], str | None, str | None]:
         resources = {"lake": LakeResource(path=str(empty_lake.path)), "runner": InferenceRunner(configs=str(configs))}
-        definitions = build_definitions(resource_overrides=resources)
-        sensor = definitions.resolve_sensor_def(name)
-        with (
-            dg.build_sensor_context(instance, cursor=cursor, definitions=definitions, resources=resources) as context,
-            partition_loading_context(None, instance),  # as the daemon does: a request's partition has to be there
-        ):
-            data = sensor.evaluate_tick(context)
-        return list(data.run_requests or ()), data.skip_message, data.cursor
+        with dg.build_sensor_context(instance, cursor=cursor, resources=resources) as context:
+            answer = getattr(watching, name)(context)
+            made = [*answer] if isinstance(answer, Iterator) else [answer]
+            cursor = context.cursor
+        requests = [one for one in made if isinstance(one, dg.RunRequest)]
+        for request in requests:  # the daemon begins no run without its partition
+            assert request.partition_key in instance.get_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME)
+        return requests, next((one.skip_message for one in made if isinstance(one, dg.SkipReason)), None), cursor
 
     return evaluated
 
@@ -52,7 +52,7 @@ def tick(empty_lake: TraceLake, instance: dg.DagsterInstance) -> Tick:
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str | None]], None]:
     monkeypatch.setattr(platform, "node", lambda: "node1")
-    return lambda facts: monkeypatch.setattr(sensors, "stack_facts", lambda: dict(facts))
+    return lambda facts: monkeypatch.setattr(watching, "stack_facts", lambda: dict(facts))
 
 
 Seen = Callable[[Mapping[str, str | None]], None]

@@ -47,6 +47,8 @@ def test_a_capture_becomes_a_session_with_every_stage(aaco: Aaco, copied: Projec
     assert lake.read("dispatches", session).select("start_ns", "end_ns").rows() == [(0, 1000), (2000, 3500)]
     (whole,) = lake.read("timeline", session).to_dicts()
     assert (whole["busy_ns"], whole["active_ratio"]) == (2500, pytest.approx(2500 / 3500))
+    assert not lake.report(session).exists(), "nobody asked for it yet"
+    assert not lake.trace(session).exists()
     shown = aaco("show", "latest", project=copied).stdout
     assert "my_kernel, imported from rocprofv3-csv" in shown
     assert "This recording is incomplete: 2 activities of 2.5 µs in 3.5 µs" in shown

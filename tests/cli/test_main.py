@@ -50,6 +50,7 @@ ELSEWHERE: Final = {
     "ui",
     "init",
     "quiet",
+    "perfetto",
     "compare",
     "optimize",
     "replay",

@@ -9,6 +9,7 @@ import pytest
 
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.views import make_trace
 from aaco_pipeline.resources.kernel_plane import recording
 from aaco_pipeline.resources.kernel_plane.instances import NotPossible, find_tracefs
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
@@ -97,6 +98,7 @@ def test_a_real_trace_processor_finds_what_the_kernel_recorded(lake: TraceLake, 
 
     assert main([*RUN, "squeezenet"]) == 0
     (session,) = lake.sessions()
+    make_trace(lake, session)
     processor = TraceProcessor(trace=str(lake.trace(session)), addr=trace_processor_address)
 
     def rows(query: str) -> list[tuple[Any, ...]]:

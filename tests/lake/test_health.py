@@ -71,16 +71,15 @@ def test_a_damaged_file_without_a_raw_capture_needs_a_person(populated: TraceLak
     assert snapshot(populated.path) == before
 
 
-def test_a_file_beside_the_tables_is_verified_and_mended_like_one(populated: TraceLake) -> None:
+def test_a_view_that_is_torn_or_missing_is_no_fault(populated: TraceLake) -> None:
     receive(populated)
-    with populated.new_artifact(SESSION, "a", populated.trace(SESSION)) as path:
+    trace = populated.trace(SESSION)
+    with populated.new_view(SESSION, "perfetto_trace", trace, "it") as path:
         path.write_bytes(b"a trace")
-    assert faults(populated) == []
-    flip(populated.trace(SESSION))
-    (fault,) = faults(populated)
-    assert (fault.kind, fault.path, fault.session) == ("torn file", populated.trace(SESSION), SESSION)
-    assert mend(populated, fault)
-    assert [state.stage for state in populated.progress(SESSION).failed] == ["a"]
+    for damage in (flip, Path.unlink):
+        damage(trace)
+        assert faults(populated) == []
+        assert populated.record_torn(SESSION) == ()
 
 
 @pytest.mark.parametrize("damage", ["flip", "lose", "add", "list"])

@@ -58,7 +58,7 @@ def test_what_has_not_changed_is_not_read_again_and_what_has_is(
         patch.setattr(listing, "select_rows", refuse)
         patch.setattr(LocalStorage, "bytes_below", refuse)
         assert listed(two).rows == before
-    with two.new_artifact(LATER, "capture", two.trace(LATER)) as path:
+    with two.new_view(LATER, "perfetto_trace", two.trace(LATER), "it") as path:
         path.write_bytes(b"x" * 500)
     two.publish(LATER, "capture", {"sessions": filled("sessions", {"model_name": ["other"]})})
     row = listed(two).rows[0]

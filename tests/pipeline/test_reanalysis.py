@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages
+from aaco_pipeline.assets.stage import Outcome, Session, Stage, stages, stages_of
 from aaco_pipeline.errors import CaptureError, UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.reanalysis import Plan, chosen_stages, plan, readers_of, reanalyse, stale_sessions
@@ -15,6 +15,7 @@ from tests.pipeline.conftest import Before
 from tests.places import CONFIGS
 
 EARLIER: Final = "0-earlier"
+LAST: Final = stages_of("measured")[-1]
 
 
 def grown_old(lake: TraceLake, *names: str, sessions: list[str] | None = None) -> None:
@@ -42,15 +43,15 @@ def published(lake: TraceLake, session: str, stage: str) -> str:
 
 
 def test_what_another_version_published_is_due_and_nothing_else(old: TraceLake, sessions: list[str]) -> None:
-    grown_old(old, "report", sessions=sessions[:1])
+    grown_old(old, LAST, sessions=sessions[:1])
     assert plan(old, ["timeline"]) == Plan(
         ("timeline",), dict.fromkeys(sessions, ("timeline",)), (), (), readers_of(["timeline"])
     )
-    found = plan(old, ["report"])
-    assert (found.due, found.current) == ({sessions[0]: ("report",)}, (sessions[1],))
+    found = plan(old, [LAST])
+    assert (found.due, found.current) == ({sessions[0]: (LAST,)}, (sessions[1],))
     assert {name: set(found) for name, found in stale_sessions(old).items() if found} == {
         "timeline": set(sessions),
-        "report": {sessions[0]},
+        LAST: {sessions[0]},
     }
 
 
@@ -62,7 +63,7 @@ def test_what_failed_is_due_too(analysed: TraceLake, sessions: list[str]) -> Non
 def test_with_what_reads_from_it_all_of_that_is_due(old: TraceLake, sessions: list[str]) -> None:
     chosen = chosen_stages(["timeline"], downstream=True)
     assert chosen == ("timeline", *readers_of(["timeline"]))
-    assert {"critical_path", "classification", "report"} <= set(chosen)
+    assert {"critical_path", "classification", LAST} <= set(chosen)
     assert plan(old, chosen).due == dict.fromkeys(sessions, chosen)
 
 

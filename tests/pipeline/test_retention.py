@@ -34,9 +34,9 @@ def fill(lake: TraceLake, *sessions: str) -> TraceLake:
     for session in sessions:
         with lake.receive_raw(session) as folder:
             (folder / "capture.json").write_text("{}")
-        with lake.new_artifact(session, "capture", lake.trace(session)) as path:
-            path.write_bytes(b"trace")
         lake.publish(session, "capture", {"sessions": _filled("sessions", {"workload": ["w"]})})
+        with lake.new_view(session, "perfetto_trace", lake.trace(session), "what it rests on") as path:
+            path.write_bytes(b"trace")
         Journal(lake).keep(JournalEntry(DIGESTS[session], session, 1, is_captured=True, writer="test"))
     return lake
 
