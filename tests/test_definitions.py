@@ -77,7 +77,7 @@ def test_every_stage_is_one_asset_of_its_name() -> None:
     assert len(SPECS) == 18
 
 
-@pytest.mark.parametrize("stage", STAGE_ASSETS)
+@pytest.mark.parametrize("stage", sorted(STAGE_ASSETS))
 def test_every_asset_is_described(stage: str) -> None:
     spec = SPECS[stage]
     assert spec.group_name in GROUPS
@@ -88,7 +88,7 @@ def test_every_asset_is_described(stage: str) -> None:
     assert spec.partitions_def is session_partitions
 
 
-@pytest.mark.parametrize("stage", STAGE_ASSETS)
+@pytest.mark.parametrize("stage", sorted(STAGE_ASSETS))
 def test_every_column_of_every_asset_has_a_meaning(stage: str) -> None:
     schema = SPECS[stage].metadata["dagster/column_schema"]
     assert isinstance(schema, dg.TableSchema)
