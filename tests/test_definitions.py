@@ -22,12 +22,10 @@ from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.places import ROOT
 
 GROUPS: Final = {"capture", "analysis", "judgement", "optimization", "presentation"}
-STAGE_ASSETS: Final = {key.to_user_string(): asset for asset in stage_assets() for key in asset.keys}
+STAGE_ASSETS: Final = {spec.key.to_user_string(): asset for asset in stage_assets() for spec in asset.specs}
 SPECS: Final = {spec.key.to_user_string(): spec for asset in stage_assets() for spec in asset.specs}
 CHECKS: Final = {
-    f"{spec.asset_key.to_user_string()}.{spec.name}": spec
-    for asset in stage_assets()
-    for spec in asset.check_specs
+    f"{spec.asset_key.to_user_string()}.{spec.name}": spec for asset in stage_assets() for spec in asset.check_specs
 }
 
 
