@@ -188,11 +188,12 @@ def test_what_ncu_refuses_is_told_and_is_no_failure_of_the_program(
 
 def test_a_time_limit_ends_the_run_that_counts_with_all_its_processes(nvidia: Path, recorded: Record) -> None:
     nvidia.write_text("hang")
+    others = set(descendants(os.getpid()))  # such as the confined reader that an earlier test has started
     made = recorded(timeout_seconds=1.0)
     assert made.failure is None
     assert "ncu did not end within the time limit; raise --timeout" in passes(made)[-1]["reason"]
     assert json.loads((made.folder / "counters_1/run.json").read_text())["timed_out"] is True
-    assert descendants(os.getpid()) == []
+    assert set(descendants(os.getpid())) <= others
 
 
 def test_rocprofv3_counts_each_group_in_a_run_of_its_own(amd: Path, recorded: Record) -> None:

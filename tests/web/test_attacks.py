@@ -53,6 +53,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
     opened.close()
 
 
+@pytest.mark.nightly
 def test_no_page_of_another_origin_reaches_what_is_behind_the_door(browser: Browser, tmp_path: Path) -> None:
     behind, bare = Careless(), Careless()
     with attacker() as evil:
