@@ -67,7 +67,9 @@ def test_every_reading_command_prints_the_same_bytes_each_time(
     commands += [["show", session, *more, *form] for more in shown for form in ([], ["--json"])]
     commands += [["report", session, "--format", form] for form in ("markdown", "json")]
     commands += [["report", session, "--output", str(page)]]
-    assert aaco("report", session, project=ingested).returncode == 0  # its trace is kept, and `ls` tells the lake's size
+    assert (
+        aaco("report", session, project=ingested).returncode == 0
+    )  # its trace is kept, and `ls` tells the lake's size
     environment = {"POLARS_MAX_THREADS": str(POLARS_THREADS), "PYTHONHASHSEED": str(SEED), "COLUMNS": WIDTH}
     environment |= {LAKE_VARIABLE: str(ingested.lake), HOME_VARIABLE: str(ingested.dagster_home)}
     done = subprocess.run(

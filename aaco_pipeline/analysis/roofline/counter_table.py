@@ -105,7 +105,8 @@ def _with_kernels(counters: pl.DataFrame, dispatches: pl.DataFrame) -> tuple[pl.
     means = (
         counters.join(known.select("kernel_id"), on="kernel_id", how="semi")
         .group_by("kernel_id", "counter", "pass")
-        .agg(pl.col("value").mean(), pl.col("pass_duration_ns").mean().round().cast(pl.Int64))
+        # In order of size: how threads share the rows out would else decide the last digit.
+        .agg(pl.col("value").sort().mean(), pl.col("pass_duration_ns").mean().round().cast(pl.Int64))
         .with_columns(dispatch_id=-1 - pl.col("kernel_id"))
     )
     return pl.concat([own, means.select(own.columns)]), of_kernels
