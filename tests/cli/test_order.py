@@ -69,7 +69,7 @@ def test_every_reading_command_prints_the_same_bytes_each_time(
     commands += [["report", session, "--output", str(page)]]
     assert (
         aaco("report", session, project=ingested).returncode == 0
-    )  # its trace is kept, and `ls` tells the lake's size
+    )  # its trace is kept: `ls` tells sizes
     environment = {"POLARS_MAX_THREADS": str(POLARS_THREADS), "PYTHONHASHSEED": str(SEED), "COLUMNS": WIDTH}
     environment |= {LAKE_VARIABLE: str(ingested.lake), HOME_VARIABLE: str(ingested.dagster_home)}
     done = subprocess.run(
