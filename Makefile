@@ -16,7 +16,8 @@ NIGHT := $(VENV)/nightly
 # Hundreds of processes that tests start import the package: compiled once, not by each, whatever the caller's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-mi300x test test-nightly nightly-tests nightly-kills nightly-fuzzing nightly-hostile ui check clean
+NIGHTLY := nightly-tests nightly-kills nightly-faults nightly-fuzzing nightly-hostile
+.PHONY: demo demo-mi300x test test-nightly $(NIGHTLY) ui check clean
 
 demo: $(READY)
 	@echo "--- What this machine reaches at best, quickly (aaco calibrate takes its time)"
@@ -42,7 +43,7 @@ test: check
 	$(TESTS) --hypothesis-profile=ci $(PYTEST_ARGUMENTS)
 
 # What is too long for every change. One that fails does not keep the others from running with `make -k test-nightly`.
-test-nightly: check nightly-tests nightly-kills nightly-fuzzing nightly-hostile
+test-nightly: check $(NIGHTLY)
 
 nightly-tests: $(READY)
 	@echo "--- Testing the rooms that their own tests must cover, with examples drawn anew"
@@ -67,6 +68,10 @@ nightly-kills: $(READY)
 		--folder $(NIGHT)/kills/optimizations --results $(NIGHT)/kills/optimizations.jsonl
 	$(BIN)/python -m benchmarks.readers_beside_writers --publications 50
 	$(BIN)/python -m benchmarks.lost_manifests --sessions 10
+
+nightly-faults: $(READY)
+	@echo "--- Failing each call by which the lake is changed (seed $(SEED))"
+	$(BIN)/python -m benchmarks.fault_injection --seed $(SEED)
 
 nightly-fuzzing: $(READY)
 	@echo "--- Damaging captures of every reader (inputs from number $(SEED)000 on)"

@@ -64,7 +64,7 @@ def roads(lake: TraceLake, session: str, scratch: Path) -> Roads:
 
     def exported() -> bytes:
         path = scratch / "export.pftrace.gz"
-        write_session_trace(session, Session(lake, session, CONFIGS).batches, path)
+        write_session_trace(session, lambda table, columns: lake.batches(table, session, columns), path)
         return gzip.decompress(path.read_bytes())
 
     every: dict[str, Callable[[], Answer]] = {

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from aaco_pipeline.assets.stage import Session, stages
 from aaco_pipeline.cli.main import main as aaco
-from aaco_pipeline.errors import LakeError
+from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.lake.layout import MANIFESTS
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.session_stages import run_stages
@@ -167,7 +167,7 @@ def _stage(place: Place, session: str) -> Callable[[], Answer]:
     def ran() -> Answer:
         try:
             run_stages(Session(place.lake, session, place.project.configs), [stages()[_STAGE]])
-        except LakeError as error:
+        except AacoError as error:
             return Answer(error.exit_code, str(error))
         return Answer(0, "")
 

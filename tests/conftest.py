@@ -9,21 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure import measurement_slot
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+from tests.cpu_seconds import CpuSeconds
 from tests.places import CONFIGS, ROOT
 from tests.trace_processor import trace_processor_address
 
 if TYPE_CHECKING:
     import dagster as dg
 
-# No test asserts wall-clock seconds, and a shared machine may stop for longer than any deadline.
-# Fewer examples than hypothesis' own hundred: all tests together are to take less than a quarter of an hour.
-settings.register_profile("aaco", deadline=None, max_examples=60)
-settings.load_profile("aaco")
+# No test asserts wall-clock seconds: a shared machine may stop for longer than any deadline, and be slow at drawing.
+# `ci` runs the same few examples each time. Hypothesis has one of that name, from which all inherit where $CI is set.
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", _UNTIMED, derandomize=True, database=None, max_examples=15)
+settings.register_profile("nightly", _UNTIMED, derandomize=False, max_examples=200)
+settings.load_profile("ci")
 
 __all__ = ["trace_processor_address"]  # a fixture
 
@@ -45,8 +48,15 @@ class CapturedLake:
         return TraceLake(path)
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what tells where the time goes."""
+    parser.addoption("--cpu-seconds", type=Path, metavar="FILE", help="print CPU seconds by room; each test's to FILE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Let interrupts be heard: a shell starts what it runs in the background deaf to them, and some tests send one."""
+    if path := config.getoption("--cpu-seconds"):
+        config.pluginmanager.register(CpuSeconds(path))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

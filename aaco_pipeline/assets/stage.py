@@ -91,10 +91,6 @@ class Session:
         """These columns of a published table, which may be larger than they are by far."""
         return self._table(name, columns)
 
-    def batches(self, name: str, columns: tuple[str, ...]) -> "Iterator[pl.DataFrame]":
-        """These columns of a published table that memory need not hold, some rows at a time; at least one batch."""
-        return self.lake.batches(name, self.id, columns)
-
     def derive(self, function: "Callable[[Mapping[str, pl.DataFrame]], Derived]", columns: Columns) -> Derived:
         """`function` of these columns of tables, by name; computed once for all stages of a run that ask for it."""
         state = tuple(self.lake.manifest(self.id).of_table(name) for name in columns)
@@ -279,7 +275,7 @@ def views() -> Mapping[str, Stage]:
 
 
 def stages_of(kind: Kind) -> tuple[str, ...]:
-    """Names of the stages that a session of that kind is to have, in the order they run."""
+    """Name the stages that a session of that kind is to have, in the order they run."""
     return tuple(name for name, one in stages().items() if kind in one.session_kinds)
 
 
@@ -347,18 +343,13 @@ def to_finish(lake: "TraceLake", session: str) -> tuple[str, ...]:
 
 @contextmanager
 def failure_recorded(session: Session, one: Stage) -> Iterator[None]:
-    """State in the lake that a stage failed, and why, before its error goes on; an interrupt is no failure.
-
-    A view leaves nothing of it in the lake: the session is whole without it.
-    """
+    """State in the lake that a stage failed, and why, before its error goes on; not of a view, nor an interrupt."""
     try:
         yield
     except Exception as error:
-        if one.is_view:
-            raise
         with suppress(LakeError):  # a full disk, say, which is what the error tells of
-            said = str(error) or type(error).__name__
-            session.lake.record_failure(session.id, one.name, one.code_version, said)
+            if not one.is_view:
+                session.lake.record_failure(session.id, one.name, one.code_version, str(error) or type(error).__name__)
         raise
 
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -41,6 +41,17 @@ def lake_errors(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         kind = PassingLakeError if error.errno in _PASSING else LakeError
         raise kind(f"{where}: {reason}; check that the lake's disk is writable and has space") from error
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in an error of the system that names none, as those of open files do."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def file_digest(path: Path) -> str:
@@ -79,7 +90,8 @@ def sync_file(path: Path) -> None:
     """Have the kernel put the file's bytes on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -100,7 +112,7 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
     make_folder(path.parent)
     temporary = temporary_beside(path)
     try:
-        with temporary.open("xb") as stream:
+        with naming(path), temporary.open("xb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -121,7 +133,7 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
     deadline = time.monotonic() + timeout_seconds
     while (descriptor := _take_lock(path, os.O_CREAT)) is None or not _still_names(path, descriptor):
         if descriptor is not None:
-            os.close(descriptor)  # the file was removed between open and lock: that lock keeps no one out
+            _let_go(descriptor)  # the file was removed between open and lock: that lock keeps no one out
         elif time.monotonic() >= deadline:
             holder = path.read_text("ascii", "replace")[:64].strip() or "unknown"
             raise PassingLakeError(
@@ -135,14 +147,14 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         yield
     finally:
-        os.close(descriptor)
+        _let_go(descriptor)
 
 
 def lock_is_free(path: Path) -> bool:
     """Whether the lock on the existing file `path` is free at this instant."""
     descriptor = _take_lock(path)
     if descriptor is not None:
-        os.close(descriptor)
+        _let_go(descriptor)
     return descriptor is not None
 
 
@@ -157,7 +169,7 @@ def remove_free_lock(path: Path) -> bool:
             if _still_names(path, descriptor):
                 path.unlink()
         finally:
-            os.close(descriptor)
+            _let_go(descriptor)
     return descriptor is not None
 
 
@@ -167,7 +179,7 @@ def _take_lock(path: Path, flags: int = 0) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException as error:
-        os.close(descriptor)
+        _let_go(descriptor)
         if isinstance(error, BlockingIOError):
             return None
         if isinstance(error, OSError) and error.errno in _NO_LOCKS:
@@ -177,6 +189,12 @@ def _take_lock(path: Path, flags: int = 0) -> int | None:
             ) from error
         raise
     return descriptor
+
+
+def _let_go(descriptor: int) -> None:
+    """Close a lock's file. The lock is free then, whatever the disk says of the file's content, which nobody needs."""
+    with suppress(OSError):
+        os.close(descriptor)
 
 
 def _still_names(path: Path, descriptor: int) -> bool:

@@ -16,7 +16,6 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.artefacts import ARTEFACTS, BUILDS, drop_artefact, unnamed_artefacts
 from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.files import file_digest, lake_errors
-from aaco_pipeline.lake.identity import CAMPAIGN_ID, SESSION_ID
 from aaco_pipeline.lake.journal import JOURNAL
 from aaco_pipeline.lake.layout import (
     CALIBRATIONS,
@@ -25,6 +24,7 @@ from aaco_pipeline.lake.layout import (
     REQUESTS,
     SEGMENTS,
     SESSION_FOLDERS,
+    is_id,
     owner_of,
     scope_of,
 )
@@ -102,11 +102,13 @@ def faults(lake: LakeReader) -> list[Fault]:
                 committed.append((manifest.scope, manifest.id))
                 published |= {file for file in manifest.files if file.rpartition("/")[0] in present}
                 found += _damaged_files(lake, manifest, segments, present)
+        damaged = {one.path.parent for one in found}
         # A folder that was made meanwhile is a writer's.
         orphans = [
             one
             for one in _unneeded_files(lake, published, unreadable)
-            if one.kind != "orphan file" or one.path.parent.relative_to(lake.path).as_posix() in present
+            if one.path not in damaged
+            and (one.kind != "orphan file" or one.path.parent.relative_to(lake.path).as_posix() in present)
         ]
         # A torn table of baselines is told above, and what it names is not known.
         unknown = any(one.kind not in OF_MANIFESTS and one.path.parts[-3] == "baselines" for one in found)
@@ -181,6 +183,10 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
                 drop_artefact(fault.path)
         elif fault.kind == "stale lock":
             lake.storage.drop_free_lock(fault.path)
+        elif fault.kind == "empty folder":
+            scope, identifier = owner_of(fault.path / "file")
+            with lake.locked(identifier, scope):
+                lake.storage.clear(fault.path, [])
         elif fault.kind == "unfinished write":
             lake.storage.discard(fault.path)
         else:
@@ -235,9 +241,7 @@ def _damaged_files(
         if is_held and one.file.rpartition("/")[0] not in present:
             continue
         kind = _damage(lake, one)
-        if kind is None:
-            continue
-        if is_held and kind == "missing file":
+        if kind is None or (is_held and kind == "missing file"):
             continue
         # A writer may have superseded the file after its name was read: then it is no fault.
         if one not in lake.manifest(manifest.id, manifest.scope).on_disk:
@@ -327,18 +331,26 @@ def _unpublished_files(lake: LakeReader, published: set[str]) -> Iterator[Fault]
         for owner in lake.storage.names(lake.path / folder):
             if "_id=" not in owner:
                 continue
-            names = lake.storage.names(lake.path / folder / owner)
+            at = lake.path / folder / owner
+            names = lake.storage.names(at)
+            if holds_tables and not names and _is_left(lake, at):
+                yield Fault("empty folder", at, _BY_A_WRITER, mendable=True)
             if any(name.startswith(TEMPORARY_PREFIX) for name in names):
-                yield from _unfinished(lake, lake.path / folder / owner)
+                yield from _unfinished(lake, at)
             for name in names if holds_tables else ():
                 if not name.startswith(TEMPORARY_PREFIX) and f"{folder}/{owner}/{name}" not in published:
-                    path = lake.path / folder / owner / name
-                    yield Fault("orphan file", path, "no manifest publishes it", mendable=_is_ours(lake, path))
+                    yield Fault("orphan file", at / name, "no manifest publishes it", _is_ours(lake, at / name))
+
+
+def _is_left(lake: LakeReader, folder: Path) -> bool:
+    """Tell whether a folder is a session's or campaign's of which nobody is at work on its tables."""
+    scope, identifier = owner_of(folder / "file")
+    return is_id(identifier, scope) and not lake.storage.is_held(lake.lock_path(identifier))
 
 
 def _unfinished(lake: LakeReader, folder: Path) -> Iterator[Fault]:
     for path in lake.storage.unfinished(folder):
-        yield Fault("unfinished write", path, "left by a writer that died", mendable=True)
+        yield Fault("unfinished write", path, _BY_A_WRITER, mendable=True)
 
 
 def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
@@ -383,6 +395,5 @@ def _stale_locks(lake: LakeReader) -> Iterator[Fault]:
 def _is_ours(lake: LakeReader, path: Path) -> bool:
     """Whether an unpublished path is a file where only stages write; anything else is a person's."""
     scope, identifier = owner_of(path)
-    pattern = SESSION_ID if scope == "session" else CAMPAIGN_ID
     state = lake.storage.state(path)
-    return state is not None and not state.is_folder and pattern.fullmatch(identifier) is not None
+    return state is not None and not state.is_folder and is_id(identifier, scope)

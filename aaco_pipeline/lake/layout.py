@@ -128,7 +128,9 @@ class LakeFolder:
         """A block in which no other writer changes the session or campaign. PassingLakeError after the wait."""
         path = self.lock_path(_REQUIRE_ID[scope](identifier))
         seconds = LOCK_TIMEOUT_SECONDS if wait_seconds is None else wait_seconds
-        with lake_errors(path), self.storage.hold(path, seconds, f"{scope} {identifier}"):
+        with ExitStack() as taken:
+            with lake_errors(path):
+                taken.enter_context(self.storage.hold(path, seconds, f"{scope} {identifier}"))
             yield
 
     def attended(self, session: str) -> AbstractContextManager[None]:

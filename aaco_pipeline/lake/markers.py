@@ -12,6 +12,7 @@ from aaco_pipeline.errors import PassingLakeError
 from aaco_pipeline.lake.catalogue.documents import portions
 from aaco_pipeline.lake.catalogue.manifests import Catalogue
 from aaco_pipeline.lake.declaration import Scope
+from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import MANIFESTS, MARKED, MARKERS, LakeFolder
 
 
@@ -63,7 +64,8 @@ def mark(lake: LakeFolder, scope: Scope, identifiers: Sequence[str]) -> bool:
                 else:  # removed meanwhile, with its lock
                     lake.storage.drop_lock(lake.lock_path(one))
             if found:
-                lake.storage.create(lake.path / MARKERS[scope], found)
+                with lake_errors(lake.path / MARKERS[scope]):
+                    lake.storage.create(lake.path / MARKERS[scope], found)
     return is_done
 
 

@@ -296,12 +296,12 @@ def _require_stage(stage: str) -> None:
 
 @contextmanager
 def _polars_os_errors(path: Path) -> Iterator[None]:
-    """Polars reports a full disk as the text of a ComputeError; raise the operating system's error it stands for."""
+    """Raise the operating system's error for what Polars tells of it as a text alone, with the file it failed on."""
     import polars as pl
 
     try:
         yield
-    except pl.exceptions.ComputeError as error:
+    except (pl.exceptions.ComputeError, OSError) as error:
         number = re.search(r"\(os error (\d+)\)", str(error))
         if number is None:
             raise

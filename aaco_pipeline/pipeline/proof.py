@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from aaco_pipeline.assets.stage import Session, publish, stages
+from aaco_pipeline.assets.stage import Session, publish, stages, standing
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.layout import CALIBRATIONS
 from aaco_pipeline.lake.manifest import VIEWS
@@ -53,7 +53,7 @@ class _Again(TraceLake):
 
 
 def prove(lake: TraceLake, session: str, configs: Path, show: Callable[[str, int, int], None]) -> Proof:
-    """Compute every stage of a session anew from its raw capture, and compare with what is published.
+    """Compute the stages that a session has or is to have from its raw capture, and compare with what is published.
 
     LakeError when the session has no complete capture; CaptureError when that is damaged. `show` is told how far it is.
     """
@@ -66,7 +66,8 @@ def prove(lake: TraceLake, session: str, configs: Path, show: Callable[[str, int
             (again.path / CALIBRATIONS).symlink_to(measured)
         again.state(session, dict(lake.manifest(session).stated))
         opened = Session(again, session, configs)
-        every = stages()
+        wanted = {*standing(lake, session).expected, *(entry.stage for entry in lake.manifest(session).entries)}
+        every = {name: one for name, one in stages().items() if name in wanted}
         for number, (name, one) in enumerate(every.items()):
             show(f"computing {name} of {session}", number, len(every))
             publish(opened, one, one(opened))

@@ -13,6 +13,7 @@ TABLE = pl.DataFrame(
         "session_id": ["20261128T113458Z-4f3dc45c-one"] * 2,
         "previous": ["20261128T113459Z-00000000-two", None],
         "value": [0.1 + 0.2, 3.0],
+        "count": [1, 2],
         "at": pl.Series([1, 2]).cast(pl.Datetime("ns", "UTC")),
         "signals": [["a"], []],
     }
@@ -24,7 +25,7 @@ TABLE = pl.DataFrame(
     [
         TABLE.with_columns(value=pl.Series([0.3, 3.0])),
         TABLE.with_columns(at=pl.col("at") + pl.duration(nanoseconds=1)),
-        TABLE.with_columns(value=pl.col("value").cast(pl.Float32)),
+        TABLE.with_columns(count=pl.col("count").cast(pl.Int32)),
         TABLE.with_columns(previous=pl.lit("20261128T113458Z-4f3dc45c-one")),
         TABLE.with_columns(signals=pl.Series([["a"], ["b"]])),
         TABLE.rename({"value": "figure"}),

@@ -4,14 +4,15 @@ import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
 import pytest
 
 from aaco_pipeline.errors import LakeError, PassingLakeError
-from aaco_pipeline.lake import storage
+from aaco_pipeline.lake import on_disk, storage
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.files import exclusive_lock, lake_errors
 from aaco_pipeline.lake.health import faults, mend
@@ -105,10 +106,28 @@ def test_an_error_of_the_disk_at_any_step_is_one_line_and_leaves_the_old_state(
         with pytest.raises(LakeError) as caught:
             lake.publish(SESSION, "a", {"session_metrics": metrics(2.0)})
     assert_refused_in_one_line(str(caught.value))
+    assert ".lock" not in str(caught.value)
     assert values(lake) == [1.0]
     assert set(kinds(lake)) <= {"orphan file"}
     assert all(mend(lake, fault) for fault in faults(lake))
     assert faults(lake) == []
+
+
+def test_an_error_that_polars_tells_as_a_text_is_the_system_s_and_names_the_file(
+    lake: TraceLake, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = on_disk.write_parquet
+
+    def write_where_no_folder_is(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) -> None:
+        path.parent.rmdir()
+        real(frame, path, metadata)
+
+    monkeypatch.setattr(on_disk, "write_parquet", write_where_no_folder_is)
+    with pytest.raises(LakeError) as caught:
+        lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
+    assert str(lake.path / f"session_metrics/session_id={SESSION}/.tmp-") in str(caught.value)
+    assert_refused_in_one_line(str(caught.value))
 
 
 def test_a_lake_that_cannot_be_there_is_refused_in_one_line(tmp_path: Path, metrics: Metrics) -> None:

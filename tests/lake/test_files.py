@@ -145,6 +145,37 @@ def test_a_lock_is_free_again_after_an_error_inside(tmp_path: Path) -> None:
     assert lock_is_free(path)
 
 
+def test_an_error_of_the_disk_at_closing_a_lock_is_none_of_what_was_done_under_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, close = tmp_path / "a.lock", os.close
+
+    def fail(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "close", fail)
+        with exclusive_lock(lock, timeout_seconds=0, purpose="it"):
+            done = True
+        assert lock_is_free(lock)
+    assert done
+
+
+@pytest.mark.parametrize("write", [files.sync_file, lambda path: write_atomically(path, b"new")])
+def test_an_error_of_an_open_file_names_the_file(
+    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path := tmp_path / "b").write_bytes(b"old")
+
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        write(path)
+
+
 def test_who_waits_for_a_lock_file_that_is_removed_does_not_hold_the_removed_one(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     entered = threading.Event()

@@ -229,6 +229,21 @@ def test_an_unfinished_write_is_removed_when_its_writer_is_dead_and_left_when_it
     assert all((folder / living).exists() for folder in [*folders, populated.path / "raw"])
 
 
+def test_an_empty_folder_of_a_table_is_removed_unless_a_writer_is_at_work(populated: TraceLake) -> None:
+    empty = populated.path / "evidence" / f"session_id={SESSION}"
+    empty.mkdir(parents=True)
+    (populated.path / "evidence" / "session_id=of a person").mkdir()
+    (fault,) = faults(populated)
+    assert fault == Fault("empty folder", empty, "left by a writer that died", mendable=True)
+    with populated.locked(SESSION, "session"):
+        assert faults(populated) == []
+    (empty / "begun meanwhile").touch()
+    assert not mend(populated, fault)
+    (empty / "begun meanwhile").unlink()
+    assert mend(populated, fault)
+    assert faults(populated) == []
+
+
 def test_a_lock_of_a_session_that_is_not_there_is_stale_unless_someone_holds_it(populated: TraceLake) -> None:
     with populated.receive_raw(LATER):
         pass  # its capture is there, so its lock is not stale

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.assets.stage import stages
+from aaco_pipeline.assets.stage import stages_of, standing
 from aaco_pipeline.errors import CaptureError, LakeError
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
@@ -37,16 +37,17 @@ def test_a_measured_session_is_reproduced_bit_for_bit_and_the_lake_stays_as_it_i
     proof = prove(lake, session, CONFIGS, lambda *told: shown.append(told))
     assert proof.holds
     assert proof.differences == ()
-    assert proof.stages == len(stages())
+    expected = standing(lake, session).expected
+    assert proof.stages == len(expected)
     assert proof.tables == len(lake.manifest(session).entries)
     assert str(proof) == f"{session}: {proof.stages} stages, {proof.tables} tables, reproduced bit for bit"
-    assert shown == [(f"computing {name} of {session}", number, len(stages())) for number, name in enumerate(stages())]
+    assert shown == [(f"computing {name} of {session}", at, len(expected)) for at, name in enumerate(expected)]
     assert {path: path.stat().st_mtime_ns for path in lake.path.rglob("*")} == before
 
 
 def test_an_ingested_session_is_reproduced_bit_for_bit(empty_lake: TraceLake) -> None:
     session = taken_in(empty_lake, SHARED / "gpu_sessions/traces/two_streams_overlap.json.gz")
-    replayed(empty_lake, session)
+    replayed(empty_lake, session, *stages_of("ingested"))
     assert prove(empty_lake, session, CONFIGS, silent).differences == ()
 
 

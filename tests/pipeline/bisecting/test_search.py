@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.capture.request import MeasurementRequest
@@ -238,7 +238,6 @@ def test_one_build_is_no_search(place: Place) -> None:
     st.sampled_from(["step", "range", "several steps", "no change"]),
     st.data(),
 )
-@settings(max_examples=60)
 def test_builds_are_told_apart_by_the_answer_alone(
     place_in: tuple[int, int], answered: Any, data: st.DataObject
 ) -> None:

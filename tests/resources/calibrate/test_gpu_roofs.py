@@ -59,6 +59,7 @@ def test_of_nvidias_reads_none_is_kept_and_halves_go_both_ways(machine_code: dic
     assert halves.count("HFMA2.MMA") * 2 == pytest.approx(len(re.findall(r"HFMA2[. ]", halves)), rel=0.1)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(NVCC is None, reason="no nvcc on the path")
 def test_nvcc_reads_all_of_it(tmp_path: Path) -> None:
     target = ("-x", "cu", "-arch=sm_90", "-I", str(gpu_program.NAMES))

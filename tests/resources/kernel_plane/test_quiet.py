@@ -40,6 +40,6 @@ def test_a_host_that_does_not_say_how_many_are_runnable_has_no_zero(
     if content is not None:
         statistics.write_text(content)
     monkeypatch.setattr(quiet, "_STATISTICS", statistics)
-    assert quiet.probe_machine(tmp_path, 0.5, lambda _: None).runnable is None
+    assert quiet.probe_machine(tmp_path, 0.1, lambda _: None).runnable is None
     statistics.write_text("cpu 1 2 3\nprocs_running 7\n")
-    assert quiet.probe_machine(tmp_path, 0.5, lambda _: None).runnable == (7,)
+    assert quiet.probe_machine(tmp_path, 0.1, lambda _: None).runnable == (7,)
