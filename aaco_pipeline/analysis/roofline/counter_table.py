@@ -105,7 +105,8 @@ def _with_kernels(counters: pl.DataFrame, dispatches: pl.DataFrame) -> tuple[pl.
     means = (
         counters.join(known.select("kernel_id"), on="kernel_id", how="semi")
         .group_by("kernel_id", "counter", "pass")
-        .agg(pl.col("value").mean(), pl.col("pass_duration_ns").mean().round().cast(pl.Int64))
+        # In order of size: how threads share the rows out would else decide the last digit.
+        .agg(pl.col("value").sort().mean(), pl.col("pass_duration_ns").mean().round().cast(pl.Int64))
         .with_columns(dispatch_id=-1 - pl.col("kernel_id"))
     )
     return pl.concat([own, means.select(own.columns)]), of_kernels
@@ -278,8 +279,11 @@ def _channels(
         return counters.select("dispatch_id").clear(), {}
     listed = pl.DataFrame(rows, schema={"counter": pl.String, "pass": pl.String, "plain": pl.String}, orient="row")
     numbers = dict(listed.group_by("plain").agg(pl.col("counter").n_unique()).rows())
-    each = counters.join(listed, on=["counter", "pass"], how="inner").unique(["dispatch_id", "counter"])
-    sums = each.group_by("dispatch_id", "plain").agg(pl.col("value").sum(), channels=pl.len())
+    each = counters.join(listed, on=["counter", "pass"], how="inner", maintain_order="left").unique(
+        ["dispatch_id", "counter"], keep="first", maintain_order=True
+    )
+    # In order of size, as the means above.
+    sums = each.group_by("dispatch_id", "plain").agg(pl.col("value").sort().sum(), channels=pl.len())
     expected = pl.col("plain").replace_strict(numbers, return_dtype=pl.UInt32)
     return sums.filter(pl.col("channels") == expected).pivot("plain", index="dispatch_id", values="value"), numbers
 
