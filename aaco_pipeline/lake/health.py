@@ -184,17 +184,25 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
         elif fault.kind == "stale lock":
             lake.storage.drop_free_lock(fault.path)
         elif fault.kind == "empty folder":
-            scope, identifier = owner_of(fault.path / "file")
-            with lake.locked(identifier, scope):
-                lake.storage.clear(fault.path, [])
+            _clear(lake, fault.path)
         elif fault.kind == "unfinished write":
             lake.storage.discard(fault.path)
+            _clear(lake, fault.path.parent)
         else:
             scope, identifier = owner_of(fault.path)
             with lake.locked(identifier, scope):
                 if fault.path not in {lake.path / file for file in lake.manifest(identifier, scope).files}:
                     lake.storage.remove(fault.path)
+            _clear(lake, fault.path.parent)
     return lake.storage.state(fault.path) is None
+
+
+def _clear(lake: TraceLake, folder: Path) -> None:
+    """Remove a session's or campaign's folder of a table where it is empty and nobody is at work on it."""
+    if folder.parent.parent == lake.path and not lake.storage.names(folder) and _is_left(lake, folder):
+        scope, identifier = owner_of(folder / "file")
+        with lake.locked(identifier, scope):
+            lake.storage.clear(folder, [])
 
 
 def _mend_manifest(lake: TraceLake, fault: Fault) -> bool:

@@ -1,6 +1,7 @@
 """A session that a killed run left half: every command says so first, and those that show it finish it."""
 
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -29,7 +30,9 @@ def half(lake: TraceLake) -> str:
     before = lake.manifest(session)
     manifest = before.without_stage(LACKING[0]).without_stage(LACKING[1])
     for file in before.files - manifest.files:
-        (lake.path / file).unlink()
+        (path := lake.path / file).unlink()
+        with suppress(OSError):
+            path.parent.rmdir()  # as the lake does with one that is empty
     write_atomically(lake.manifest_path(session, "session"), manifest.to_bytes())
     return session
 

@@ -20,7 +20,7 @@ def test_what_failed_and_why_stands_before_the_answer_in_every_form(captured: Ca
     document = session_document(lake, session)
     said = half(document)
     assert said == (
-        "Not whole: 17 of 18 stages; roofline failed: no ceilings. Put that right, then `aaco doctor --mend` runs what "
+        "Not whole: 15 of 16 stages; roofline failed: no ceilings. Put that right, then `aaco doctor --mend` runs what "
         "is missing."
     )
     terminal = StringIO()
