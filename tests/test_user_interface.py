@@ -42,6 +42,7 @@ def opened(environment: dict[str, str], tmp_path: Path) -> Iterator[UserInterfac
         yield running
 
 
+@pytest.mark.nightly
 def test_a_session_from_the_launchpad_is_what_aaco_run_makes_and_sigterm_ends_every_process(
     opened: UserInterface, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

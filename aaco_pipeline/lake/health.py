@@ -148,9 +148,8 @@ def clear_away(lake: TraceLake) -> None:
         manifests = dict(_manifests(lake))
         readable = [one for one in manifests.values() if isinstance(one, Manifest)]
         published = {file for manifest in readable for file in manifest.files}
-        unreadable = {
-            owner for path, one in manifests.items() if isinstance(one, LakeError) for owner in _owners(path, one)
-        }
+        torn = [(path, one) for path, one in manifests.items() if isinstance(one, LakeError)]
+        unreadable = {owner for path, one in torn for owner in _owners(path, one)}
         # The locks come last: removing a file takes its owner's.
         for fault in chain(_unneeded_files(lake, published, unreadable), _stale_locks(lake)):
             mend(lake, fault)
@@ -161,10 +160,7 @@ def clear_away(lake: TraceLake) -> None:
 
 
 def mend(lake: TraceLake, fault: Fault) -> bool:
-    """Do about a mendable fault what can be done here. True when it is gone, or its session ready to run again.
-
-    What is to be removed stays when a writer took it up meanwhile.
-    """
+    """Mend a fault unless a writer took it up meanwhile. True when it is gone, or its session ready to run again."""
     if not fault.mendable:
         return False
     if fault.kind in ("torn file", "missing file"):
@@ -183,25 +179,21 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
                 drop_artefact(fault.path)
         elif fault.kind == "stale lock":
             lake.storage.drop_free_lock(fault.path)
-        elif fault.kind == "empty folder":
-            _clear(lake, fault.path)
         elif fault.kind == "unfinished write":
             lake.storage.discard(fault.path)
-            _clear(lake, fault.path.parent)
-        else:
+        elif fault.kind != "empty folder":
             scope, identifier = owner_of(fault.path)
             with lake.locked(identifier, scope):
                 if fault.path not in {lake.path / file for file in lake.manifest(identifier, scope).files}:
                     lake.storage.remove(fault.path)
-            _clear(lake, fault.path.parent)
+        _clear(lake, fault.path if fault.kind == "empty folder" else fault.path.parent)
     return lake.storage.state(fault.path) is None
 
 
 def _clear(lake: TraceLake, folder: Path) -> None:
     """Remove a session's or campaign's folder of a table where it is empty and nobody is at work on it."""
     if folder.parent.parent == lake.path and not lake.storage.names(folder) and _is_left(lake, folder):
-        scope, identifier = owner_of(folder / "file")
-        with lake.locked(identifier, scope):
+        with lake.locked(owner_of(folder / "file")[1], owner_of(folder / "file")[0]):
             lake.storage.clear(folder, [])
 
 

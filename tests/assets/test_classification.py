@@ -111,6 +111,7 @@ def test_a_measured_session_and_each_of_its_kernels_are_judged(lake: TraceLake, 
     assert found.filter(pl.col("label").is_null()).get_column("score").drop_nulls().is_empty()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["tiny_kernels_500", "gemm_bf16_4096", "host_work_between"])
 def test_without_evidence_a_real_trace_keeps_its_class_or_has_none(name: str, empty_lake: TraceLake) -> None:
     session = taken_in(empty_lake, TRACES / f"{name}.json.gz")

@@ -223,7 +223,10 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 11, 15, 16, 17, 30, 42])
+@pytest.mark.parametrize(
+    "after",
+    [0, 2, 16, 42, *(pytest.param(after, marks=pytest.mark.nightly) for after in (1, 11, 15, 17, 30))],
+)
 def test_killed_between_any_two_events_it_doubles_nothing_and_misses_nothing(
     after: int,
     lake: TraceLake,

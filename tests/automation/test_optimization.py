@@ -68,6 +68,7 @@ def test_a_run_never_replaces_a_source_and_never_chooses_the_settings(
     assert "nowhere/trusted_folders.yaml names these folders" in (failure.description or "")
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler")
 def test_a_real_run_takes_source_and_harness_of_a_named_folder(
     empty_lake: TraceLake, instance: dg.DagsterInstance, tmp_path: Path

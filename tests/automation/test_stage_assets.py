@@ -177,6 +177,7 @@ def test_materializing_again_measures_nothing_and_leaves_the_same_bytes(
     assert everything_of(analysed) == before
 
 
+@pytest.mark.nightly
 def test_the_versions_are_the_same_when_code_and_data_are(
     analysed: TraceLake, session: str, instance: dg.DagsterInstance
 ) -> None:

@@ -32,6 +32,7 @@ ARCHIVES: Final = {
 OF_EACH_CAUSE: Final = {(one.classes, one.resources): one.name for one in reversed(PROGRAMS)}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "program",
     [

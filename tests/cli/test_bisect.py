@@ -44,6 +44,7 @@ def repository(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.nightly
 def test_a_search_makes_measures_and_answers(
     aaco: Aaco, place: Project, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

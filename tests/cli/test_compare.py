@@ -54,6 +54,7 @@ def campaign_of(project: Project) -> str:
     return str(found)
 
 
+@pytest.mark.nightly
 def test_a_campaign_that_broke_off_is_resumed_and_comes_to_its_end_once(
     aaco: Aaco, refused: Refused, place: Project, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

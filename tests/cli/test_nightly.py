@@ -66,6 +66,7 @@ def lived(place: Project, monkeypatch: pytest.MonkeyPatch) -> Nights:
     return made
 
 
+@pytest.mark.nightly
 def test_a_slowdown_is_suspected_then_confirmed_and_is_an_exit_code_until_it_is_acknowledged(
     aaco: Aaco, place: Project, lived: Nights
 ) -> None:

@@ -155,6 +155,7 @@ STATEMENTS: Final = (
 
 
 # In CI each name in one statement and each statement with one name; at night all pairs.
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "statement"),
     [

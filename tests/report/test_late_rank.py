@@ -137,6 +137,7 @@ def test_one_rank_alone_says_which_files_would_tell(rank: int, empty_lake: Trace
     assert "a file for each rank" in wanted["which rank is late"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("see_all", [True, False])
 @pytest.mark.parametrize("cause", ["work", "host"])
 def test_streams_of_a_recorded_job_name_the_late_rank(

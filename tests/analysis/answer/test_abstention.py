@@ -69,6 +69,7 @@ def class_of(tables: Tables) -> str:
     return answered(Mixture("", tables, {}))[0]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("cause", WORK_NS)
 @pytest.mark.parametrize("evidence", EVIDENCE)
 def test_a_class_without_evidence_is_the_same_or_none(cause: str, evidence: str) -> None:

@@ -91,6 +91,7 @@ def lost(name: str) -> tuple[Tables, Recorded]:
     return tables, everything(tables)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", FORMAT_OF.values())
 def test_no_finding_advises_another_tool(form: str | None) -> None:
     assert "sessions" not in RECORDED_FROM

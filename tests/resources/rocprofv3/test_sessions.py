@@ -150,6 +150,7 @@ def test_an_older_release_gives_a_capture_of_text_files(release: str, stand_in: 
     assert len(run.parts) == 3
 
 
+@pytest.mark.nightly
 @needs_captures
 @pytest.mark.parametrize(
     ("release", "mode"),
@@ -372,6 +373,7 @@ def test_counters_and_a_thread_trace_imply_a_profile(settings: Mapping[str, Any]
     assert not MeasurementRequest(model="m").profile
 
 
+@pytest.mark.nightly
 @needs_captures
 @pytest.mark.parametrize(("release", "decoder"), [("7.1", True), ("7.13", False)])
 def test_a_thread_trace_that_stays_away_is_told_with_what_may_be_missing(
