@@ -19,7 +19,7 @@ _PACKAGE: Final = Path(__file__).parents[1]
 #: A larger folder is looked into anew each time.
 _MOST_FILES: Final = 20_000
 #: A file that changed so shortly before it was looked at may change again within one tick of its file system's clock.
-_SETTLED_NS: Final = 1_000_000_000
+_SETTLED_NS: Final = 100_000_000
 
 
 class State(NamedTuple):
