@@ -1,8 +1,8 @@
 # make demo | demo-mi300x | test | test-nightly | ui: each sets up everything it needs in .venv and says what it does. Running one again is safe.
 
 PYTHON ?= python3
-# Tests that run beside one another; more than the machine has cores makes those that measure wait.
-WORKERS ?= 2
+# Tests that run beside one another: one more than two cores have room for, since some wait for processes and clocks.
+WORKERS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
