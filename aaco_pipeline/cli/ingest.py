@@ -100,6 +100,7 @@ def _take(
         rows: list[_Row] = [(row, None) for row in known]
         _print(known, as_json=as_json)
     else:
+        known_captures.settle(state)
         rows = _read(project, lake, path, workload, stated, as_json=as_json, keep_original=keep_original)
         if all(error is None for _, error in rows):
             again = {"already_known": True, "state": "known", "rows": []}

@@ -23,16 +23,15 @@ _SETTLED_NS: Final = 100_000_000
 
 
 class State(NamedTuple):
-    """A digest over the state of all files under a path, and whether the newest change is not too recent to trust."""
+    """A digest over the state of all files under a path, and when the newest of them changed, in ns since 1970."""
 
     digest: str
-    is_settled: bool
+    changed_ns: int
 
 
 def state_of(path: Path) -> State | None:
     """Look at every file under `path` without opening or following any; None where that is not possible."""
     digest, newest_ns, count, folders = hashlib.sha256(), 0, 0, [os.fspath(path)]
-    now_ns = time.time_ns()
     try:
         if not path.is_dir():
             folders, newest_ns = [], _add(digest, "", path.lstat())
@@ -48,7 +47,14 @@ def state_of(path: Path) -> State | None:
                         folders.append(entry.path)
     except OSError:
         return None
-    return State(digest.hexdigest(), newest_ns < now_ns - _SETTLED_NS)
+    return State(digest.hexdigest(), newest_ns)
+
+
+def settle(state: State | None) -> None:
+    """Wait until a change of the files from now on would show in their times; at most a tenth of a second."""
+    left_ns = 0 if state is None else state.changed_ns + _SETTLED_NS - time.time_ns()
+    if 0 < left_ns <= _SETTLED_NS:
+        time.sleep(left_ns / 1e9)
 
 
 def recall(lake: LakeFolder, path: Path, state: State | None) -> list[dict[str, Any]] | None:
@@ -67,10 +73,10 @@ def recall(lake: LakeFolder, path: Path, state: State | None) -> list[dict[str, 
 def remember(lake: LakeFolder, path: Path, state: State | None, runs: Sequence[Mapping[str, Any]]) -> None:
     """Keep what is said of each run under `path`, all of which are whole sessions, for as long as nothing changes.
 
-    `state` is from before the files were read.
+    `state` is from before the files were read, and was settled by then.
     """
-    if state is None or not state.is_settled:
-        return
+    if state is None or state.changed_ns > time.time_ns() - _SETTLED_NS:
+        return  # a clock that is wrong tells nothing
     sessions = {str(run["session_id"]): _manifest_digest(lake, str(run["session_id"])) for run in runs}
     content = {"files": state.digest, "code": _code_state(), "sessions": sessions, "runs": [dict(run) for run in runs]}
     Journal(lake).keep_seen(path, content)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline import known_captures
-from aaco_pipeline.pipeline.known_captures import recall, remember, state_of
+from aaco_pipeline.pipeline.known_captures import recall, remember, settle, state_of
 from tests.conftest import CapturedLake
 
 LONG_AGO = 1_600_000_000
@@ -80,10 +81,22 @@ def test_other_tables_a_lost_capture_and_other_code_call_for_a_new_look(
     assert recall(lake, capture, state_of(capture)) is None
 
 
-def test_files_that_changed_a_moment_ago_are_not_trusted(captured: CapturedLake, tmp_path: Path, capture: Path) -> None:
-    lake = captured.copy(tmp_path / "lake")
-    remember(lake, capture, state_of(capture), [{"session_id": captured.sessions["squeezenet"]}])
+def test_files_that_changed_a_moment_ago_are_trusted_once_they_have_settled(
+    captured: CapturedLake, tmp_path: Path, capture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, row = captured.copy(tmp_path / "lake"), {"session_id": captured.sessions["squeezenet"]}
+    monkeypatch.setattr(known_captures, "_SETTLED_NS", 10**18)
+    remember(lake, capture, state := state_of(capture), [row])
     assert Journal(lake).seen(capture) == {}
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    settle(state)
+    assert [0 < seconds <= 10**9 for seconds in waited] == [True]
+    monkeypatch.setattr(known_captures, "_SETTLED_NS", 0)
+    settle(state)
+    assert len(waited) == 1
+    remember(lake, capture, state, [row])
+    assert Journal(lake).seen(capture)
 
 
 def test_a_single_file_and_what_is_not_there(tmp_path: Path, settled: None) -> None:
