@@ -4,6 +4,7 @@ What Dagster lacks is found in `aaco_pipeline.automation.adoption`; the sensor `
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from aaco_pipeline.automation.stage_events import (
     materialization,
     newest_materializations,
 )
+from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.checks import CheckResult, checked
 from aaco_pipeline.report.words.printable import in_a_line
@@ -120,7 +122,9 @@ def _results(context: dg.OpExecutionContext, session: Session, one: Stage, lack:
 
 def _maker(lake: TraceLake, session: str) -> str:
     """Word which command made a session, on which host and when, as far as the lake states it."""
-    stated = lake.read("sessions", session).select("campaign_id", "host", "started_at").rows()
+    stated = []
+    with suppress(LakeError):  # of a torn table its contract tells
+        stated = lake.read("sessions", session).select("campaign_id", "host", "started_at").rows()
     campaign, host, time = stated[0] if stated else (None, None, None)
     by = f"campaign {campaign}" if campaign else _COMMANDS.get(kind_of(lake, session), "aaco run")
     return in_a_line(f"{by}{f' on {host}' if host else ''}{f' at {time:%Y-%m-%d %H:%M:%S} UTC' if time else ''}")

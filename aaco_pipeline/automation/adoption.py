@@ -178,7 +178,8 @@ def once_of(lake: TraceLake, instance: dg.DagsterInstance, names: Iterable[str])
         return set()
     shown = newest_materializations(instance, _CAPTURE, sorted(asked))
     places = {one: record.asset_materialization for one, record in shown.items()}
-    own = {one for one, made in places.items() if made and made.metadata[LAKE_KEY].value == str(lake.path)}
+    told = {one: made.metadata.get(LAKE_KEY) for one, made in places.items() if made is not None}
+    own = {one for one, place in told.items() if place is not None and place.value == str(lake.path)}
     return own | (asked - shown.keys()) & (account.named("session") | account.named("campaign"))
 
 

@@ -34,9 +34,9 @@ def perfetto(project: "Project", *, session: str, output: Path | None) -> None:
 
 
 def written(view: bytes, kept: Path, output: Path | None) -> Path:
-    """Where a view lies: written to `output`, else `kept` in the lake. LakeError where the lake cannot be written."""
+    """Say where a view lies: written to `output`, else `kept` in the lake. LakeError where that cannot be written."""
     if output is None:
-        if not kept.is_file():
+        if not kept.is_file() or kept.read_bytes() != view:
             raise LakeError(f"{kept}: the lake cannot be written; name another file with --output")
         return kept
     with lake_errors(path := output.absolute()):

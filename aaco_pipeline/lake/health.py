@@ -1,6 +1,6 @@
 """What is torn, orphaned or stale in a lake, removing what nothing needs, and making ready what has to run again.
 
-What is wrong between the lake, Dagster and the host is `aaco_pipeline.pipeline.doctor`, which also runs stages again.
+Sessions and campaigns that are not whole are found by `aaco_pipeline.pipeline.doctor`, which also runs stages again.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 One small file for each digest, and one lock, so that the same capture handed over twice at once is one session. Taking
 a capture in is `aaco_pipeline.pipeline.ingestion`; whether a session is whole says its manifest and not the journal.
-Where a capture lay is known by a digest of its path alone; what the command said of it is kept as it was said.
+No paths are kept here but those of files below what was handed over: where that lay is known by a digest alone.
 """
 
 import hashlib

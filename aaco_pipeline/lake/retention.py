@@ -1,6 +1,6 @@
 """Which sessions of a lake are kept and which go: a decision from facts alone, and the facts as the lake has them.
 
-Removing what goes is `aaco_pipeline.lake.removals`; what Dagster holds of it, `aaco_pipeline.pipeline.retention`.
+Removing what goes is `aaco_pipeline.lake.removals`; what Dagster holds of it, `aaco_pipeline.automation.forgetting`.
 """
 
 import json

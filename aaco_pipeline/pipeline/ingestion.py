@@ -3,8 +3,8 @@
 Request, raw copy, partition and analysis of a capture are done under its lock in the journal, whoever asks: the
 command, the inbox, Dagster. What was killed or failed is gone on with when the same capture is handed over again.
 Recognizing runs is `aaco_pipeline.capture.discovery`, copying them minus secrets `aaco_pipeline.resources.ingestion`,
-both in a confined child; what the journal holds is `aaco_pipeline.lake.journal`. Nothing here is Dagster's: its part is
-handed in as `finish`.
+both in a confined child; what the journal holds is `aaco_pipeline.lake.journal`. Running the
+stages of what was taken in is handed in as `finish`.
 """
 
 import errno

@@ -8,7 +8,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -67,7 +67,7 @@ def recall(lake: LakeFolder, path: Path, state: State | None) -> list[dict[str, 
     sessions = seen["sessions"]
     if any(_manifest_digest(lake, one) != digest or not lake.has_raw(one) for one, digest in sessions.items()):
         return None
-    return list(seen["runs"])
+    return [_placed(run, lambda text: str(path / text)) for run in seen["runs"]]
 
 
 def remember(lake: LakeFolder, path: Path, state: State | None, runs: Sequence[Mapping[str, Any]]) -> None:
@@ -77,9 +77,19 @@ def remember(lake: LakeFolder, path: Path, state: State | None, runs: Sequence[M
     """
     if state is None or state.changed_ns > time.time_ns() - _SETTLED_NS:
         return  # a clock that is wrong tells nothing
+    try:
+        beneath = [_placed(run, lambda text: Path(text).relative_to(path).as_posix()) for run in runs]
+    except ValueError:
+        return  # told of by another name than it was given
     sessions = {str(run["session_id"]): _manifest_digest(lake, str(run["session_id"])) for run in runs}
-    content = {"files": state.digest, "code": _code_state(), "sessions": sessions, "runs": [dict(run) for run in runs]}
+    content = {"files": state.digest, "code": _code_state(), "sessions": sessions, "runs": beneath}
     Journal(lake).keep_seen(path, content)
+
+
+def _placed(run: Mapping[str, Any], place: Callable[[str], str]) -> dict[str, Any]:
+    """Give a run with its paths as `place` makes them: the lake keeps none but those below what was handed over."""
+    unread = [{**one, "file": place(one["file"])} for one in run.get("unread", ())]
+    return {**run, "folder": place(run["folder"]), "unread": unread}
 
 
 def _add(digest: "hashlib._Hash", name: str, status: os.stat_result) -> int:

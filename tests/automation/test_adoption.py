@@ -261,6 +261,23 @@ def test_a_torn_table_shows_as_a_failed_contract(lake: TraceLake, instance: dg.D
     assert broken == {("timeline", "contract")}
 
 
+def test_a_torn_session_is_in_no_others_way(lake: TraceLake, instance: dg.DagsterInstance) -> None:
+    torn, *others = reversed(lake.sessions())
+    for entry in lake.manifest(torn).of_table("sessions"):
+        (lake.path / entry.file).write_bytes(b"torn")
+    assert adopted(instance, lake)[0] == torn
+    for session in (torn, *others):
+        assert all(len(made) == 1 for made in materializations(instance, session).values())
+    broken = {(one.asset_key.to_user_string(), one.check_name) for one in evaluations(instance) if not one.passed}
+    assert ("capture", "contract") in broken
+
+
+def test_a_materialization_that_a_person_reported_is_of_no_lake(lake: TraceLake, instance: dg.DagsterInstance) -> None:
+    add_partition(instance, "reported")
+    instance.report_runless_asset_event(dg.AssetMaterialization("capture", partition="reported"))
+    assert adoption.once_of(lake, instance, ["reported"]) == set()
+
+
 def test_what_is_worked_on_is_left_for_later(lake: TraceLake, instance: dg.DagsterInstance, session: str) -> None:
     cursors: list[str | None] = [None]
     with lake.running(session):

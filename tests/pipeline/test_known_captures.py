@@ -36,7 +36,8 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def kept(captured: CapturedLake, tmp_path: Path, capture: Path, settled: None) -> tuple[TraceLake, dict[str, Any]]:
     lake = captured.copy(tmp_path / "lake")
-    row = {"session_id": captured.sessions["squeezenet"], "folder": str(capture), "state": "known"}
+    unread = [{"file": str(capture / "trace.csv"), "reason": "unknown"}]
+    row = {"session_id": captured.sessions["squeezenet"], "folder": str(capture / "inner"), "unread": unread}
     remember(lake, capture, state_of(capture), [row])
     return lake, row
 
@@ -44,6 +45,7 @@ def kept(captured: CapturedLake, tmp_path: Path, capture: Path, settled: None) -
 def test_what_was_said_is_recalled_while_nothing_changes(kept: tuple[TraceLake, dict[str, Any]], capture: Path) -> None:
     lake, row = kept
     assert recall(lake, capture, state_of(capture)) == [row]
+    assert str(capture) not in str(Journal(lake).seen(capture))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,8 @@ def test_other_tables_a_lost_capture_and_other_code_call_for_a_new_look(
 def test_files_that_changed_a_moment_ago_are_trusted_once_they_have_settled(
     captured: CapturedLake, tmp_path: Path, capture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, row = captured.copy(tmp_path / "lake"), {"session_id": captured.sessions["squeezenet"]}
+    lake = captured.copy(tmp_path / "lake")
+    row = {"session_id": captured.sessions["squeezenet"], "folder": str(capture)}
     monkeypatch.setattr(known_captures, "_SETTLED_NS", 10**18)
     remember(lake, capture, state := state_of(capture), [row])
     assert Journal(lake).seen(capture) == {}
