@@ -27,17 +27,21 @@ from tests.automation.test_adoption import (
     test_partitions_of_removed_sessions_go_and_those_of_another_lake_stay,
 )
 from tests.automation.test_jobs import (
+    dropped,
     test_a_good_capture_becomes_a_session_whose_stages_are_then_asked_for,
     test_what_the_launchpad_opens_with_begins_a_session,
 )
 from tests.automation.test_sensors import (
+    started,
     test_a_session_that_was_started_is_observed_once,
     test_dead_runs_are_reaped_and_named,
 )
 from tests.places import ROOT
 
 __all__ = [
+    "dropped",
     "lake",
+    "started",
     "test_a_good_capture_becomes_a_session_whose_stages_are_then_asked_for",
     "test_a_session_of_the_command_is_complete_after_the_adopting_run",
     "test_a_session_that_dagster_ran_is_not_adopted",
