@@ -57,7 +57,7 @@ class Commands:
     environment: Mapping[str, str]
 
     def aaco(self, *arguments: str) -> Cost:
-        """What `aaco ARGUMENTS` costs. RuntimeError when it fails."""
+        """Run `aaco ARGUMENTS` and measure its CPU time. RuntimeError when it fails."""
         return self._cost([self._program("aaco"), *arguments])
 
     def unit(self) -> float:

@@ -137,7 +137,7 @@ class Function:
 
     @property
     def is_documented(self) -> bool:
-        """Whether its first statement is a text."""
+        """Tell whether the function has a docstring."""
         first = self.node.body[0]
         return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
 
@@ -238,7 +238,7 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def probe(function: Function, number: int) -> Edit:
-    """What notes that a function is executed, as its first statement but for its text."""
+    """Build the probe that records a function's execution, placed after its docstring."""
     call = f'(lambda probe: probe and probe.hit({number}))(__import__("sys").modules.get("aaco_probe"))'
     body = function.node.body[function.is_documented :]
     if not body:
@@ -275,7 +275,7 @@ class Judge:
         self.every = list(functions(tree))
 
     def judge(self, function: Function, mutant: Mutant) -> dict[str, Any]:
-        """What became of a mutant: killed, killed by time or survived, by how many tests, for how much CPU time."""
+        """Run the tests against one mutant: killed, timed out or survived, the number of tests, and CPU seconds."""
         rooms = [self.room(one) for one in dict.fromkeys((function.room, *SMOKE))]
         own = self._mirrored(function)
         chosen: dict[str, float] = {}
@@ -303,7 +303,7 @@ class Judge:
         return {**told, "verdict": verdict, "by": failures[0][:200] if failures else None, "cpu": round(cpu, 2)}
 
     def room(self, tests: str) -> dict[str, Any]:
-        """What the tests of a room execute, how long each takes, and which fail as they are."""
+        """Record which functions each test of a room executes, its duration, and tests that fail unmutated."""
         found = self.kept / f"{tests.replace('/', '.')}.json"
         if not found.exists():
             found.write_text(json.dumps(self._probed(tests)))

@@ -80,7 +80,7 @@ def aaco(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def required(tree: Path, *arguments: str) -> str:
-    """What the command prints. RuntimeError when it fails."""
+    """Run the command and return its output. RuntimeError when it fails."""
     done = aaco(tree, *arguments)
     if done.returncode:
         raise RuntimeError(f"aaco {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
@@ -141,7 +141,7 @@ def _label(folder: Path, source: Path) -> str:
 
 
 def _digests(lake: Path, session: str, labels: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """Of each table by stage: rows and digest; of each stage that failed: why."""
+    """Digest each table by stage, with its row count, and give the reason for each failed stage."""
     manifest = json.loads((lake / "manifests" / f"{session}.json").read_text())
     for state in manifest["stages"]:
         if state["failure"] is not None:
@@ -202,7 +202,7 @@ def compare(before: Path, after: Path) -> int:
 
 
 def answers(lake: Path, tree: Path) -> dict[str, Any]:
-    """What the command of a checkout says of a copy of the lake, by question; every session and table by itself."""
+    """Ask a checkout's command about a copy of the lake; answers by question, each session and table separately."""
     told: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="aaco_read_") as folder:
         copy = Path(folder) / "lake"

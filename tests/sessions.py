@@ -3,6 +3,7 @@
 A stage is run by its own function (`aaco_pipeline.assets.stage`); how Dagster runs them is what tests/automation asks.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -11,10 +12,21 @@ import pytest
 from aaco_pipeline.assets.stage import Outcome, Session, materialize, stages
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST
 from aaco_pipeline.resources.ingestion import copy_capture
 from tests.places import CONFIGS
+
+
+def without_stage(manifest: Manifest, stage: str) -> Manifest:
+    """Give the manifest as if `stage` had never run."""
+    return replace(
+        manifest,
+        entries=tuple(one for one in manifest.entries if one.stage != stage),
+        stages=tuple(one for one in manifest.stages if one.stage != stage),
+        artifacts=tuple(one for one in manifest.artifacts if one.stage != stage),
+    )
 
 
 def taken_in(lake: TraceLake, path: Path) -> str:

@@ -180,7 +180,7 @@ class Stage:
 
     @property
     def is_view(self) -> bool:
-        """Whether it only shows what others published: no session is to have it, it is made when asked."""
+        """True for a stage that only renders what others published: made on request, never expected of a session."""
         return not self.session_kinds
 
     @cached_property

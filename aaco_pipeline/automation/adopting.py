@@ -37,7 +37,7 @@ _COMMANDS = {"ingested": "aaco ingest", "program": "aaco record"}
 
 
 class Adoption(dg.Config):
-    """What to adopt, by id; what Dagster shows already is passed over."""
+    """Ids to adopt; events that Dagster has already are skipped."""
 
     sessions: list[str] = Field([], description="Sessions of the lake.")
     campaigns: list[str] = Field([], description="Campaigns of the lake.")

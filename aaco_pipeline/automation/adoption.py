@@ -46,7 +46,7 @@ EVERYTHING_SECONDS: Final = 6 * 3600.0
 #: Under which kind the catalogue remembers the manifest of which Dagster shows everything.
 _ADOPTED: Final = "adopted"
 _CAPTURE: Final = "capture"
-_MOST_SEARCHES: Final = 1000
+_SEARCHES_AT_ONCE: Final = 1000
 #: On a run that was killed: the sessions of which a later run has told what it had not; the interface does not list it.
 _COMPLETED_TAG: Final = ".dagster/aaco/completed"
 _PARTITIONS: Final[Mapping[Scope, str]] = {"session": PARTITIONS_NAME, "campaign": CAMPAIGN_PARTITIONS_NAME}
@@ -64,7 +64,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Lack:
-    """What Dagster does not show of an asset's partition: its materialization, or only some results of its checks."""
+    """Events missing in Dagster for one partition of an asset: the materialization, or only some check results."""
 
     asset: str
     checks: frozenset[str]
@@ -74,7 +74,7 @@ class Lack:
 
 @dataclass(frozen=True)
 class Due:
-    """What one run is to adopt, by id: sessions and campaigns, the newest first, and searches, the oldest first."""
+    """Ids for one adopting run: sessions and campaigns, newest first, and searches, oldest first."""
 
     sessions: tuple[str, ...]
     campaigns: tuple[str, ...]
@@ -192,10 +192,13 @@ def forget(instance: dg.DagsterInstance, partitions: Mapping[Scope, Iterable[str
 
 def shown_searches(instance: dg.DagsterInstance) -> set[str]:
     """Find the searches that Dagster shows."""
-    asked = dg.AssetRecordsFilter(asset_key=search_asset.key)
-    records = instance.fetch_materializations(asked, limit=_MOST_SEARCHES).records
-    made = [record.asset_materialization for record in records if record.asset_materialization is not None]
-    return {str(one.metadata[SEARCH_KEY].value) for one in made if SEARCH_KEY in one.metadata}
+    shown, cursor, has_more = set[str](), None, True
+    while has_more:
+        answer = instance.fetch_materializations(search_asset.key, limit=_SEARCHES_AT_ONCE, cursor=cursor)
+        made = [record.asset_materialization for record in answer.records if record.asset_materialization is not None]
+        shown |= {str(one.metadata[SEARCH_KEY].value) for one in made if SEARCH_KEY in one.metadata}
+        cursor, has_more = answer.cursor, answer.has_more
+    return shown
 
 
 @dataclass(frozen=True)
@@ -269,7 +272,7 @@ def complete(instance: dg.DagsterInstance, killed: str, sessions: Iterable[str])
 
 @dataclass(frozen=True)
 class _Killed:
-    """What a run that was killed had told: the checks by asset and partition; and the sessions completed since."""
+    """A killed run's log: its checks by asset and partition, and the sessions completed since."""
 
     completed: frozenset[str]
     checks: dict[tuple[str, str | None], set[str]]

@@ -71,9 +71,9 @@ def history_told(lake: TraceLake, campaign: str) -> Told:
     """Word what the benchmark's nights show at a campaign, as Dagster shows it."""
     tables = {name: lake.read(name, campaign) for name in ("nights", "change_points", "forecasts")}
     changes: list[Mapping[str, Any]] = [*tables["change_points"].iter_rows(named=True)]
-    foretold = map(forecast_in_words, tables["forecasts"].iter_rows(named=True))
+    forecasts = map(forecast_in_words, tables["forecasts"].iter_rows(named=True))
     return {
-        "finding": "\n".join([*changes_in_words(changes), *foretold]) or "no change of level",
+        "finding": "\n".join([*changes_in_words(changes), *forecasts]) or "no change of level",
         "nights": tables["nights"].get_column("campaign").n_unique(),
         "dagster/row_count": sum(frame.height for frame in tables.values()),
     }

@@ -1,4 +1,4 @@
-"""What Dagster forgets of what was removed from the lake: its partitions, its runs, and runs that are too old."""
+"""Removing from Dagster the partitions and runs of sessions that left the lake, and runs that are too old."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime

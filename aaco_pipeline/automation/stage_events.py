@@ -1,4 +1,4 @@
-"""What Dagster is told of a published stage: what it made, in which versions, what its checks found, why it failed.
+"""Events for Dagster about a published stage: its output, versions, check results and, if it failed, the reason.
 
 The same from Dagster's own steps (`stage_batches`) and of what the lake holds already (`adoption`). Partitioned checks
 are a preview of Dagster's: how their results are stored is in this module alone.

@@ -22,7 +22,7 @@ from aaco_pipeline.cli.wait_option import wait_option
 if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.bisecting.record import Build, Recipe
-    from aaco_pipeline.pipeline.comparing.foretelling import History
+    from aaco_pipeline.pipeline.comparing.prediction import History
     from aaco_pipeline.resources.project import Project
 
 _MAKE_SECONDS: Final = 3600.0
@@ -196,9 +196,9 @@ def _show_plan(search: Any, history: "History", *, as_json: bool) -> None:
         "most_blocks": MOST_BLOCKS * most,
         "history": vars(history),
         "foretold": {
-            "blocks": search.foretold_blocks,
-            "time_ns": search.foretold.time_ns,
-            "detectable_ratio": search.foretold.detectable_ratio,
+            "blocks": search.predicted_blocks,
+            "time_ns": search.prediction.time_ns,
+            "detectable_ratio": search.prediction.detectable_ratio,
         },
     }
     if as_json:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from aaco_pipeline.capture.request import Arm, MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.pipeline.comparing.foretelling import History
     from aaco_pipeline.pipeline.comparing.plan import Plan
+    from aaco_pipeline.pipeline.comparing.prediction import History
     from aaco_pipeline.resources.project import Project
     from aaco_pipeline.statistics.service_level import Limit
 
@@ -96,9 +96,9 @@ def compare(
     process of both, in random order, so that what moves the host moves both alike.
     """
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.pipeline.comparing.foretelling import foretold, history_of
     from aaco_pipeline.pipeline.comparing.measuring import require_resumable
     from aaco_pipeline.pipeline.comparing.plan import new_plan, read_plan, require_same_shapes, subject
+    from aaco_pipeline.pipeline.comparing.prediction import history_of, predict
     from aaco_pipeline.pipeline.comparing.running import begin, run
     from aaco_pipeline.resources.measure.inference import check_request
     from aaco_pipeline.resources.progress import progress_listener
@@ -119,7 +119,7 @@ def compare(
         arms = {arm: subject(request, project.configs) for arm, request in requests.items()}
         plan = new_plan("compare", arms, limits=[limit_in(text) for text in limits], **design)
         history = history_of(lake, plan.workload, requests["baseline"], plan.metric)
-        plan = replace(plan, foretold=foretold(history, plan))
+        plan = replace(plan, prediction=predict(history, plan))
         if only_plan:
             _show_plan(plan, history, as_json=form == "json")
             return 0
@@ -211,7 +211,7 @@ def _show_plan(plan: "Plan", history: "History", *, as_json: bool) -> None:
         "blocks": plan.blocks,
         "traced_blocks": plan.traced_blocks,
         "history": vars(history),
-        "foretold": vars(plan.foretold),
+        "foretold": vars(plan.prediction),
     }
     if as_json:
         print_json(document)

@@ -99,7 +99,7 @@ def _unraisable(what: "sys.UnraisableHookArgs") -> None:
 
 
 def _is_called_by_native_code(frame: FrameType | None) -> bool:
-    """Whether something is being imported, or Polars asks Python for a data type."""
+    """Tell whether an import is in progress, or Polars is asking Python for a data type."""
     while frame is not None and not any(place in frame.f_code.co_filename for place in _CALLED_BY_NATIVE_CODE):
         frame = frame.f_back
     return frame is not None

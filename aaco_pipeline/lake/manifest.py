@@ -93,12 +93,6 @@ class Manifest:
         """This manifest with the last run of `stage` failed; what it had published before stays."""
         return replace(self, stages=self._stages_but(stage, StageState(stage, code_version, " ".join(reason.split()))))
 
-    def without_stage(self, stage: str) -> "Manifest":
-        """This manifest as if `stage` had never run."""
-        entries = tuple(entry for entry in self.entries if entry.stage != stage)
-        artifacts = tuple(one for one in self.artifacts if one.stage != stage)
-        return replace(self, entries=entries, stages=self._stages_but(stage), artifacts=artifacts)
-
     def with_artifact(self, artifact: Artifact) -> "Manifest":
         """This manifest with one file beside the tables as it is now."""
         others = (one for one in self.artifacts if one.file != artifact.file)

@@ -25,7 +25,7 @@ ASKED: Final = "asked"
 
 @dataclass(frozen=True)
 class Removal:
-    """One thing that goes: a session, a campaign or a run of Dagster by its id, a leftover by its path in the lake."""
+    """One thing that goes: a session or campaign by its id, a leftover by its path. Runs are of earlier versions."""
 
     kind: Kind
     name: str

@@ -81,7 +81,7 @@ def torn(path: Path) -> LakeError:
 
 
 def described(path: Path) -> str:
-    """What a published file is, which its path says: table, session or campaign, stage."""
+    """Read from a published file's path its table, session or campaign, and stage."""
     scope, identifier = owner_of(path)
     return f"table {path.parent.parent.name} of {scope} {identifier}, stage {path.name.rpartition('-')[0]}"
 

@@ -1,4 +1,4 @@
-"""What is wrong within a lake, and mending what can be mended.
+"""Finding what is wrong within a lake, and repairing what can be repaired.
 
 Faults of the lake's files are found by `aaco_pipeline.lake.health`; here they are put together with sessions and
 campaigns that are not whole. What Dagster shows of the lake is put right by its own sensors.

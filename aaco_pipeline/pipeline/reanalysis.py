@@ -19,7 +19,7 @@ from aaco_pipeline.resources.progress import report_progress
 
 @dataclass(frozen=True)
 class Plan:
-    """What there is to do: `due` are the stages to run by session, in the order they run.
+    """Work to do: `due` are the stages to run by session, in the order they run.
 
     `current` sessions have all chosen stages by the present code; those in `without_capture` have one to run that looks
     into the capture, which is gone. `behind` are the stages that read from the chosen ones and are not among them.
@@ -44,7 +44,7 @@ class Failure:
 
 @dataclass
 class Done:
-    """What came of a plan. `skipped` are sessions that somebody else is at work on, with who it is."""
+    """Outcome of a plan. `skipped` names sessions that another process holds, and that process."""
 
     sessions: list[str] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
@@ -72,7 +72,7 @@ def readers_of(names: Collection[str]) -> tuple[str, ...]:
 
 
 def plan(lake: TraceLake, chosen: Sequence[str], where: str | None = None) -> Plan:
-    """What is to be done of `chosen` in the sessions for which the SQL condition holds over the view `sessions`.
+    """Plan the runs of `chosen` in the sessions for which the SQL condition holds over the view `sessions`.
 
     UsageError for a condition that is none.
     """

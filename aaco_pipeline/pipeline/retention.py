@@ -22,7 +22,7 @@ from aaco_pipeline.pipeline.half_sessions import half_removed
 
 @dataclass(frozen=True)
 class Round:
-    """What one round removed or would remove, the sessions that stay, and in a line each what could not be removed."""
+    """Result of one round: what was or would be removed, the sessions that stay, and a line for each failed removal."""
 
     removed: list[Removal] = field(default_factory=list)
     kept: list[Decision] = field(default_factory=list)
@@ -83,7 +83,7 @@ def _remove(lake: TraceLake, one: Removal) -> None:
 
 
 def _leftovers(lake: TraceLake, now: datetime) -> Iterator[Removal]:
-    """What dead writers left, once it is too old to be of another host that is still writing."""
+    """List leftovers of dead writers that are too old to belong to a live writer on another host."""
     for fault in health.leftovers(lake):
         with lake_errors(fault.path):
             try:

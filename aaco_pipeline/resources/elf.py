@@ -57,7 +57,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class ElfFile:
-    """What a file's header states of it (e_type, e_machine, EI_OSABI), and its sections."""
+    """An ELF file's header fields (e_type, e_machine, EI_OSABI) and its sections."""
 
     kind: int
     machine: int

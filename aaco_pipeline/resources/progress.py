@@ -1,6 +1,6 @@
 """How far work has come, reported to a listener: the command draws a bar, Dagster writes a log line.
 
-The listener is a context variable because Dagster stands between the command and the code that does the work.
+The listener is a context variable: the functions between the command and the loop that reports need not pass it on.
 """
 
 from collections.abc import Callable, Iterator

@@ -163,7 +163,7 @@ def least_detectable_ratio(deviation: float) -> float:
     return max(POLICY_RATIO, float(minimum_detectable_ratio(error, freedom, levels)[0]))
 
 
-def blocks_foretold(last: int, deviation: float, ratio: float) -> int:
+def blocks_predicted(last: int, deviation: float, ratio: float) -> int:
     """Blocks that half of the searches for a step of `ratio` need at most, all builds together.
 
     Parameters

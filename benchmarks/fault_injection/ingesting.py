@@ -64,7 +64,7 @@ def _mend(lake: TraceLake) -> None:
 
 
 def _shown(lake: TraceLake) -> Shown:
-    """What readers see; whether the journal has an entry alone, as it says in steps how far a capture has come."""
+    """Read the lake as its readers do; of the journal only whether it has an entry, since entries change in steps."""
     seen = shown(lake, _called(lake))
     return {aspect: "" if aspect.startswith("journal of") else value for aspect, value in seen.items()}
 

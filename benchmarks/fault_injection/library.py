@@ -20,7 +20,7 @@ KINDS: Final = (
 
 
 class State(ctypes.Structure):
-    """What the library reads and writes, laid out as the source's `struct state`."""
+    """Memory shared with the library, laid out as its `struct state`."""
 
     _fields_ = (
         ("strike", ctypes.c_int64),

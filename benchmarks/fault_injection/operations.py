@@ -1,4 +1,4 @@
-"""What is done while calls fail: the lake each operation begins from, its steps, and what a lake shows of itself."""
+"""The operations under fault injection: initial lake, steps, and the state by which a lake is judged."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

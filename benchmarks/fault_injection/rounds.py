@@ -29,7 +29,7 @@ _VERDICTS: Final = ("whole", "mended", "wrong", "not met")
 
 @dataclass
 class Account:
-    """What came of the calls of one operation: how many it makes, and by mode and verdict how many were struck."""
+    """Counts for one operation: its calls, and the faults injected by mode and verdict."""
 
     calls: int = 0
     verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -34,14 +34,14 @@ MODES: Final = {
 _OF_WRITES: Final = ("short", "torn")
 #: A step takes seconds at most: a child that takes longer waits for something that does not come.
 _MOST_SECONDS: Final = 300
-#: Characters that are told of a value.
+#: Longest printed form of a value, in characters.
 _TOLD: Final = 200
 _SET_CHILD_SUBREAPER: Final = 36
 
 
 @dataclass
 class Judged:
-    """What came of one call that was struck: which it was, how the process ended, what `health` told, what is wrong."""
+    """Result of one injected fault: the call, how the process ended, what `health` found, and what is wrong."""
 
     met: str
     ended: str
@@ -183,7 +183,7 @@ class ChildError(Exception):
 
 
 def in_child(work: Callable[[], _Answer]) -> _Answer:
-    """What `work` gives in a fork of this process, once all that it started has ended.
+    """Run `work` in a fork of this process and return its result, once all that it started has ended.
 
     This process runs no query and stays as it is, as no library has begun its threads. ChildError when there is no
     answer.

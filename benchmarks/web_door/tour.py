@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.served_views import address_of
 from benchmarks.web_door.counted import with_the_door
 from tests.report.html.browser import COMPLAINTS, Browser
 from tests.user_interface import UserInterface
@@ -69,13 +71,13 @@ class Tour:
             (self._pictures / f"{name.replace(' ', '_')}.png").write_bytes(base64.b64decode(taken))
 
 
-def tour(running: UserInterface, browser: Browser, pictures: Path | None) -> None:
+def tour(running: UserInterface, browser: Browser, pictures: Path | None, lake: TraceLake) -> None:
     way, at = Tour(running, browser, pictures), running.address
     browser.open(running.links[0])
     way.step("the link opens Dagster", lambda: browser.run("location.search") == "" and way.shows("Overview", "Runs"))
     opener = running.signed_in_again()
-    browser.open(f"{at}/assets/report")
-    way.step("the page of an asset", lambda: way.shows("What is the answer", "evidence.session_id"))
+    browser.open(f"{at}/assets/timeline")
+    way.step("the page of an asset", lambda: way.shows("timeline.session_id"))
     browser.open(f"{at}/locations/aaco_pipeline/jobs/start_session/playground")
     way.step("the launchpad", lambda: browser.run("!!document.querySelector('.CodeMirror')"))
     browser.run(f"document.querySelector('.CodeMirror').CodeMirror.setValue({json.dumps(CONFIGURATION)})")
@@ -93,13 +95,12 @@ def tour(running: UserInterface, browser: Browser, pictures: Path | None) -> Non
     way.step("the page of code locations", lambda: way.shows("Loaded", "1 code location"))
     way.step("reloading is begun", lambda: way.press("Reload"))
     way.step("the code is loaded again", lambda: running.ask(opener, LOADED) != loaded and way.shows("Loaded"))
+    browser.open(f"{at}/assets/timeline?view=partitions")
+    way.step("the partition of the session", lambda: way.shows("control-flow", "Materialized (1)"))
     browser.open(f"{at}/assets/report?view=partitions")
-    way.step("the partition of the session", lambda: way.shows("control-flow"))
-    browser.open(f"{at}/assets/report?view=events")
-    link = "document.querySelector('a[href^=\"/aaco/reports/\"]')"
-    way.step("the link to the report", lambda: browser.run(f"!!{link}"))
-    browser.open(at + browser.run(f"{link}.getAttribute('href')"))
-    way.step("the report", lambda: browser.run("!!document.querySelector('#perfetto')"))
+    way.step("its report is not made yet", lambda: way.shows("Missing (1)", "Failed (0)"))
+    browser.open(at + address_of(lake.report(lake.sessions()[-1])))
+    way.step("the report, made by its link", lambda: browser.run("!!document.querySelector('#perfetto')"))
     trace = "fetch(JSON.parse(document.querySelector('#data').textContent).trace.url).then(answer => answer.status)"
     way.step("its trace", lambda: browser.run(trace) == 200)
     complaints = browser.told(*COMPLAINTS)
@@ -116,7 +117,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch, with_the_door(Path(scratch) / "doored") as (running, _):
         browser = Browser(Path(scratch) / "profile")
         try:
-            tour(running, browser, pictures)
+            tour(running, browser, pictures, TraceLake(Path(scratch) / "doored" / "lake"))
         finally:
             browser.close()
         printed = running.log.read_text()

@@ -12,6 +12,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.project import Project
 from tests.cli.conftest import Aaco
+from tests.sessions import without_stage
 
 EVERY = len(stages_of("measured"))
 LACKING = stages_of("measured")[-2:]
@@ -28,7 +29,7 @@ def half(lake: TraceLake) -> str:
     """The newest session, killed before its last two stages."""
     session = lake.sessions()[-1]
     before = lake.manifest(session)
-    manifest = before.without_stage(LACKING[0]).without_stage(LACKING[1])
+    manifest = without_stage(without_stage(before, LACKING[0]), LACKING[1])
     for file in before.files - manifest.files:
         (path := lake.path / file).unlink()
         with suppress(OSError):

@@ -17,6 +17,7 @@ from aaco_pipeline.pipeline.reanalysis import readers_of
 from aaco_pipeline.pipeline.session_stages import finish_session, run_session
 from aaco_pipeline.pipeline.sessions import register
 from tests.places import CONFIGS
+from tests.sessions import without_stage
 
 REQUEST = MeasurementRequest(model="control_flow")
 
@@ -119,7 +120,7 @@ def test_a_stage_whose_tables_were_withdrawn_is_run_again_with_what_depends_on_i
 ) -> None:
     run_session(empty_lake, begun, CONFIGS)
     hollow.ran.clear()
-    torn = empty_lake.manifest(begun).without_stage("telemetry")
+    torn = without_stage(empty_lake.manifest(begun), "telemetry")
     write_atomically(empty_lake.manifest_path(begun, "session"), torn.to_bytes())
     finish_session(empty_lake, begun, CONFIGS)
     assert hollow.ran == with_its_readers("telemetry")
@@ -154,7 +155,7 @@ def test_a_session_of_before_manifests_stated_stages_is_judged_by_those_of_its_k
 ) -> None:
     last = stages_of("measured")[-1]
     materialize(Session(empty_lake, begun, CONFIGS))
-    old = empty_lake.manifest(begun).without_stage(last).expecting(())
+    old = without_stage(empty_lake.manifest(begun), last).expecting(())
     write_atomically(empty_lake.manifest_path(begun, "session"), old.to_bytes())
     hollow.ran.clear()
     finish_session(empty_lake, begun, CONFIGS)

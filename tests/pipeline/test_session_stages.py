@@ -188,7 +188,7 @@ def test_a_broken_promise_that_blocks_ends_the_run_and_is_recorded(
 def test_a_broken_promise_that_does_not_block_ends_nothing(
     unanalysed: TraceLake, session: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Coverage is told as a warning: the others' figures are right for what was recorded."""
+    """A failed coverage check is a warning: the other figures hold for what was recorded."""
     with changed(monkeypatch, "kernel_trace", gappy):
         run_session(unanalysed, session, CONFIGS)
     assert unmade(unanalysed, session) == ()

@@ -217,7 +217,7 @@ def test_views_are_counted_and_removed_with_their_session(lake: TraceLake) -> No
 
 
 def test_a_session_without_its_processes_has_a_page_and_a_trace(lake: TraceLake) -> None:
-    """Of a session that is not whole the stage that gives them may be missing."""
+    """Draw a session whose stage that gives `processes` has not run."""
     assert lake.read("processes", SESSION).is_empty()
     assert lake.read("dispatches", SESSION).height
     assert make_trace(lake, SESSION).slices > lake.read("dispatches", SESSION).height

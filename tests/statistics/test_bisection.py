@@ -15,7 +15,7 @@ from aaco_pipeline.statistics.bisection import (
     Answer,
     Measure,
     _Evidence,
-    blocks_foretold,
+    blocks_predicted,
     build_effect,
     least_detectable_ratio,
     most_measured,
@@ -198,14 +198,14 @@ def test_the_least_detectable_change_is_found_about_four_times_in_five_or_is_the
 
 
 @pytest.mark.parametrize(("last", "deviation", "ratio"), [(7, 0.03, 0.03), (64, 0.01, 0.02)])
-def test_half_of_the_searches_take_no_more_blocks_than_foretold(last: int, deviation: float, ratio: float) -> None:
-    foretold = blocks_foretold(last, deviation, ratio)
-    assert foretold == blocks_foretold(last, deviation, ratio)
+def test_half_of_the_searches_take_no_more_blocks_than_predicted(last: int, deviation: float, ratio: float) -> None:
+    predicted = blocks_predicted(last, deviation, ratio)
+    assert predicted == blocks_predicted(last, deviation, ratio)
     spent = []
     for seed in range(100):
         _, measured = search(one_step(last, 1 + seed % last, ratio), deviation, seed)
         spent.append(sum(map(len, measured.values())))
-    assert np.quantile(spent, 0.35) <= foretold <= np.quantile(spent, 0.65)
+    assert np.quantile(spent, 0.35) <= predicted <= np.quantile(spent, 0.65)
 
 
 def test_the_effect_of_a_build_is_its_trimmed_mean_with_an_interval_that_covers_it() -> None:

@@ -15,7 +15,7 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
-from aaco_pipeline.pipeline.comparing.plan import Foretold, Subject
+from aaco_pipeline.pipeline.comparing.plan import Prediction, Subject
 from aaco_pipeline.statistics.bisection import Answer, build_effect
 
 STAGE: Final = "bisection"
@@ -65,8 +65,8 @@ class Search:
     backend: str
     builds: tuple[Build, ...]
     recipe: Recipe | None
-    foretold_blocks: int | None
-    foretold: Foretold
+    predicted_blocks: int | None
+    prediction: Prediction
     steps: tuple[Step, ...] = ()
     answer: Answer | None = None
     pair: str | None = None
@@ -99,9 +99,9 @@ def write(lake: TraceLake, search: Search, log_ratios: Mapping[int, Floats]) -> 
         "make_command": recipe and recipe.command,
         "make_limit_ns": recipe and round(recipe.limit_seconds * _NS),
         "specification": recipe and recipe.request.to_json(),
-        "foretold_blocks": search.foretold_blocks,
-        "foretold_ns": search.foretold.time_ns,
-        "foretold_detectable_ratio": search.foretold.detectable_ratio,
+        "foretold_blocks": search.predicted_blocks,
+        "foretold_ns": search.prediction.time_ns,
+        "foretold_detectable_ratio": search.prediction.detectable_ratio,
         "answer": answer and answer.state,
         "pair_campaign": search.pair,
         **{name: getattr(answer, name, None) for name in _OF_THE_ANSWER},
@@ -131,7 +131,7 @@ def read(lake: TraceLake, name: str) -> Search:
         tuple(_build(lake, name, one) for one in lake.read("bisection_builds", name).iter_rows(named=True)),
         recipe,
         row["foretold_blocks"],
-        Foretold(row["foretold_ns"], row["foretold_detectable_ratio"]),
+        Prediction(row["foretold_ns"], row["foretold_detectable_ratio"]),
         tuple(Step(*one) for one in lake.read("bisection_steps", name).select("build", "blocks", "campaign").rows()),
         None if row["answer"] is None else Answer(row["answer"], *(row[name] for name in _OF_THE_ANSWER)),
         row["pair_campaign"],

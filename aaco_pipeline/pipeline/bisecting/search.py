@@ -27,25 +27,25 @@ from aaco_pipeline.pipeline.bisecting.record import (
     told_apart,
     write,
 )
-from aaco_pipeline.pipeline.comparing.foretelling import History, history_of
 from aaco_pipeline.pipeline.comparing.judging import sessions_of
 from aaco_pipeline.pipeline.comparing.measuring import bury, members
 from aaco_pipeline.pipeline.comparing.plan import (
     DEFAULT_BLOCKS,
     DEFAULT_METRIC,
     TRACED_BLOCKS,
-    Foretold,
     Plan,
+    Prediction,
     Subject,
     new_plan,
     read_plan,
 )
+from aaco_pipeline.pipeline.comparing.prediction import History, history_of
 from aaco_pipeline.pipeline.comparing.running import begin, run
 from aaco_pipeline.resources.toolchains.making import OUTPUT, MakeError
 from aaco_pipeline.statistics.bisection import (
     Answer,
     Measure,
-    blocks_foretold,
+    blocks_predicted,
     build_effect,
     least_detectable_ratio,
     next_move,
@@ -57,7 +57,7 @@ _FAULTS_OF_A_BUILD: Final = (ModelError, UnavailableError)
 
 
 def new_search(lake: TraceLake, builds: tuple[Build, ...], recipe: Recipe | None) -> tuple[Search, History]:
-    """A search that is yet to be written, with what is foretold of it, and what that was foretold from."""
+    """Make a search that is yet to be written, with its prediction, and the history that this rests on."""
     if len(builds) < 2:
         raise UsageError("there is nothing between one build and itself: give two or more")
     name, now = new_name()
@@ -67,13 +67,13 @@ def new_search(lake: TraceLake, builds: tuple[Build, ...], recipe: Recipe | None
     file = output_of(recipe) if recipe is not None and request.model == OUTPUT else request.model
     workload = file.rpartition("/")[2].removesuffix(".onnx")
     history = history_of(lake, workload, request, DEFAULT_METRIC)
-    blocks, foretold = None, Foretold(None, None)
+    blocks, prediction = None, Prediction(None, None)
     if history.deviation:
         ratio = least_detectable_ratio(history.deviation)
-        blocks = blocks_foretold(len(builds) - 1, history.deviation, ratio)
+        blocks = blocks_predicted(len(builds) - 1, history.deviation, ratio)
         time = history.time_ns(2 * (blocks + DEFAULT_BLOCKS), 2 * TRACED_BLOCKS)
-        foretold = Foretold(time, ratio)
-    return Search(name, now, workload, request.backend, builds, recipe, blocks, foretold), history
+        prediction = Prediction(time, ratio)
+    return Search(name, now, workload, request.backend, builds, recipe, blocks, prediction), history
 
 
 def go_on(

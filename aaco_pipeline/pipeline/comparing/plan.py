@@ -51,7 +51,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Foretold:
+class Prediction:
     """Time that sessions with stages were to take, and the difference from 1 to be found four times in five."""
 
     time_ns: int | None = None
@@ -77,7 +77,7 @@ class Plan:
     limits: Sequence[Limit] = ()
     night: date | None = None
     confirms: str | None = None
-    foretold: Foretold = Foretold()
+    prediction: Prediction = Prediction()
 
     @property
     def workload(self) -> str:
@@ -173,8 +173,8 @@ def write_plan(lake: TraceLake, plan: Plan) -> None:
         "planned_at": [plan.planned_at],
         "night": [plan.night],
         "confirms": [plan.confirms],
-        "foretold_ns": [plan.foretold.time_ns],
-        "foretold_detectable_ratio": [plan.foretold.detectable_ratio],
+        "foretold_ns": [plan.prediction.time_ns],
+        "foretold_detectable_ratio": [plan.prediction.detectable_ratio],
     }
     arms = [
         {
@@ -224,7 +224,7 @@ def read_plan(lake: TraceLake, campaign: str) -> Plan:
         tuple(Limit(**one) for one in lake.read("campaign_limits", campaign).drop("campaign_id").to_dicts()),
         row["night"],
         row["confirms"],
-        Foretold(row["foretold_ns"], row["foretold_detectable_ratio"]),
+        Prediction(row["foretold_ns"], row["foretold_detectable_ratio"]),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from aaco_pipeline.report.words.units import capital, counted, duration
+from aaco_pipeline.report.words.units import counted, duration
 
 Row = Mapping[str, Any]
 
@@ -50,11 +50,6 @@ def forecast_in_words(row: Row) -> str:
     if row["state"] == "reached":
         return f"The {whom} is at {duration(row['level_ns'])}, its limit of {duration(row['limit_ns'])} or beyond."
     return f"Nothing is foretold of the {whom}: {row['state']}, {row['reason']}."
-
-
-def place_in_words(place: Row) -> str:
-    """What `place_in_history` says of one session, in a sentence."""
-    return f"{capital(place['state'])}: {place['reason']}."
 
 
 def night(at: datetime) -> str:

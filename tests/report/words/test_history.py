@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.report.words.history import change_in_words, changes_in_words, forecast_in_words, place_in_words
+from aaco_pipeline.report.words.history import change_in_words, changes_in_words, forecast_in_words
 
 CHANGE: dict[str, Any] = {
     "workload": "resnet50",
@@ -94,7 +94,3 @@ def test_what_both_series_show_is_told_once_and_the_latest_first() -> None:
 )
 def test_a_forecast_is_told_with_its_limit(changed: dict[str, Any], told: str) -> None:
     assert told in forecast_in_words({**FORECAST, **changed})
-
-
-def test_one_run_is_told_by_its_state() -> None:
-    assert place_in_words({"state": "slower", "reason": "1.2 times"}) == "Slower: 1.2 times."

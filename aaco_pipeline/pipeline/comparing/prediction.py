@@ -1,4 +1,4 @@
-"""What a measurement will take and find, foretold from what this host measured of the same workload before.
+"""Predicting the time and the detectable change of a measurement from this host's history of the same workload.
 
 Only sessions of campaigns count: there alone is known how long each took, and how blocks of it are spread.
 """
@@ -13,7 +13,7 @@ import polars as pl
 
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.plan import Foretold, Plan
+from aaco_pipeline.pipeline.comparing.plan import Plan, Prediction
 from aaco_pipeline.statistics.verdicts.block_effects import t_interval
 from aaco_pipeline.statistics.verdicts.power import minimum_detectable_ratio
 from aaco_pipeline.statistics.verdicts.sequential import LEVEL
@@ -67,8 +67,8 @@ def history_of(lake: TraceLake, workload: str, request: MeasurementRequest, metr
     return History(len(campaigns), _deviation(verdicts), times.get("latency"), times.get("trace"))
 
 
-def foretold(history: History, plan: Plan) -> Foretold:
-    """What a plan will take and find."""
+def predict(history: History, plan: Plan) -> Prediction:
+    """Predict the time in ns and the detectable ratio of a plan; null without a history."""
     arms = len(plan.arms)
     detectable = None
     if history.deviation is not None:
@@ -76,7 +76,7 @@ def foretold(history: History, plan: Plan) -> Foretold:
             np.array([each]) for each in (history.deviation / np.sqrt(plan.blocks), plan.blocks - 1.0, LEVEL)
         )
         detectable = float(minimum_detectable_ratio(error, freedom, level)[0])
-    return Foretold(history.time_ns(plan.blocks * arms, plan.traced_blocks * arms), detectable)
+    return Prediction(history.time_ns(plan.blocks * arms, plan.traced_blocks * arms), detectable)
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is foretold comes from campaigns of the same workload, settings and host, and is none without them."""
+"""Predictions rest on campaigns of the same workload, settings and host; without any there is none."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +11,9 @@ import pytest
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.foretelling import History, foretold, history_of
 from aaco_pipeline.pipeline.comparing.measuring import members, publish_members
-from aaco_pipeline.pipeline.comparing.plan import Foretold, Plan, new_plan, read_plan, write_plan
+from aaco_pipeline.pipeline.comparing.plan import Plan, Prediction, new_plan, read_plan, write_plan
+from aaco_pipeline.pipeline.comparing.prediction import History, history_of, predict
 from aaco_pipeline.statistics.verdicts.power import minimum_detectable_ratio
 from tests.pipeline.comparing.made_up import BASELINE, OTHER, REQUEST, judged, planned, verdict_row
 from tests.report.made_up import rows_of
@@ -54,10 +54,10 @@ def history(lake: TraceLake, **asked: Any) -> History:
     return history_of(lake, Path(request.model).stem, request, "latency_p50")
 
 
-def test_without_a_campaign_nothing_is_foretold(empty_lake: TraceLake, here: None) -> None:
+def test_without_a_campaign_nothing_is_predicted(empty_lake: TraceLake, here: None) -> None:
     assert history(empty_lake) == History(0, None, None, None)
     plan = new_plan("compare", {"baseline": BASELINE, "candidate": OTHER})
-    assert foretold(history(empty_lake), plan) == Foretold(None, None)
+    assert predict(history(empty_lake), plan) == Prediction(None, None)
 
 
 @pytest.mark.usefixtures("here")
@@ -68,10 +68,10 @@ def test_spread_and_times_are_those_of_earlier_campaigns(empty_lake: TraceLake) 
     assert known.deviation == pytest.approx(0.03)
     plan = new_plan("compare", {"baseline": BASELINE, "candidate": OTHER}, blocks=10, traced_blocks=5)
     expected = float(minimum_detectable_ratio(np.array([0.03 / 10**0.5]), np.array([9.0]), np.array([0.05]))[0])
-    told = foretold(known, plan)
+    told = predict(known, plan)
     assert told.time_ns == 20 * 2 * SECOND + 10 * 6 * SECOND
     assert told.detectable_ratio == pytest.approx(expected)
-    written = replace(plan, foretold=told)
+    written = replace(plan, prediction=told)
     write_plan(empty_lake, written)
     assert read_plan(empty_lake, plan.campaign) == written
 
@@ -104,5 +104,5 @@ def test_times_that_nobody_took_are_not_known(empty_lake: TraceLake) -> None:
     known = history(empty_lake)
     assert known.deviation == pytest.approx(0.02)
     assert known.session_ns is None
-    assert foretold(known, plan).time_ns is None
+    assert predict(known, plan).time_ns is None
     assert known.time_ns(0, 0) == 0
