@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from aaco_pipeline.statistics.alerts.events import CONFIRMING_BLOCKS
 from aaco_pipeline.statistics.alerts.night import SIGHTINGS
-from aaco_pipeline.statistics.alerts.slots import CONFIRMING_BLOCKS
 from benchmarks.verdict_trials import BASELINE, CANDIDATE, WORKLOADS, three_levels
 
 PLACEBO: Final = "placebo"

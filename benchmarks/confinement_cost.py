@@ -41,12 +41,12 @@ def worker(kind: str, captures: list[Path]) -> None:
 
 
 def _confined(capture: Path, raw: Path) -> None:
-    from aaco_pipeline.resources.confinement import doors
+    from aaco_pipeline.resources.confinement import client
 
-    (run,) = doors.discover_runs(capture).runs
-    doors.capture_digest(run)
-    doors.copy_capture(run, raw, None)
-    tables = doors.open_capture(raw).tables()
+    (run,) = client.discover_runs(capture).runs
+    client.capture_digest(run)
+    client.copy_capture(run, raw, None)
+    tables = client.open_capture(raw).tables()
     assert sum(tables[name].height for name in tables)
 
 
@@ -65,7 +65,7 @@ def _plain(capture: Path, raw: Path) -> None:
 def _used() -> float:
     """CPU seconds of this process, and of its reader server with the children that have ended."""
     used = time.process_time()
-    server = sys.modules.get("aaco_pipeline.resources.confinement.server")
+    server = sys.modules.get("aaco_pipeline.resources.confinement.client")
     for one in getattr(server, "_STARTED", ()):
         fields = Path(f"/proc/{one.process.pid}/stat").read_text().rpartition(")")[2].split()
         used += sum(map(int, fields[11:15])) / _TICK

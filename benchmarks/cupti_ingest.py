@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from aaco_pipeline.formats.nvidia.cupti import layout
-from aaco_pipeline.formats.nvidia.cupti.packing import unpacked
+from aaco_pipeline.formats.cupti import stream
+from aaco_pipeline.formats.cupti.stream import unpacked
 from benchmarks.generate_cupti import generate
 
 PEAK_BYTES: Final = 4_000_000_000
@@ -35,23 +35,23 @@ def passed(path: Path) -> dict[str, int]:
     """A plain pass: how many records of kernels there are, and the sum of all first fields, so that all are read."""
     counts, total = 0, 0
     with path.open("rb") as file:
-        file.seek(layout.HEADER.itemsize)
-        while len(head := file.read(layout.CHUNK.itemsize)) == layout.CHUNK.itemsize:
+        file.seek(stream.HEADER.itemsize)
+        while len(head := file.read(stream.CHUNK.itemsize)) == stream.CHUNK.itemsize:
             kind, size, count, payload_bytes = np.frombuffer(head, "<u4").tolist()
             payload = file.read(payload_bytes)
             if len(payload) < payload_bytes:
                 break
-            if kind & layout.PACKED:
+            if kind & stream.PACKED:
                 records = unpacked(payload, size, count)
                 assert records is not None
-                total += int(np.frombuffer(records, layout.RECORDS[kind & ~layout.PACKED])["start"].sum() % (1 << 32))
-                counts += count * (kind & ~layout.PACKED == layout.KERNELS)
+                total += int(np.frombuffer(records, stream.RECORDS[kind & ~stream.PACKED])["start"].sum() % (1 << 32))
+                counts += count * (kind & ~stream.PACKED == stream.KERNELS)
     return {"kernels": counts, "sum": total}
 
 
 def read(path: Path) -> dict[str, Any]:
     """Reading alone, in this process."""
-    from aaco_pipeline.formats.nvidia import cupti
+    from aaco_pipeline.formats import cupti
 
     reading = cupti.read(path)
     end = next(item for item in reading.evidence if item.item == "end of the stream")

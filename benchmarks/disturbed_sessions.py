@@ -35,8 +35,7 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.analysis.delays import decomposition, grades
-from aaco_pipeline.analysis.delays.on_cpu import Costs
-from aaco_pipeline.analysis.delays.probes import interrupt_cost
+from aaco_pipeline.analysis.delays.interference import Costs, interrupt_cost
 from aaco_pipeline.analysis.delays.thread_states import UNKNOWN, thread_states
 from aaco_pipeline.capture import open_capture
 from aaco_pipeline.resources.measure.inference import capture_inference

@@ -19,18 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from aaco_pipeline import capture
 from aaco_pipeline.assets.stage import Session, materialize, stages, state_expected
-from aaco_pipeline.capture import digests, identity
+from aaco_pipeline.capture import identity
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import verified
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.doctor import examine
-from aaco_pipeline.report.document.session import path_document, session_document, session_summary
-from aaco_pipeline.report.trace import write_session_trace
-from aaco_pipeline.report.views import page_of
-from aaco_pipeline.resources.confinement.doors import copy_capture, discover_runs
+from aaco_pipeline.report.on_demand import page_of
+from aaco_pipeline.report.perfetto.session import write_session_trace
+from aaco_pipeline.report.session.document import path_document, session_document, session_summary
+from aaco_pipeline.resources.confinement.client import copy_capture, discover_runs
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.places import CONFIGS, SHARED
 
@@ -85,7 +86,7 @@ def roads(lake: TraceLake, session: str, scratch: Path) -> Roads:
 def forget() -> None:
     """Be as a process that has read nothing of the lake."""
     verified._DIGESTS.clear()
-    digests._DIGESTS.clear()
+    capture._DIGESTS.clear()
     Manifest.from_bytes.cache_clear()
 
 

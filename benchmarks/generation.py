@@ -20,7 +20,7 @@ import numpy as np
 import onnxruntime as ort
 import polars as pl
 
-from aaco_pipeline.analysis.sessions.token_latency import generation_metrics
+from aaco_pipeline.analysis.sessions.metrics import generation_metrics
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.resources.measure import inference, inference_worker
 

@@ -24,10 +24,9 @@ import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.history.anomaly import place_in_history
-from aaco_pipeline.statistics.history.changes import with_levels
+from aaco_pipeline.statistics.history.changes import OF_THE_NIGHT, with_levels
 from aaco_pipeline.statistics.history.forecast import back_test
 from aaco_pipeline.statistics.history.levels import find_levels
-from aaco_pipeline.statistics.history.nights import OF_THE_NIGHT
 from benchmarks.history_series import (
     NIGHTS,
     SLOWER,

@@ -19,7 +19,7 @@ from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture import ingested
 from aaco_pipeline.capture.discovery import Run, discover_runs
 from aaco_pipeline.capture.merging import row_accounts
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.ingestion import copy_capture
 

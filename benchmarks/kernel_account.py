@@ -41,11 +41,9 @@ import polars as pl
 
 from aaco_pipeline.analysis.delays.thread_states import thread_states
 from aaco_pipeline.capture import open_capture
-from aaco_pipeline.formats.native.kernel_plane.fields import Some, only
-from aaco_pipeline.formats.native.kernel_plane.layouts import layout_of
-from aaco_pipeline.formats.native.kernel_plane.pages import records_of
-from aaco_pipeline.resources.kernel_plane.instances import Instance, find_tracefs
+from aaco_pipeline.formats.native.ring_buffer import Some, layout_of, only, records_of
 from aaco_pipeline.resources.kernel_plane.page_reader import PageReader
+from aaco_pipeline.resources.kernel_plane.tracefs import Instance, find_tracefs
 from aaco_pipeline.resources.measure.inference import capture_inference
 from benchmarks.disturbed_sessions import disturbed
 from benchmarks.injectors import TARGET_CPU

@@ -25,9 +25,9 @@ import aaco_pipeline
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
+from aaco_pipeline.lake.files import TEMPORARY_PREFIX
 from aaco_pipeline.lake.health import faults, mend
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
 
 SESSION: Final = "20250102T000000Z-0000000b"
 EARLIER_SESSION: Final = "20250101T000000Z-0000000a"

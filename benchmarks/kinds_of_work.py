@@ -23,7 +23,7 @@ from aaco_pipeline.analysis.model.launching_operators import launching_operators
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION_FAMILY
 from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.ingestion import copy_capture
 

@@ -16,9 +16,9 @@ import polars as pl
 import yaml
 
 from aaco_pipeline.capture.discovery import Run, discover_runs
-from aaco_pipeline.capture.parts import read_run
+from aaco_pipeline.capture.merging import read_run
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.hardware.identification import identified
+from aaco_pipeline.hardware.device_facts import identified
 
 ROOT: Final = Path(__file__).parents[1]
 SHARED: Final = Path(os.environ.get("AACO_SHARED", ROOT.parent / "shared"))

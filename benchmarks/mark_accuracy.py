@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.native.program.marks import ITERATION, read_marks
+from aaco_pipeline.formats.program.marks import ITERATION, read_marks
 
 COUNT: Final = 20_000
 HELPERS: Final = Path(__file__).parents[1] / "aaco_pipeline" / "recording"

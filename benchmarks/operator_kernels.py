@@ -19,9 +19,9 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.kernels.names import classify_names
-from aaco_pipeline.analysis.kernels.statistics import kernel_stats
-from aaco_pipeline.analysis.model.device_kernel_nodes import DeviceTrace, map_device_kernels
-from aaco_pipeline.analysis.model.operator_kernels import operator_kernels, operators_of_dispatches
+from aaco_pipeline.analysis.model.attribution import DeviceTrace, map_device_kernels
+from aaco_pipeline.analysis.model.launching_operators import operator_kernels, operators_of_dispatches
+from aaco_pipeline.analysis.timeline.activities import kernel_stats
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.lake.validation import to_contract
 

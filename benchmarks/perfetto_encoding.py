@@ -19,7 +19,7 @@ import polars as pl
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder, TraceProtoBuilder
 
-from aaco_pipeline.lake.perfetto import Track, encode
+from aaco_pipeline.report.perfetto.encoding import Track, encode
 
 THREAD, DEVICE, POWER = 1, 2, 3
 TRACKS: Final = (Track(THREAD, "launches"), Track(DEVICE, "kernels"), Track(POWER, "power", kind="counter", unit="W"))
@@ -150,7 +150,7 @@ def main() -> int:
     seconds, size = processor_seconds(encoded, data)
     rate = slices / seconds
     print(
-        f"{'aaco_pipeline.lake.perfetto':28} {slices:>10,} slices {seconds:8.3f} s {rate:12,.0f} slices/s"
+        f"{'aaco_pipeline.report.perfetto.encoding':28} {slices:>10,} slices {seconds:8.3f} s {rate:12,.0f} slices/s"
         f" {size / slices:6.1f} bytes/slice"
     )
     fast_enough = True

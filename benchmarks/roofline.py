@@ -18,14 +18,11 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify
-from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE
-from aaco_pipeline.analysis.bottlenecks.rules import Rules
-from aaco_pipeline.analysis.kernels.statistics import kernel_stats
-from aaco_pipeline.analysis.roofline.counter_work import needed_counters, work_of
-from aaco_pipeline.analysis.roofline.derived_metrics import counted as counted_dispatches
-from aaco_pipeline.analysis.roofline.derived_metrics import metrics_of
+from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, RULES_FILE, Rules, classify
+from aaco_pipeline.analysis.roofline.counter_metrics import counted as counted_dispatches
+from aaco_pipeline.analysis.roofline.counter_metrics import metrics_of, needed_counters, work_of
 from aaco_pipeline.analysis.roofline.placement import placement
+from aaco_pipeline.analysis.timeline.activities import kernel_stats
 from aaco_pipeline.assets.classification import load_bottleneck_rules
 from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture import discovery as detection
@@ -33,8 +30,8 @@ from aaco_pipeline.capture import merging as assembly
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.hardware.ceilings import spec_ceilings
 from aaco_pipeline.hardware.counters import plain_name
-from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.hardware.occupancy import kernel_occupancy
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.resources.ingestion import copy_capture

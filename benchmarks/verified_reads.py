@@ -28,7 +28,7 @@ import aaco_pipeline
 from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake import reading
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake

@@ -36,7 +36,7 @@ from onnx import TensorProto, helper, numpy_helper
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.runs import UNFINISHED
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.alerting import STAGE as CLOSED
+from aaco_pipeline.pipeline.nightly.alerts import STAGE as CLOSED
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 from benchmarks.time_travel import Clock, ClockError, new_clock
 

@@ -8,12 +8,12 @@ from unittest.mock import patch
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.journal import Journal
-from aaco_pipeline.lake.removals import Account
+from aaco_pipeline.lake.retention import Account
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.pipeline.ingestion import discovered, ingest
 from aaco_pipeline.pipeline.session_stages import finish_session
-from aaco_pipeline.resources.confinement import server
+from aaco_pipeline.resources.confinement import client
 from benchmarks.fault_injection.library import STATE_FILE
 from benchmarks.fault_injection.operations import Operation, Shown, files, shown
 from benchmarks.ingest_cost import write_capture
@@ -24,7 +24,7 @@ _CONFIGS: Final = Path(__file__).parents[2] / "configs"
 def operation(folder: Path) -> Operation:
     """Taking in the second of two captures, which lie in `folder`, into a lake that has the first."""
     # What the reader of captures writes is struck as well.
-    patch.object(server, "_PASSED_ON", (*server._PASSED_ON, "LD_PRELOAD", STATE_FILE)).start()
+    patch.object(client, "_PASSED_ON", (*client._PASSED_ON, "LD_PRELOAD", STATE_FILE)).start()
     first, second = (write_capture(folder / f"capture_{number}", number) for number in (1, 2))
 
     def taken_in(capture: Path, lake: TraceLake) -> None:

@@ -13,8 +13,7 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.journal import Journal, JournalEntry
 from aaco_pipeline.lake.layout import SEGMENTS
-from aaco_pipeline.lake.removals import ACCOUNT
-from aaco_pipeline.lake.retention import Limits
+from aaco_pipeline.lake.retention import ACCOUNT, Limits
 from aaco_pipeline.lake.segments.compaction import GRACE, compact
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import raw_digests

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.answer.late_rank import late_rank
+from aaco_pipeline.analysis.answer.reasons import late_rank
 from aaco_pipeline.lake.store import TraceLake
 from benchmarks.live.judge import idle_shares, taken_in, told
 from benchmarks.live.programs.two_ranks import LATE

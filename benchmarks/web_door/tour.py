@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.served_views import address_of
+from aaco_pipeline.report.on_demand import address_of
 from benchmarks.web_door.counted import with_the_door
 from tests.report.html.browser import COMPLAINTS, Browser
 from tests.user_interface import UserInterface
