@@ -8,7 +8,7 @@ from tests.test_architecture import MODULES, name_of
 #: What else may know where the cache lies, with why nothing of it is executed from there.
 KNOWS_THE_CACHE: Final = {
     "aaco_pipeline.pipeline.scratch": "a folder that was checked, for what builds all in it anew",
-    "aaco_pipeline.lake.catalogue.local_cache": "a folder that was checked, with rows for SQLite to read",
+    "aaco_pipeline.lake.local_cache": "a folder that was checked, with rows for SQLite to read",
     "aaco_pipeline.report.html.page": "asks whether templates can be kept at all, and has them through the door",
 }
 #: How code comes into a process that is not imported, and who does so, with where that code comes from.

@@ -41,7 +41,7 @@ from aaco_pipeline.automation.stage_events import (
     newest_materializations,
 )
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.catalogue.manifests import Catalogue
+from aaco_pipeline.lake.catalogue import Catalogue
 from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.layout import scope_of
 from aaco_pipeline.lake.manifest import Manifest

@@ -98,7 +98,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     if proven:
         return _prove(project, proven, as_json=as_json)
     from aaco_pipeline.cli.output import progress_bar
-    from aaco_pipeline.lake.markers import mark_earlier
+    from aaco_pipeline.lake.catalogue import mark_earlier
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.doctor import examine
     from aaco_pipeline.pipeline.session_stages import finish_session

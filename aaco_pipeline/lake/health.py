@@ -14,6 +14,7 @@ from typing import Final
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.artefacts import ARTEFACTS, BUILDS, drop_artefact, unnamed_artefacts
+from aaco_pipeline.lake.catalogue import mark, unmarked
 from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.files import TEMPORARY_PREFIX, file_digest, lake_errors
 from aaco_pipeline.lake.journal import JOURNAL
@@ -35,7 +36,6 @@ from aaco_pipeline.lake.manifest import (
     MisnamedManifestError,
     NewerManifestError,
 )
-from aaco_pipeline.lake.markers import mark, unmarked
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
 from aaco_pipeline.lake.rebuilding import is_rebuildable, put_back, rebuild_manifest
 from aaco_pipeline.lake.retention import ASKED, CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS, Account

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.catalogue.manifests import Catalogue
+from aaco_pipeline.lake.catalogue import Catalogue
 from aaco_pipeline.lake.layout import RAW, SESSION_ID, LakeFolder
 from aaco_pipeline.lake.manifest import Progress
 from aaco_pipeline.lake.reading import LakeReader

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     import polars as pl
 
-    from aaco_pipeline.lake.catalogue.manifests import Catalogue
+    from aaco_pipeline.lake.catalogue import Catalogue
 
 
 Place = Path | Held
@@ -108,7 +108,7 @@ class Places:
         """Where the parts lie by what this host keeps of the lists."""
         if not list_names(self._lake, self._table.name):
             return {}
-        from aaco_pipeline.lake.catalogue.segments import SegmentCatalogue
+        from aaco_pipeline.lake.catalogue import SegmentCatalogue
 
         with SegmentCatalogue(LakeFolder(self._lake), self._table.name) as known:
             return known.held(self._ids)
@@ -201,8 +201,8 @@ class LakeReader(LakeFolder):
         return self._committed("campaign")
 
     def catalogue(self, *, whole: bool = False) -> "Catalogue":
-        """What all manifests say now, to be asked within a `with`; see `aaco_pipeline.lake.catalogue.manifests`."""
-        from aaco_pipeline.lake.catalogue.manifests import Catalogue
+        """What all manifests say now, to be asked within a `with`; see `aaco_pipeline.lake.catalogue`."""
+        from aaco_pipeline.lake.catalogue import Catalogue
 
         self._require_folder()
         return Catalogue(self, whole=whole)

@@ -223,7 +223,7 @@ class TraceLake(LakeReader):
         path, marker = (place(manifest.id, manifest.scope) for place in (self.manifest_path, self.marker_path))
         is_marked = self.storage.state(marker) is not None
         if not is_marked and self.storage.state(self.path / MANIFESTS / MARKED) is None:
-            from aaco_pipeline.lake.markers import mark_earlier
+            from aaco_pipeline.lake.catalogue import mark_earlier
 
             mark_earlier(self, but=manifest.id)
         if manifest != before or self.storage.state(path) is None:

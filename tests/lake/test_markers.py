@@ -8,11 +8,11 @@ from typing import Any, Final
 import pytest
 
 from aaco_pipeline.errors import AacoError, LakeError
+from aaco_pipeline.lake.catalogue import mark_earlier
 from aaco_pipeline.lake.health import Fault, clear_away, faults, leftovers, mend
 from aaco_pipeline.lake.layout import MANIFESTS, MARKED
 from aaco_pipeline.lake.listing import listed
 from aaco_pipeline.lake.manifest import LostManifestError
-from aaco_pipeline.lake.markers import mark_earlier
 from aaco_pipeline.lake.retention import session_facts
 from aaco_pipeline.lake.segments.compaction import GRACE, compact
 from aaco_pipeline.lake.storage import LocalStorage

@@ -36,7 +36,7 @@ from aaco_pipeline.lake.segments.writing import Source, write_segments
 from aaco_pipeline.lake.store import TraceLake
 
 if TYPE_CHECKING:
-    from aaco_pipeline.lake.catalogue.manifests import Catalogue
+    from aaco_pipeline.lake.catalogue import Catalogue
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.catalogue.segments import SegmentCatalogue
+from aaco_pipeline.lake.catalogue import SegmentCatalogue
 from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.manifest import Artifact, Manifest
 from aaco_pipeline.lake.segments.format import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.catalogue.manifests import Catalogue
+from aaco_pipeline.lake.catalogue import Catalogue
 from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.lake.store import TraceLake
 from tests.lake.catalogue.asked import Counting, answers, cache_files, truth, write
@@ -103,7 +103,7 @@ def test_a_number_or_a_text_that_the_cache_cannot_hold_is_no_manifest(lake: Trac
 def test_where_nothing_can_be_kept_the_answers_are_the_same(
     what: str, lake: TraceLake, caches: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aaco_pipeline.lake.catalogue.local_cache.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("aaco_pipeline.lake.local_cache.BUSY_SECONDS", 0.01)
     lake.publish(SESSION, "a", {"session_metrics": metrics(1.0)})
     holder = None
     if what == "a file in its place":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.lake.catalogue.segments import SegmentCatalogue
+from aaco_pipeline.lake.catalogue import SegmentCatalogue
 from aaco_pipeline.lake.segments.format import (
     Part,
 )
