@@ -23,7 +23,6 @@ from aaco_pipeline.lake.layout import (
     require_session_id,
 )
 from aaco_pipeline.lake.manifest import Entry, LostManifestError, Manifest, Progress, manifest_of_file, progress_of
-from aaco_pipeline.lake.narrowing import Meant
 from aaco_pipeline.lake.segments.format import (
     Held,
     PartKey,
@@ -184,6 +183,8 @@ def _in_columns(table: Table, frame: "pl.DataFrame", columns: Sequence[str]) -> 
 
 #: The rows of a batch: those of one row group, as Polars writes them.
 _BATCH_ROWS: Final = 1 << 17
+#: Manifests of more sessions or campaigns are asked of the catalogue.
+_MOST_NAMED: Final = 200
 
 
 class LakeReader(LakeFolder):
@@ -356,30 +357,30 @@ class LakeReader(LakeFolder):
             Places(self.path, contract(published.table), [owner]).of(owner, published)
 
     def published(
-        self, tables: Sequence[Table], meant: Mapping[str, Meant] | None = None
+        self, tables: Sequence[Table], meant: Mapping[str, frozenset[str]] | None = None
     ) -> dict[str, list[tuple[str, Entry]]]:
-        """All that is published of each table, with the id that it belongs to, in the ids' order and of one instant.
+        """Every published entry of each table with the id of its owner, in the ids' order and of one instant.
 
-        Of a table in `meant`, of those ids alone: where all are named, only their manifests are read. LakeError when a
-        manifest that is meant cannot be read.
+        Of a table in `meant`, of those ids alone: where all tables name few, only their manifests are read. LakeError
+        when a manifest that is meant cannot be read.
         """
-        meant = meant or {}
-        named = [meant[table.name].ids if table.name in meant else None for table in tables]
-        if None in named:
+        named = {table.name: (meant or {}).get(table.name) for table in tables}
+        if any(ids is None or len(ids) > _MOST_NAMED for ids in named.values()):
             with self.catalogue() as known:
-                return {table.name: known.entries(table.name, table.scope, meant.get(table.name)) for table in tables}
+                return {
+                    table.name: known.entries(table.name, table.scope, None if ids is None else ids.__contains__)
+                    for table in tables
+                    for ids in (named[table.name],)
+                }
+        owners = {
+            table.name: [one for one in sorted(named[table.name] or ()) if is_id(one, table.scope)] for table in tables
+        }
         manifests = {
-            (table.scope, identifier): self.manifest(identifier, table.scope)
-            for table, ids in zip(tables, named, strict=True)
-            for identifier in sorted(ids or ())
-            if is_id(identifier, table.scope) and meant[table.name](identifier)
+            (table.scope, one): self.manifest(one, table.scope) for table in tables for one in owners[table.name]
         }
         return {
             table.name: [
-                (identifier, entry)
-                for (scope, identifier), manifest in sorted(manifests.items())
-                if scope == table.scope and meant[table.name](identifier)
-                for entry in manifest.of_table(table.name)
+                (one, entry) for one in owners[table.name] for entry in manifests[table.scope, one].of_table(table.name)
             ]
             for table in tables
         }

@@ -5,9 +5,11 @@ refused unless DuckDB itself parses it as one SELECT; it then runs in memory wit
 published files and the configuration locked, so it cannot write, attach, load or read anything else.
 """
 
+import json
 import re
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import secrets
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import all_tables, contract
-from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Table
+from aaco_pipeline.lake.declaration import DUCKDB_TYPES, Scope, Table
 from aaco_pipeline.lake.layout import owner_of
 from aaco_pipeline.lake.limited_sql import LimitedConnection, Limits, default_limits
 from aaco_pipeline.lake.manifest import Entry
-from aaco_pipeline.lake.narrowing import Meant, meant_by, one_of, reads_only
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.segments.format import PART_COLUMN, Segment, list_names
 from aaco_pipeline.lake.verified import missing
@@ -36,6 +37,18 @@ _PART_ROWS: Final = 10_000
 _BATCH_ROWS: Final = 100_000
 #: A file that vanished after its view was made is a folder to DuckDB, which it may not look through.
 _VANISHED: Final = re.compile(r'Cannot access file "([^"]+\.parquet)/\*\*')
+#: Leaves of a plan that read no table behind the plan's back.
+_LEAVES: Final = frozenset(
+    {"COLUMN_DATA_SCAN", "CTE_SCAN", "DELIM_SCAN", "DUMMY_SCAN", "EMPTY_RESULT", "RANGE", "REC_CTE_SCAN", "UNNEST"}
+)
+#: What stands in a FROM and is not a table's name.
+_MAY_READ_ANY: Final = frozenset({"TABLE_FUNCTION", "SHOW_REF"})
+#: Optimizers that conclude from tables without rows, or that compare keys with values known only while running.
+_MISLED: Final = "statistics_propagation,empty_result_pullup,top_n,join_filter_pushdown,late_materialization"
+#: A text in quotes, or what the plan writes before a filter that only spares work: it holds all the same.
+_QUOTED_OR_OPTIONAL: Final = re.compile(r"('(?:[^']|'')*')|optional: ")
+#: A call of a function, whose answer may be another one when the statement runs.
+_CALL: Final = re.compile(r"\b(?!(?:AND|OR|IN|NOT)\b)\w+ ?\(")
 
 
 @dataclass(frozen=True)
@@ -123,7 +136,7 @@ def _stream(
 ) -> Generator[_Fetched]:
     """The `parts` of the answer; anew when a writer superseded a file after we read its name, unless it has begun."""
     tables = _mentioned_tables(statement)
-    meant = _meant(lake, statement, limits, tables) if only is None else dict.fromkeys(all_tables(), one_of(only))
+    meant = _meant(lake, statement, limits, tables) if only is None else dict.fromkeys(all_tables(), frozenset(only))
     while True:
         published = lake.published(tables, meant)
         lists = [list_names(lake.path, table.name) for table in tables]
@@ -142,18 +155,123 @@ def _stream(
                 raise
 
 
-def _meant(lake: LakeReader, statement: str, limits: Limits, tables: Sequence[Table]) -> Mapping[str, Meant]:
-    """The ids that the statement can mean, by table; see `aaco_pipeline.lake.narrowing`."""
+def _meant(lake: LakeReader, statement: str, limits: Limits, tables: Sequence[Table]) -> Mapping[str, frozenset[str]]:
+    """The sessions or campaigns whose rows can matter to the statement, by table; tables read whole are left out."""
     if not any(_mentions(statement, table.key) for table in tables):
         return {}
     views = {helper.name: helper.select for helper in HELPER_VIEWS if _mentions(statement, helper.name)}
 
-    def explained(connection: "duckdb.DuckDBPyConnection") -> Mapping[str, Meant]:
+    def explained(connection: "duckdb.DuckDBPyConnection") -> Mapping[str, frozenset[str]]:
         _require_one_select(connection, statement)
-        return meant_by(connection, statement, tables, views)
+        ids = {"session": lake.sessions, "campaign": lake.campaigns}
+        return meant_by(connection, statement, tables, views, lambda scope: ids[scope]())
 
     with _guarded(lake, limits) as running:
         return running(explained)
+
+
+def meant_by(
+    connection: "duckdb.DuckDBPyConnection",
+    statement: str,
+    tables: Sequence[Table],
+    views: Mapping[str, str],
+    ids: Callable[[Scope], Sequence[str]],
+) -> dict[str, frozenset[str]]:
+    """Those of all `ids` whose rows can matter to one SELECT statement, by table; tables read whole are left out.
+
+    `tables` are those that it mentions, `views` the statements of views over them, in the order they need one another.
+    The statement is explained over tables without rows: what its plan filters a scan by holds for every row that can
+    matter. DuckDB's own pruning comes too late, as files are verified before DuckDB opens them.
+    """
+    import duckdb
+
+    # Nobody can write this name, so that it stands in a filter of the plan only where the key was compared.
+    key = f"key_{secrets.token_hex(8)}"
+    connection.execute("SET enable_external_access = false")
+    connection.execute(f"SET disabled_optimizers = '{_MISLED}'")
+    connection.execute("SET lock_configuration = true")
+    for table in tables:
+        columns = [f'"{c.name}"' for c in table.columns]
+        types = [DUCKDB_TYPES[c.dtype] for c in table.columns]
+        declared = ", ".join([f"{key} VARCHAR", *map(" ".join, zip(columns, types, strict=True))])
+        connection.execute(f'CREATE TABLE "{key}_{table.name}" ({declared})')
+        chosen = ", ".join([f"{key} AS {table.key}", *columns])
+        connection.execute(f'CREATE VIEW "{table.name}" AS SELECT {chosen} FROM "{key}_{table.name}"')
+    for name, select in views.items():
+        connection.execute(f'CREATE VIEW "{name}" AS {select}')
+    conditions: dict[str, list[str]] = {}
+    try:
+        plan = json.loads(connection.execute(f"EXPLAIN (FORMAT JSON) {statement}").fetchall()[0][1])
+        for node in _nodes(plan):
+            name, facts = node["name"].strip(), node["extra_info"]
+            if name == "SEQ_SCAN":
+                table_name = facts["Table"].rpartition(f".{key}_")[2]
+                conditions.setdefault(table_name, []).append(_on_key(connection, facts.get("Filters", []), key))
+            elif (not node["children"] and name not in _LEAVES) or "INOUT" in name:
+                return {}
+    except (duckdb.Error, LookupError, ValueError):
+        return {}  # the statement is wrong, which whoever runs it says in its own words; or a plan is written otherwise
+    found = {}
+    for table in tables:
+        scans = conditions.get(table.name, [""])
+        if all(scans):
+            statement = f"SELECT {key} FROM unnest(?) AS ids({key}) WHERE {' OR '.join(scans)}"
+            found[table.name] = frozenset(
+                one for (one,) in connection.execute(statement, [ids(table.scope)]).fetchall()
+            )
+    return found
+
+
+def _nodes(plan: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for node in plan:
+        yield node
+        yield from _nodes(node["children"])
+
+
+def _on_key(connection: "duckdb.DuckDBPyConnection", filters: str | list[str], key: str) -> str:
+    """Those of a scan's filters that compare the key alone, as one condition; "" when there are none."""
+    import duckdb
+
+    texts = [filters] if isinstance(filters, str) else filters
+    if any(text.count("'") % 2 for text in texts):
+        return ""  # the plan is written in lines, and a literal holds the end of one
+    usable = []
+    for text in texts:
+        plain = _QUOTED_OR_OPTIONAL.sub(lambda found: found[1] or "", text)
+        if key in plain and not _CALL.search(re.sub("'[^']*'", "", plain)):
+            with suppress(duckdb.Error):  # it compares another column, or is written otherwise
+                connection.execute(f"SELECT 1 FROM (SELECT '' AS {key}) WHERE {plain}")
+                usable.append(plain)
+    return f"({' AND '.join(usable)})" if usable else ""
+
+
+def reads_only(connection: "duckdb.DuckDBPyConnection", statement: str, names: Iterable[str]) -> bool:
+    """Whether one SELECT statement can read no table and no view but these, nor tell which others there are.
+
+    A function that gives rows may do either, and so may a description of the lake or a name in a schema.
+    """
+    import duckdb
+
+    try:
+        ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()
+        parsed = json.loads(text)
+    except (duckdb.Error, RecursionError):
+        return False
+    known = {name.casefold() for name in names}
+    read: set[str] = set()
+    left = [parsed]
+    while left:  # not by recursion: expressions may be deep
+        part = left.pop()
+        if isinstance(part, dict):
+            left.extend(part.values())
+            if part.get("type") in _MAY_READ_ANY or part.get("schema_name"):
+                return False
+            if "table_name" in part:
+                read.add(part["table_name"].casefold())
+            known.update(one["key"].casefold() for one in part.get("cte_map", {"map": []})["map"])
+        elif isinstance(part, list):
+            left.extend(part)
+    return not parsed["error"] and read <= known
 
 
 @contextmanager
