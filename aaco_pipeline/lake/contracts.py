@@ -80,7 +80,7 @@ def contract(name: str) -> Table:
 
 
 def find_contract(name: str) -> Table:
-    """The contract of table `name`, which a person gave; UsageError with the nearest name when there is none."""
+    """The contract of table `name`, as given by a user; UsageError with the nearest name when there is none."""
     if name not in all_tables():
         near = difflib.get_close_matches(name, all_tables(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""

@@ -94,7 +94,7 @@ HELPER_VIEWS: Final = (
     ),
     HelperView(
         "planes",
-        "One row per stretch of time of any plane on the session's axis: iterations and the gaps between them, host "
+        "One row per time interval of any plane on the session's axis: iterations and the gaps between them, host "
         "calls, kernels and copies, threads' states, interrupts, calls and faults, lost events, samples of GPUs and "
         "the host. What went on meanwhile is a join by time.",
         _ON_PLANES,

@@ -176,7 +176,7 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="gaps", section="Analysis",
-        meaning="One row is one stretch of the whole window in which a device had no activity at all. Filled by the "
+        meaning="One row is one interval of the whole window in which a device had no activity at all. Filled by the "
                 "stage timeline.",
         sort_by=("device_id", "start_ns"), version=3,
         columns=(
@@ -186,8 +186,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "axis."),
             column("cause", STRING, NAME, "Why the device was idle: `sync`, `host_wait`, `launch_latency`, "
                 "`dependency`, `kernel_kernel`, or `unknown` when the trace does not tell."),
-            nullable("previous_activity_kind", STRING, NAME, "Kind of the activity that ended the busy stretch before: "
-                "`dispatch` or `memory_copy`; null at the start of the window."),
+            nullable("previous_activity_kind", STRING, NAME, "Kind of the activity that ended the busy interval before "
+                "it: `dispatch` or `memory_copy`; null at the start of the window."),
             nullable("previous_activity_id", INT32, ID, "Number of that activity in the table of its kind; null at the "
                 "start of the window."),
             nullable("next_activity_kind", STRING, NAME, "Kind of the activity that ended the gap: `dispatch` or "

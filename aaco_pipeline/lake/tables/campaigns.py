@@ -34,13 +34,13 @@ from aaco_pipeline.lake.declaration import (
 TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="campaigns", section="Judgement",
-        meaning="One row is one campaign: what is held against what, and how it is measured. Written before the first "
+        meaning="One row is one campaign: what is compared with what, and how it is measured. Written before the first "
                 "session, so that nothing of the design is chosen after a result was seen. Filled by the stage plan.",
         sort_by=("kind",), scope="campaign", version=2,
         columns=(
-            column("kind", STRING, NAME, "`compare` when a person asked, `nightly`, `bisect` for a step of a "
+            column("kind", STRING, NAME, "`compare` when a user asked, `nightly`, `bisect` for a step of a "
                 "bisection, `configure` for one of a search for a faster configuration, `stack` when the host's stack "
-                "changed, or `between_nights` for nights before and after that, held against each other."),
+                "changed, or `between_nights` for nights before and after that, compared with each other."),
             column("design", STRING, NAME, "How sessions are laid out: `interleaved` when every block holds one "
                 "session of each arm in random order, so that a drift of the host strikes all arms alike."),
             column("workload", STRING, NAME, "Model or program that is measured."),
@@ -55,19 +55,19 @@ TABLES: Final[tuple[Table, ...]] = (
                 "causes of a change are read from them."),
             column("planned_at", TIMESTAMP, DATE, "When the plan was written."),
             nullable("night", DAY, CALENDAR, "Night that the campaign is part of: the day, in UTC, on which it was "
-                "asked for; null for one that a person asked for.", since=2),
+                "asked for; null for one that a user asked for.", since=2),
             nullable("confirms", STRING, ID, "Campaign of the same night whose verdict this one measures again, some "
                 "time later; null for any other.", since=2),
-            nullable("foretold_ns", INT64, NS, "Time that its sessions with their stages were foretold to take; null "
+            nullable("foretold_ns", INT64, NS, "Time that its sessions with their stages were estimated to take; null "
                 "without a history of the workload on this host.", since=2),
-            nullable("foretold_detectable_ratio", FLOAT64, RATIO, "Difference from 1 that its blocks were foretold to "
+            nullable("foretold_detectable_ratio", FLOAT64, RATIO, "Difference from 1 that its blocks were estimated to "
                 "find four times in five; null without a history of the workload on this host.", since=2),
         ),
     ),
     Table(
         name="campaign_limits", section="Judgement",
-        meaning="One row is one limit that the arms of a campaign are held against, agreed before the first session. "
-                "Filled by the stage plan.",
+        meaning="One row is one limit that the arms of a campaign are checked against, agreed before the first "
+                "session. Filled by the stage plan.",
         sort_by=("metric",), scope="campaign",
         columns=(
             column("metric", STRING, NAME, "Quantile that is to keep to the limit: `latency_p50`, `latency_p90` or "
@@ -84,7 +84,7 @@ TABLES: Final[tuple[Table, ...]] = (
         columns=(
             column("workload", STRING, NAME, "Model or program that is measured."),
             column("metric", STRING, NAME, "Quantile that is to keep to the limit, as in `campaign_limits`."),
-            column("arm", STRING, NAME, "Arm whose sessions are held against it, in `campaign_arms`."),
+            column("arm", STRING, NAME, "Arm whose sessions are checked against it, in `campaign_arms`."),
             column("limit_ns", INT64, NS, "Longest time that the quantile may take."),
             column("state", STRING, NAME, "`ok` when quantile and share keep to the limit with their whole intervals, "
                 "`breached` when one of them lies beyond with its whole interval, `at_risk` in between, or "
@@ -102,7 +102,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("burn_ratio", FLOAT64, RATIO, "over_limit_ratio over budget_ratio: 1 spends the budget exactly; "
                 "null without iterations."),
             column("sessions", INT64, COUNT, "Sessions whose quantile entered."),
-            column("iterations", INT64, COUNT, "Steady iterations that were held against limit_ns."),
+            column("iterations", INT64, COUNT, "Steady iterations that were compared with limit_ns."),
         ),
     ),
     Table(
@@ -143,14 +143,14 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="baselines", section="Judgement",
-        meaning="One row is what a workload is held against from a moment on: one that was pinned stays until it is "
+        meaning="One row is the baseline of a workload from a moment on: one that was pinned stays until it is "
                 "replaced. Filled by the stage baseline.",
         sort_by=("workload", "backend"), scope="campaign",
         columns=(
-            column("workload", STRING, NAME, "Model or program that is held against it."),
+            column("workload", STRING, NAME, "Model or program that is compared with it."),
             column("backend", STRING, NAME, "Where it runs, a name from configs/backends.yaml."),
-            column("kind", STRING, NAME, "`pinned` by a person, a release say; or `rolling`, the candidate of the last "
-                "night that was shown to be no slower, or that a person acknowledged."),
+            column("kind", STRING, NAME, "`pinned` by a user, a release say; or `rolling`, the candidate of the last "
+                "night that was shown to be no slower, or that a user acknowledged."),
             column("specification", STRING, TEXT, "The measurement request that reproduces it, as JSON."),
             column("artefact", STRING, TEXT, "The model's file as the lake keeps it, relative to the lake."),
             column("artefact_sha256", STRING, TEXT, "What tells it from others, weights beside it included, as in "
@@ -158,8 +158,8 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("fingerprint", STRING, ID, "Environment it was measured in, `sessions.fingerprint`; null until a "
                 "session of it was measured."),
             nullable("campaign", STRING, ID, "Campaign whose night it was; null when it was pinned by hand."),
-            column("since", TIMESTAMP, DATE, "When it became what the workload is held against."),
-            column("is_retired", BOOL, TRUTH, "True when another took its place; it is kept for what was held against "
+            column("since", TIMESTAMP, DATE, "When it became the workload's baseline."),
+            column("is_retired", BOOL, TRUTH, "True when another took its place; it is kept for what was compared with "
                 "it."),
         ),
     ),
@@ -237,7 +237,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "`missing`."),
             column("at", TIMESTAMP, DATE, "When the last session that it rests on began; when it was said, of what a "
                 "person or a calendar says."),
-            nullable("night", DAY, CALENDAR, "Night that it belongs to, as in `campaigns`; null for what a person "
+            nullable("night", DAY, CALENDAR, "Night that it belongs to, as in `campaigns`; null for what a user "
                 "says."),
             nullable("campaign", STRING, ID, "Campaign that it was read from; null when it was read from none."),
             nullable("sorted_as", STRING, NAME, "What it is held to be before code is blamed: `real`, `method "
@@ -250,7 +250,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("ci_high", FLOAT64, RATIO, "Upper end of the 95 % interval of effect_ratio; null without one."),
             nullable("q_value", FLOAT64, RATIO, "Least false discovery rate over its time slot's table at which the "
                 "difference counts; null without one."),
-            column("reasons", STRINGS, TEXT, "Why, one sentence each, the deciding one first; what a person gave as "
+            column("reasons", STRINGS, TEXT, "Why, one sentence each, the deciding one first; what a user gave as "
                 "the reason."),
             nullable("who", STRING, NAME, "Who said it; null for what was measured."),
         ),
@@ -272,11 +272,11 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("specification", STRING, TEXT, "The measurement request of every made build as JSON, with "
                 "`{output}` in place of what is made; null when they were there."),
             nullable("foretold_blocks", INT32, COUNT, "Blocks that a search for the least detectable change was "
-                "foretold to need, half of such searches fewer; null without a history."),
+                "estimated to need, half of such searches fewer; null without a history."),
             nullable("foretold_ns", INT64, NS, "Time that sessions and stages of these blocks, and of the two builds "
-                "that are told at the end, were foretold to take; null without a history."),
+                "that are reported at the end, were estimated to take; null without a history."),
             nullable("foretold_detectable_ratio", FLOAT64, RATIO, "Least difference from 1 between the last and the "
-                "first build that was foretold to be found four times in five; null without a history."),
+                "first build that was estimated to be found four times in five; null without a history."),
             nullable("answer", STRING, NAME, "`step` when one build brought the change, `range` when it is one of "
                 "several, `several steps`, or `no change`; null until it is answered."),
             nullable("after", INT32, ID, "Last build that has nothing of the change; null until it is answered."),
@@ -287,7 +287,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "behind the step; above 1 is slower."),
             nullable("ci_low", FLOAT64, RATIO, "Lower end of the 95 % interval of effect_ratio."),
             nullable("ci_high", FLOAT64, RATIO, "Upper end of the 95 % interval of effect_ratio."),
-            nullable("pair_campaign", STRING, ID, "Campaign that holds build `until` against build `after`, with "
+            nullable("pair_campaign", STRING, ID, "Campaign that compares build `until` with build `after`, with "
                 "traces for the causes; null when nothing changed, or not yet."),
         ),
     ),

@@ -58,7 +58,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("ci_high_ns", INT64, NS, "Upper end of the same; null below two sessions."),
             nullable("error_ratio", FLOAT64, RATIO, "Standard error of the logarithm of the level; null below two "
                 "sessions."),
-            nullable("paired_with", STRING, NAME, "Arm of the same blocks that paired_ratio is held against: `canary`, "
+            nullable("paired_with", STRING, NAME, "Arm of the same blocks that paired_ratio is relative to: `canary`, "
                 "else `baseline`; null when the night had neither, or is itself that."),
             nullable("paired_artefact_sha256", STRING, TEXT, "SHA-256 of the file that that arm measured: ratios to "
                 "different files are not one series."),
@@ -101,15 +101,15 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("limit_ns", INT64, NS, "Limit of the service level; null when none is set."),
             column("state", STRING, NAME, "`foretold` when the level moves towards the limit, `reached` when it is "
                 "beyond it, `no trend`, `moving away`, `no limit`, or `too few nights`."),
-            nullable("nights_to_limit", INT64, COUNT, "Nights until the level reaches the limit; null unless foretold, "
+            nullable("nights_to_limit", INT64, COUNT, "Nights until the level reaches the limit; null unless forecast, "
                 "0 when it is reached."),
-            nullable("nights_to_limit_low", INT64, COUNT, "Lower end of its 90 % interval; null unless foretold."),
-            nullable("nights_to_limit_high", INT64, COUNT, "Upper end of the same; null unless foretold, and when it "
+            nullable("nights_to_limit_low", INT64, COUNT, "Lower end of its 90 % interval; null unless forecast."),
+            nullable("nights_to_limit_high", INT64, COUNT, "Upper end of the same; null unless forecast, and when it "
                 "may never be reached."),
             nullable("coverage_ratio", FLOAT64, RATIO, "Share of this series' own nights that lay in the 90 % band "
-                "foretold for them from the nights before; null when too few could be foretold."),
+                "forecast for them from the nights before; null when too few could be forecast."),
             nullable("pinball_ratio", FLOAT64, RATIO, "Pinball loss of those bands over that of bands round the last "
-                "value; below 1 the trend foretells better. Null as coverage_ratio."),
+                "value; below 1 the trend forecasts better. Null as coverage_ratio."),
             column("reason", STRING, TEXT, "What the state rests on, in words."),
         ),
     ),
@@ -120,14 +120,14 @@ TABLES: Final[tuple[Table, ...]] = (
                 "regression.",
         sort_by=("metric",),
         columns=(
-            column("metric", STRING, NAME, "What is held against earlier sessions: `latency_p50`, of the iterations "
+            column("metric", STRING, NAME, "What is compared with earlier sessions: `latency_p50`, of the iterations "
                 "since the session was steady."),
             nullable("value_ns", INT64, NS, "The session's own; null when it has no steady level, and reason says "
                 "why."),
             nullable("compared_within", STRING, NAME, "`environment` when earlier sessions of the same fingerprint are "
                 "enough, else `host`: then what differs on it is in `session_changes`. Null without an earlier one."),
-            column("earlier_sessions", INT64, COUNT, "Earlier sessions with a steady level that it is held against, at "
-                "most the 30 newest."),
+            column("earlier_sessions", INT64, COUNT, "Earlier sessions with a steady level that it is compared with, "
+                "at most the 30 newest."),
             nullable("rank", INT64, COUNT, "Its place among them and itself, 1 for the fastest; null without one."),
             nullable("low_ns", INT64, NS, "The fastest of them; null without one."),
             nullable("median_ns", INT64, NS, "Their median; null without one."),
@@ -135,7 +135,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("median_ratio", FLOAT64, RATIO, "value_ns over median_ns; above 1 is slower."),
             nullable("robust_z", FLOAT64, RATIO, "Distance of its logarithm from the median of theirs, over 1.4826 "
                 "times their median absolute deviation; null below 8 of them."),
-            nullable("previous_session", STRING, ID, "The session that `session_changes` holds it against: of those "
+            nullable("previous_session", STRING, ID, "The session that `session_changes` compares it with: of those "
                 "like it on this host the last one before it; null when there is none."),
             nullable("reason", STRING, TEXT, "Why figures above are null; null when none is."),
         ),
@@ -147,7 +147,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "stage regression.",
         sort_by=("rank",),
         columns=(
-            column("rank", INT32, ID, "Place in the order in which they are told, from 0."),
+            column("rank", INT32, ID, "Place in the order in which they are reported, from 0."),
             column("kind", STRING, NAME, "`selection` when something else stands at the same place, or `environment`."),
             column("what", STRING, NAME, "Of a selection what was selected, as in `selections`; of the environment the "
                 "fact's category."),

@@ -41,19 +41,19 @@ _CLASSES: Final = (
 TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="session_parts", section="Answer",
-        meaning="One row is one stretch of a device's first-to-last window: set-up, steady part, an interruption of "
-                "it, or tear-down. The stretches cover the window exactly. Filled by the stage timeline.",
+        meaning="One row is one section of a device's first-to-last window: set-up, steady part, an interruption of "
+                "it, or tear-down. The sections cover the window exactly. Filled by the stage timeline.",
         sort_by=("device_id", "start_ns"), version=2,
         columns=(
             column("device_id", INT32, ID, "Device whose window it is, in `devices`."),
             column("part", STRING, NAME, "`set_up`, `steady`, `interruption` or `tear_down`."),
-            column("start_ns", INT64, NS, "Start of the stretch, on the session's axis."),
-            column("end_ns", INT64, NS, "End of the stretch, exclusive."),
+            column("start_ns", INT64, NS, "Start of the section, on the session's axis."),
+            column("end_ns", INT64, NS, "End of the section, exclusive."),
             nullable("repetitions", INT64, COUNT, "How often the device's steady work repeats over all its steady "
-                "stretches; null for other parts, and where nothing repeats."),
+                "sections; null for other parts, and where nothing repeats."),
             nullable("period_ns", INT64, NS, "Median time from the beginning of a repetition's device work to that of "
                 "the next one; null where repetitions is, and in sessions judged by an earlier version.", since=2),
-            nullable("phase", INT32, ID, "Number of a stretch beside the steady part that repeats something else, such "
+            nullable("phase", INT32, ID, "Number of a section beside the steady part that repeats something else, such "
                 "as prefill beside decode; null for all others."),
             nullable("lacking", STRING, NAME, "`cold_start` or `incomplete` for a device without any steady part: why "
                 "there is none; null for the others."),
@@ -66,7 +66,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "context. Filled by the stage timeline.",
         sort_by=("start_ns", "call_id"),
         columns=(
-            nullable("call_id", INT32, ID, "The host call, in `api_calls`; null for a stretch of several."),
+            nullable("call_id", INT32, ID, "The host call, in `api_calls`; null for an interval of several."),
             column("kind", STRING, NAME, "`compilation`, `module_load`, `initialization`, `allocation`, "
                 "`graph_capture`, `first_touch` or `autotuning`; `set_up_copy` and `read_back_copy` are copies before "
                 "and after the steady part, and no first calls."),
@@ -201,7 +201,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("score", FLOAT64, RATIO, "Of a kernel the support for label, 0..1, from the weights in evidence; "
                 "of a session the share of the window that label has. Null when label is, or has no share."),
             column("evidence", SIGNALS, RECORD, "Each signal that counted, with its value and unit, the threshold it "
-                "was held against, its weight and the table it comes from."),
+                "was compared with, its weight and the table it comes from."),
             column("missing", STRINGS, NAME, "Signals that would have counted but were not measured; of a session what "
                 "would sharpen its answer. Empty when nothing was missing."),
             nullable("recommendation", STRING, TEXT, "The next step that the label suggests to an engineer; null when "
@@ -214,8 +214,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "comparing two single sessions is a campaign of two.",
         sort_by=("baseline", "candidate", "metric"), scope="campaign", version=2,
         columns=(
-            column("baseline", STRING, NAME, "What the candidate is held against: an arm of the campaign, or the id of "
-                "a single session."),
+            column("baseline", STRING, NAME, "What the candidate is compared with: an arm of the campaign, or the id "
+                "of a single session."),
             column("candidate", STRING, NAME, "What is judged: an arm of the campaign, or the id of a single session."),
             column("metric", STRING, NAME, "Metric that is compared, as named in `session_metrics`, but of each "
                 "session's iterations since it was steady."),
@@ -275,7 +275,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "time an iteration. Rows that are in_sum add up to the change. Filled by the stage regression.",
         sort_by=("baseline", "candidate", "kind", "subject"), scope="campaign", version=2,
         columns=(
-            column("baseline", STRING, NAME, "What the candidate is held against, as in `verdicts`."),
+            column("baseline", STRING, NAME, "What the candidate is compared with, as in `verdicts`."),
             column("candidate", STRING, NAME, "What is judged, as in `verdicts`."),
             column("kind", STRING, NAME, "`selection` of other kernels at the same place, `launches` more or fewer, "
                 "`duration` of each, `communication`, `copies`, `gaps`, `overlap`, `clock`, `unexplained`; beside the "
@@ -312,9 +312,9 @@ TABLES: Final[tuple[Table, ...]] = (
                 "work is none. Filled by the stage regression.",
         sort_by=("baseline", "candidate", "rank"), scope="campaign",
         columns=(
-            column("baseline", STRING, NAME, "What the candidate is held against, as in `verdicts`."),
+            column("baseline", STRING, NAME, "What the candidate is compared with, as in `verdicts`."),
             column("candidate", STRING, NAME, "What is judged, as in `verdicts`."),
-            column("rank", INT32, ID, "Place in the order in which they are told, from 0."),
+            column("rank", INT32, ID, "Place in the order in which they are reported, from 0."),
             column("what", STRING, NAME, "`execution_provider`, `backend`, `precision`, `graph_replay`, `compilation`, "
                 "`node_placement`, `attention_backend`, `gemm_backend`, `library`, `data_layout`, `datatype`, "
                 "`fusion`, `kernel`, `copy_path`, `input_shape`, `cache` or `library_version`."),

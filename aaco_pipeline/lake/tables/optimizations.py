@@ -150,7 +150,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("speedup_applies_to", STRING, NAME, "What speedup_ratio says something of: the device that it was "
                 "measured on; null when it was not measured.", since=2),
             nullable("flags", STRINGS, TEXT, "The compiler's flags; null when it was not built.", since=2),
-            nullable("baseline_sha256", STRING, TEXT, "SHA-256 of the source that it was held against: the one as it "
+            nullable("baseline_sha256", STRING, TEXT, "SHA-256 of the source that it was compared with: the one as it "
                 "was, or the last that was accepted.", since=2),
             nullable("bit_exact", BOOL, TRUTH, "Whether outputs had to equal the baseline's bit by bit.", since=2),
             nullable("pairs", INT64, COUNT, "Timed pairs of search and confirmation, of a model pairs of sessions; "

@@ -347,7 +347,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("pid", INT64, ID, "Process number given by the operating system."),
             column("start_ns", INT64, NS, "Just before the program was executed, on the session's axis."),
             column("end_ns", INT64, NS, "When its end was waited for, on the session's axis."),
-            column("wall_ns", INT64, NS, "end_ns less start_ns: what a person waits."),
+            column("wall_ns", INT64, NS, "end_ns less start_ns: what a user waits."),
             nullable("user_ns", INT64, NS, "CPU time in user mode of the program and the children that it waited for, "
                 "from wait4; null when its end was not seen."),
             nullable("system_ns", INT64, NS, "CPU time in the kernel, likewise; null when its end was not seen."),

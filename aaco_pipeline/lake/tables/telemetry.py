@@ -160,7 +160,7 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="thread_states", section="Kernel plane",
-        meaning="One row is one stretch of one measured thread in one state; a thread's stretches follow one another "
+        meaning="One row is one interval of one measured thread in one state; a thread's intervals follow one another "
                 "without a gap from its first to its last. Filled by the stage kernel_plane.",
         sort_by=("thread_id", "start_ns"),
         columns=(
@@ -224,7 +224,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("duration_ns", INT64, NS, "How much of the iteration's latency it took."),
             nullable("thread_id", INT64, ID, "Thread that was decomposed: the one that decided when the iteration "
                 "ended; null without one."),
-            nullable("occurrences", INT64, COUNT, "How often: stretches, faults or interrupts; null for the rest."),
+            nullable("occurrences", INT64, COUNT, "How often: intervals, faults or interrupts; null for the rest."),
             column("grade", STRING, NAME, "`observed`: the kernel recorded begin and end; `estimated`: a count times "
                 "this machine's calibrated cost of one, or how long one was seen to last if that is more; `rest`: "
                 "what is left."),

@@ -44,7 +44,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("kernel_id", INT32, ID, "Dense number of the kernel within the session, starting at 0."),
             column("name", STRING, NAME, "Full demangled name of the kernel as compiled; with fingerprint, what makes "
                 "kernels comparable across sessions."),
-            column("short_name", STRING, NAME, "Name cut to what a person reads in a table, without template "
+            column("short_name", STRING, NAME, "Name shortened for tables, without template "
                 "arguments; not unique."),
             nullable("fingerprint", STRING, TEXT, "Hash that names the same kernel in other sessions, made from what "
                 "the compiler fixed and never from addresses; null when the capture holds too little."),
@@ -289,7 +289,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("named_by", STRING, NAME, "Who tells the kernel: `call` states it itself, or `warm_up`, the same "
                 "operators before the capture; null when none does."),
             nullable("operator_call", INT32, ID, "Call of the operator in its own trace, by which the launches of one "
-                "call are told; null outside every operator with recorded inputs."),
+                "call are reported; null outside every operator with recorded inputs."),
             nullable("operator", STRING, NAME, "The operator that launched; null like operator_call."),
             nullable("shapes", STRING, TEXT, "Shapes of its inputs as in `operator_inputs`."),
             nullable("types", STRING, TEXT, "Types of its inputs as in `operator_inputs`."),
