@@ -17,7 +17,6 @@ from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import exclusive_lock
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.manifest import Entry, Manifest
-from aaco_pipeline.lake.narrowing import Meant
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
 from tests.lake.published import LATER, SESSION, Metrics
@@ -134,7 +133,7 @@ class Overtaken(TraceLake):
         self._overtakers = overtakers
 
     def published(
-        self, tables: Sequence[Table], meant: Mapping[str, Meant] | None = None
+        self, tables: Sequence[Table], meant: Mapping[str, frozenset[str]] | None = None
     ) -> dict[str, list[tuple[str, Entry]]]:
         found = super().published(tables, meant)
         self._overtake()
