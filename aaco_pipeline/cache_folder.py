@@ -179,7 +179,7 @@ def _entered(folder: int, name: str) -> int:
 
 
 def _is_own(status: os.stat_result, *, is_above: bool = False) -> bool:
-    """Whether this user alone can change what is there: what an access list grants to others shows in the group's bits.
+    """Return whether this user alone can change what is there: what an access list grants to others shows in the group's bits.
 
     Above a cache it may be root's, and one like /tmp: there everyone may add names and nobody replace another's.
     """

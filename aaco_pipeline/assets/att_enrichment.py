@@ -102,7 +102,7 @@ def _share_evidence(share: pl.DataFrame) -> list[Evidence]:
 
 
 def _asked_evidence(kernels: pl.DataFrame, traced: pl.DataFrame, asked: tuple[str, ...]) -> list[Evidence]:
-    """Whether the thread trace of this project's own session is of the kernel that it was asked for."""
+    """Return whether the thread trace of this project's own session is of the kernel that it was asked for."""
     names = set(kernels.join(traced.select("kernel_id").unique(), on="kernel_id", how="semi").get_column("name"))
     return [
         Evidence("kernel to trace", "absent", f"the trace asked for is of {kernel!r}, and no traced dispatch is")

@@ -97,7 +97,7 @@ def _built_in_rules() -> Rules:
 
 
 def _evidence(answer: Answer, kernels: pl.DataFrame) -> list[Evidence]:
-    """Whether the recording carries an answer, what would sharpen it, and kernels without a label."""
+    """Return whether the recording carries an answer, what would sharpen it, and kernels without a label."""
     row = answer.answers.row(0, named=True)
     valid = row["class"] not in (INCOMPLETE, COLD_START)
     items = [

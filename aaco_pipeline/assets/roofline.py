@@ -157,7 +157,7 @@ def _evidence(tables: Tables, found: Tables) -> Iterator[Evidence]:
 
 
 def _shapes_evidence(tables: Tables, shapes: pl.DataFrame) -> Iterator[Evidence]:
-    """Whether the work of operators is known, and of how much of their time it is not, and why."""
+    """Return whether the work of operators is known, and of how much of their time it is not, and why."""
     if tables["operator_inputs"].is_empty() and shapes.is_empty():
         if tables["dispatches"].height:
             reason = "no inputs of framework operators are recorded; PyTorch's profiler does with record_shapes=True"

@@ -143,7 +143,7 @@ class Check:
     columns: Columns = field(default_factory=dict)
 
     def finding(self, session: Session) -> "Finding":
-        """Whether a session's published tables keep it."""
+        """Return whether a session's published tables keep it."""
         whole = session.tables(*(name for name in self.reads if name not in self.columns))
         parts = {name: session.columns(name, columns) for name, columns in self.columns.items()}
         return self.holds({**whole, **parts})
@@ -191,7 +191,7 @@ class Stage:
 
     @cached_property
     def needs_capture(self) -> bool:
-        """Whether it looks into what was recorded."""
+        """Return whether it looks into what was recorded."""
         return _CAPTURE in Path(self.function.__code__.co_filename).read_text()
 
     @cached_property

@@ -89,7 +89,7 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
 
 
 def _is_complete(value: Mapping[str, Any]) -> bool:
-    """Whether a mapping is one figure or one source: such a thing replaces what lies below and is not mixed with it."""
+    """Return whether a mapping is one figure or one source: such a thing replaces what lies below and is not mixed with it."""
     return "value" in value or "document" in value
 
 

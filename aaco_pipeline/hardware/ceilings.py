@@ -277,7 +277,7 @@ def _levels(facts: DeviceFacts, levels: Mapping[str, MemoryLevel]) -> Iterator[_
 
 
 def _is_without_infinity_cache(known: Architecture) -> bool:
-    """Whether its products are known to have none; of an architecture without products nothing is known."""
+    """Return whether its products are known to have none; of an architecture without products nothing is known."""
     sizes = [f"products.{product.name}.infinity_cache_bytes" for product in known.products]
     stated = {one.name for one in known.figures}
     return bool(sizes) and stated.isdisjoint(sizes)

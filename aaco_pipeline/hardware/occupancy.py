@@ -351,7 +351,7 @@ def _launches(dispatches: pl.DataFrame, kernels: pl.DataFrame, devices: pl.DataF
 
 
 def _differs(name: str) -> pl.Expr:
-    """Whether a group has more than one value of a column, null being one."""
+    """Return whether a group has more than one value of a column, null being one."""
     value = pl.col(name)
     return ((value.min() != value.max()) | value.null_count().is_between(1, pl.len() - 1)).fill_null(False).alias(name)
 

@@ -23,11 +23,11 @@ from aaco_pipeline.errors import LakeError, PassingLakeError
 
 #: Files under construction carry this prefix; a reader never opens one, and a leftover is a dead writer's.
 TEMPORARY_PREFIX: Final = ".tmp-"
-#: What another host, or a container with processes of its own, has not touched for so long is a dead writer's.
+#: A file of another host, or of a container with its own processes, left untouched this long has a dead writer.
 STALE_DAYS: Final = 7
 _STALE_SECONDS: Final = STALE_DAYS * 86_400
 _ID_DIGITS: Final = 8
-#: Host, boot, process and chance; in names of earlier versions the first two are missing.
+#: Host, boot, process and a random number; earlier versions left out the first two.
 _NAME: Final = re.compile(r"\.tmp-(?:([0-9a-f]{8})-([0-9a-f]{8})-)?([0-9]+)-[0-9a-f]+")
 
 
@@ -38,9 +38,9 @@ def temporary_beside(path: Path) -> Path:
 
 
 def writer_is_gone(temporary: Path) -> bool:
-    """Whether nobody goes on writing to a temporary.
+    """Tell whether the writer of a temporary file has ended.
 
-    A process of another host cannot be looked for; it is gone when nothing has changed for `STALE_DAYS`.
+    Processes of another host are invisible; such a writer counts as ended after `STALE_DAYS` without a change.
     """
     named = _NAME.fullmatch(temporary.name)
     if named is None:
@@ -52,7 +52,7 @@ def writer_is_gone(temporary: Path) -> bool:
 
 
 def _changes(path: Path) -> Iterator[float]:
-    """When a file, or anything in a folder, changed last."""
+    """The modification times of a file, or of everything in a folder."""
     for one in (path, *path.rglob("*")):
         with suppress(FileNotFoundError):
             yield one.lstat().st_mtime
@@ -60,7 +60,7 @@ def _changes(path: Path) -> Iterator[float]:
 
 @cache
 def _host() -> str:
-    """By what processes that see each other know each other: the host, and the container where it has its own."""
+    """Identify the group of processes that see each other: the host, or the container with its own process ids."""
     facts = [platform.node()]
     with suppress(OSError):
         facts.append(Path("/etc/machine-id").read_text("ascii"))
@@ -82,11 +82,11 @@ def _short(text: str) -> str:
 
 
 _LOCK_POLL_SECONDS: Final = 0.02
-#: What flock says where a mount does not lock.
+#: Errors of flock on a mount without locks.
 _NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-#: Most tables are far smaller than the buffer that hashlib makes for each file that it reads in parts.
+#: Most tables are far smaller than the buffer that `hashlib.file_digest` allocates.
 _AT_ONCE_BYTES: Final = 1 << 20
-#: What a disk, or a server behind it, says in a bad moment: the same call may succeed in a while.
+#: Temporary errors of a disk or its server: the same call may succeed later.
 _PASSING: Final = frozenset(
     (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.EAGAIN, errno.ENOLCK)
 )
@@ -94,9 +94,9 @@ _PASSING: Final = frozenset(
 
 @contextmanager
 def lake_errors(path: Path) -> Iterator[None]:
-    """Turn an operating-system error into a LakeError of one line that names the file and the next step.
+    """Turn an operating-system error into a one-line LakeError that names the file and the next step.
 
-    It is a PassingLakeError where the system's error is one that may pass by itself.
+    Temporary errors become a PassingLakeError.
     """
     try:
         yield
@@ -109,7 +109,7 @@ def lake_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file in an error of the system that names none, as those of open files do."""
+    """Add the file's name to operating-system errors without one, such as those of open files."""
     try:
         yield
     except OSError as error:
@@ -125,20 +125,20 @@ def file_digest(path: Path) -> str:
 
 
 def stream_digest(stream: IO[bytes]) -> str:
-    """As `file_digest`, of an open file from its beginning."""
+    """Like `file_digest`, for an open file at its beginning."""
     if os.fstat(stream.fileno()).st_size <= _AT_ONCE_BYTES:
         return hashlib.sha256(stream.read()).hexdigest()
     return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file's bytes, making the folders of `target` that are missing; nothing is synced."""
+    """Copy a file's bytes, creating missing folders of `target`; nothing is synced."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those missing above it, each durable: its name is synced into the folder that holds it."""
+    """Create a folder and its missing parents durably, by syncing the folder above each."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -151,7 +151,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Have the kernel put the file's bytes on the disk."""
+    """Flush the file's bytes to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with naming(path):
@@ -165,14 +165,14 @@ sync_folder = sync_file
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`: afterwards, and after a crash, it holds the old bytes or the new, whole."""
+    """Replace `path` by `content`; even after a crash it holds either the old or the new bytes, complete."""
     with writing_atomically(path) as stream:
         stream.write(content)
 
 
 @contextmanager
 def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """What is written to the stream replaces `path` when the block ends well, and otherwise leaves no trace."""
+    """Yield a stream whose content replaces `path` if the block succeeds, and leaves no trace otherwise."""
     make_folder(path.parent)
     temporary = temporary_beside(path)
     try:
@@ -189,15 +189,15 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Iterator[None]:
-    """Hold the operating system's lock on `path`; a later holder waits, and a dead holder's lock is free at once.
+    """Hold the operating system's lock on `path`; later holders wait, and a dead holder's lock is released at once.
 
-    Raises PassingLakeError after `timeout_seconds`, naming the process that wrote itself into the lock file.
+    PassingLakeError after `timeout_seconds`, naming the holder recorded in the lock file.
     """
     make_folder(path.parent)
     deadline = time.monotonic() + timeout_seconds
     while (descriptor := _take_lock(path, os.O_CREAT)) is None or not _still_names(path, descriptor):
         if descriptor is not None:
-            _let_go(descriptor)  # the file was removed between open and lock: that lock keeps no one out
+            _let_go(descriptor)  # the file was removed between open and lock: that lock excludes nobody
         elif time.monotonic() >= deadline:
             holder = path.read_text("ascii", "replace")[:64].strip() or "unknown"
             raise PassingLakeError(
@@ -215,7 +215,7 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
 
 
 def lock_is_free(path: Path) -> bool:
-    """Whether the lock on the existing file `path` is free at this instant."""
+    """Tell whether the lock on the existing file `path` is free right now."""
     descriptor = _take_lock(path)
     if descriptor is not None:
         _let_go(descriptor)
@@ -223,7 +223,7 @@ def lock_is_free(path: Path) -> bool:
 
 
 def remove_free_lock(path: Path) -> bool:
-    """Remove the lock file `path` while holding its lock, so that no holder loses it. False when somebody holds it."""
+    """Remove the lock file `path` while holding its lock, so that no holder loses it. False if it is held."""
     try:
         descriptor = _take_lock(path)
     except FileNotFoundError:
@@ -238,7 +238,7 @@ def remove_free_lock(path: Path) -> bool:
 
 
 def _take_lock(path: Path, flags: int = 0) -> int | None:
-    """The descriptor that holds the lock on `path`; None when somebody else holds it."""
+    """Return the descriptor that holds the lock on `path`, or None if somebody else holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -256,7 +256,7 @@ def _take_lock(path: Path, flags: int = 0) -> int | None:
 
 
 def _let_go(descriptor: int) -> None:
-    """Close a lock's file. The lock is free then, whatever the disk says of the file's content, which nobody needs."""
+    """Close a lock's file and so release the lock, ignoring write errors: nobody needs the file's content."""
     with suppress(OSError):
         os.close(descriptor)
 

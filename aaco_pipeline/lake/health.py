@@ -391,7 +391,7 @@ def _stale_locks(lake: LakeReader) -> Iterator[Fault]:
 
 
 def _is_ours(lake: LakeReader, path: Path) -> bool:
-    """Whether an unpublished path is a file where only stages write; anything else is a person's."""
+    """Return whether an unpublished path is a file where only stages write; anything else is a person's."""
     scope, identifier = owner_of(path)
     state = lake.storage.state(path)
     return state is not None and not state.is_folder and is_id(identifier, scope)

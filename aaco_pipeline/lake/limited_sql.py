@@ -50,7 +50,7 @@ def default_limits() -> Limits:
 
 
 def statement_goes_on() -> bool:
-    """Whether a statement that was given up still runs in this process: then only the end of the process ends it."""
+    """Return whether a statement that was given up still runs in this process: then only the end of the process ends it."""
     return any(thread.name == _THREAD for thread in threading.enumerate())
 
 

@@ -317,7 +317,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _is_damaged(error: sqlite3.Error) -> bool:
-    """Whether an error says that a file is not what was kept, and not that it is locked, full or out of reach."""
+    """Return whether an error says that a file is not what was kept, and not that it is locked, full or out of reach."""
     damage = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA)
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in damage
 

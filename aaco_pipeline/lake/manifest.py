@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,20 +16,20 @@ from typing import Any, Final, NamedTuple
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.declaration import Scope
 
-#: How the text begins: the digest over all other bytes stands first, at a known place. Sorted, it is the first key.
+#: The digest of all other bytes comes first, at a fixed offset; sorted, it is the first key.
 _HEAD: Final = b'{\n "digest": "'
 _DIGITS: Final = 64
-_CONTAINERS: Final = (dict, list, tuple)
 
 
 def seal(document: Mapping[str, object]) -> bytes:
-    """The document's text, the same for the same content. No key of it sorts before `digest`."""
-    rest = (_text({"digest": "", **document}, 1) + "\n").encode().removeprefix(_HEAD)
+    """Encode a document as JSON that begins with a digest of all that follows. No key of it sorts before `digest`."""
+    text = json.dumps({"digest": "", **document}, indent=1, sort_keys=True) + "\n"
+    rest = text.encode().removeprefix(_HEAD)
     return _HEAD + _digest(rest) + rest
 
 
 def is_sealed(content: bytes) -> bool:
-    """Whether the text begins with a digest. ValueError when it is not that of the bytes after it."""
+    """Tell whether the text begins with a digest. ValueError when it is not that of the bytes after it."""
     if not content.startswith(_HEAD):
         return False
     if content[len(_HEAD) :][:_DIGITS] != _digest(content[len(_HEAD) + _DIGITS :]):
@@ -37,50 +37,18 @@ def is_sealed(content: bytes) -> bool:
     return True
 
 
-def _text(value: object, depth: int) -> str:
-    """What `json.dumps` writes with an indent of 1 and sorted keys, faster: its encoder in C has no indent."""
-    if not isinstance(value, _CONTAINERS):
-        return json.dumps(value)
-    begin, end = "{}" if isinstance(value, dict) else "[]"
-    if not value:
-        return begin + end
-    between = "\n" + " " * depth
-    inner = value.values() if isinstance(value, dict) else value
-    if not any(isinstance(one, _CONTAINERS) for one in inner):
-        held = _flat(depth).encode(value)[1:-1]
-    elif isinstance(value, dict):
-        held = f",{between}".join(f"{json.dumps(name)}: {_text(value[name], depth + 1)}" for name in sorted(value))
-    elif all(map(_is_record, value)):
-        # All at once, with the separator of their members; within a text a line end is escaped.
-        records = _flat(depth + 1).encode(value)[2:-2]
-        held = f"{{{between} {records.replace(f'}},{between} {{', f'{between}}},{between}{{{between} ')}{between}}}"
-    else:
-        held = f",{between}".join(_text(one, depth + 1) for one in value)
-    return f"{begin}{between}{held}{between[:-1]}{end}"
-
-
-def _is_record(value: object) -> bool:
-    return isinstance(value, dict) and bool(value) and not any(isinstance(one, _CONTAINERS) for one in value.values())
-
-
-@cache
-def _flat(depth: int) -> json.JSONEncoder:
-    """An encoder of what holds no other container, which stands so deep."""
-    return json.JSONEncoder(sort_keys=True, separators=(",\n" + " " * depth, ": "))
-
-
 def _digest(rest: bytes) -> bytes:
     return hashlib.sha256(rest).hexdigest().encode()
 
 
-#: 3: it has a digest of its own, and states its stages. 2: a table without rows has no file, and the key column is in
-#: a file's path alone. The earlier versions are read as well.
+#: 2: a table without rows has no file, and the key column is only in a file's path. 3: with a digest and the stages.
+#: Earlier versions are still read.
 MANIFEST_VERSION: Final = 3
-#: Stages whose files are views, made when asked: an earlier version counted them among the stages of a session.
+#: Views are made on request; an earlier version counted them among the stages of a session.
 VIEWS: Final = frozenset({"perfetto_trace", "report"})
-#: So many lost ones are named at once.
+#: Lost manifests named in one message.
 _NAMED: Final = 5
-#: A stage reads a dozen tables of the same few sessions, `aaco sql` all of them twice; each manifest is parsed once.
+#: A stage reads a dozen tables of the same few sessions, and `aaco sql` reads all twice: parse each manifest once.
 _REMEMBERED: Final = 256
 
 
@@ -97,9 +65,9 @@ class Entry(NamedTuple):
 
 
 class StageState(NamedTuple):
-    """A stage that has run: by which version of its code ("" where not known), and in one line why it failed.
+    """A stage that has run: the version of its code ("" if unknown) and, in one line, why its last run failed.
 
-    `failure` is None when its last run published. After one that failed, what it had published before is still there.
+    `failure` is None when the last run published. After a failed run, what was published before stays in place.
     """
 
     stage: str
@@ -108,9 +76,9 @@ class StageState(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A view kept beside the tables, a trace or a page: as in an `Entry`, with a digest of what it was made from.
+    """A view kept beside the tables (a trace or a page); like an `Entry`, with a digest of its sources.
 
-    `rests_on` is "" where an earlier version made it.
+    `rests_on` is that digest, "" if an earlier version made the view.
     """
 
     stage: str
@@ -126,10 +94,10 @@ _TYPES: Final = (str, str, str, int, int, str, int)
 
 @dataclass(frozen=True)
 class Manifest:
-    """All entries and stages of one session or campaign, sorted, so that equal content is equal bytes.
+    """All entries and stages of one session or campaign, sorted so that equal content gives equal bytes.
 
-    `expected` are the stages that a session is to have, in the order they run; () where that was not stated. `stated`
-    is what a person said of the session that its capture does not, by name.
+    `expected` are the stages a session should have, in the order they run; () if never stated. `stated` are facts that
+    the user added to what the capture says, by name.
     """
 
     scope: Scope
@@ -141,37 +109,37 @@ class Manifest:
     stated: tuple[tuple[str, str], ...] = field(default=())
 
     def with_stage(self, stage: str, entries: Iterable[Entry], code_version: str = "") -> "Manifest":
-        """This manifest with everything `stage` published before replaced by `entries`, and its failure forgotten."""
+        """Replace everything `stage` published before by `entries`, and forget its failure."""
         kept = [entry for entry in self.entries if entry.stage != stage]
         state = StageState(stage, code_version, None)
         return replace(self, entries=tuple(sorted([*kept, *entries])), stages=self._stages_but(stage, state))
 
     def with_failure(self, stage: str, code_version: str, reason: str) -> "Manifest":
-        """This manifest with the last run of `stage` failed; what it had published before stays."""
+        """Record that the last run of `stage` failed; what it had published before stays."""
         return replace(self, stages=self._stages_but(stage, StageState(stage, code_version, " ".join(reason.split()))))
 
     def with_artifact(self, artifact: Artifact) -> "Manifest":
-        """This manifest with one file beside the tables as it is now."""
+        """Record one file beside the tables as it is now."""
         others = (one for one in self.artifacts if one.file != artifact.file)
         return replace(self, artifacts=tuple(sorted([*others, artifact])))
 
     def without_file(self, file: str) -> "Manifest":
-        """This manifest without what it states of one table's file."""
+        """Drop the entry of one table's file."""
         return replace(self, entries=tuple(entry for entry in self.entries if entry.file != file))
 
     def expecting(self, stages: Sequence[str]) -> "Manifest":
-        """This manifest with the stages that the session is to have, in the order they run."""
+        """Set the stages that the session should have, in the order they run."""
         return replace(self, expected=tuple(stages))
 
     def stating(self, facts: Mapping[str, str]) -> "Manifest":
-        """This manifest with facts that a person states, in place of what was stated under the same names."""
+        """Add facts stated by the user; they replace earlier facts of the same names."""
         return replace(self, stated=tuple(sorted({**dict(self.stated), **facts}.items())))
 
     def of_table(self, table: str) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.table == table)
 
     def artifact(self, file: str) -> Artifact | None:
-        """What is stated of a file beside the tables, by its path in the lake; None when nothing is."""
+        """The recorded file beside the tables at this path in the lake, or None."""
         return next((one for one in self.artifacts if one.file == file), None)
 
     def of_stage(self, stage: str) -> tuple[Entry, ...]:
@@ -179,7 +147,7 @@ class Manifest:
 
     @property
     def on_disk(self) -> list[Entry]:
-        """Every published table that has a file. Views are not among them: one that is missing is made again."""
+        """Every published table that has a file. Views are excluded: a missing one is made again."""
         return [entry for entry in self.entries if entry.file]
 
     @property
@@ -238,7 +206,7 @@ class Manifest:
 
 
 class NewerManifestError(LakeError):
-    """A later version of this package wrote the manifest: it is whole, and not to be touched."""
+    """A later version of this package wrote the manifest: it is intact and must not be touched."""
 
 
 class LostManifestError(LakeError):
@@ -257,7 +225,7 @@ class LostManifestError(LakeError):
 
 
 class MisnamedManifestError(LakeError):
-    """A manifest lies under another name than that of its session or campaign, which is `identifier`."""
+    """A manifest lies under a wrong name; `identifier` is the session or campaign it belongs to."""
 
     def __init__(self, path: Path, identifier: str) -> None:
         super().__init__(f"{path}: this is the manifest of {identifier}; `aaco doctor --mend` puts it back")
@@ -265,7 +233,7 @@ class MisnamedManifestError(LakeError):
 
 
 def manifest_of_file(content: bytes, path: Path) -> Manifest:
-    """The manifest that a file holds. LakeError when it is newer or damaged, or does not belong under its name."""
+    """Parse the manifest in a file. LakeError when it is newer or damaged, or lies under a wrong name."""
     manifest = Manifest.from_bytes(content, str(path))
     if manifest.id != path.stem:
         raise MisnamedManifestError(path, manifest.id)
@@ -311,10 +279,10 @@ def _states(items: list[dict[str, Any]]) -> tuple[StageState, ...]:
 
 @dataclass(frozen=True)
 class Progress:
-    """The stages of one session. `expected` is in the order they run; () where that was never stated.
+    """The stages of one session. `expected` is in the order they run; () if never stated.
 
-    `published` are those whose last run published, `failed` those whose last run failed (what such a stage had
-    published before is still there), `missing` those expected ones that never ran.
+    `published` are the stages whose last run published, `failed` those whose last run failed (what such a stage had
+    published before is still there), `missing` the expected ones that never ran.
     """
 
     expected: tuple[str, ...]
@@ -324,23 +292,23 @@ class Progress:
 
     @property
     def is_whole(self) -> bool | None:
-        """Whether every expected stage has published and none failed; None where nothing states what is expected."""
+        """True if every expected stage has published and none failed; None if no stages are stated as expected."""
         if self.failed or self.missing:
             return False
         return True if self.expected else None
 
     @property
     def unpublished(self) -> tuple[str, ...]:
-        """The expected stages that are still to publish, failed or never run, in the order they run."""
+        """The expected stages that failed or never ran, in the order they run."""
         return not_in(self.expected, self.published)
 
     @property
     def count(self) -> str:
-        """How many of the expected stages have published, as `3 of 14 stages`."""
+        """The number of expected stages that have published, as `3 of 14 stages`."""
         return f"{len(self.expected) - len(self.unpublished)} of {len(self.expected)} stages"
 
     def as_document(self) -> dict[str, Any] | None:
-        """The same for JSON; None where nothing states what is expected."""
+        """The same for JSON; None if no stages are stated as expected."""
         if not self.expected:
             return None
         return {
@@ -352,7 +320,7 @@ class Progress:
 
 
 def progress_of(manifest: Manifest) -> Progress:
-    """What the manifest says of its stages."""
+    """Derive the progress of a session from its manifest."""
     return Progress(
         manifest.expected,
         tuple(state for state in manifest.stages if state.failure is None),
@@ -362,6 +330,6 @@ def progress_of(manifest: Manifest) -> Progress:
 
 
 def not_in(names: Sequence[str], states: Sequence[StageState]) -> tuple[str, ...]:
-    """Those of `names` that no state is of."""
+    """The `names` without a state."""
     known = {state.stage for state in states}
     return tuple(name for name in names if name not in known)

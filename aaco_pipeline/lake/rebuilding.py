@@ -46,7 +46,7 @@ def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
 
 
 def is_rebuildable(lake: LakeReader, identifier: str, scope: Scope) -> bool:
-    """Whether anything is left to rebuild a manifest from: a table's rows, or the session's capture."""
+    """Return whether anything is left to rebuild a manifest from: a table's rows, or the session's capture."""
     is_captured = scope == "session" and lake.has_raw(identifier)
     return is_captured or next(_entries(lake, scope, identifier), None) is not None
 

@@ -6,7 +6,7 @@ Removing them is `aaco_pipeline.pipeline.retention`.
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
@@ -21,17 +21,17 @@ from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 
 ACCOUNT: Final = "removals.jsonl"
-#: Somebody else's round over the same lake is waited for so long.
+#: How long to wait for another round over the same lake.
 WAIT_SECONDS: Final = 10.0
 Kind = Literal["session", "campaign", "leftover", "run"]
 _KINDS: Final = ("session", "campaign", "leftover", "run")
-#: The rule by which goes what a person named: once begun it is gone on with, whatever limits would keep.
+#: The rule for what the user named: once begun it is completed, whatever the limits would keep.
 ASKED: Final = "asked"
 
 
 @dataclass(frozen=True)
 class Removal:
-    """One thing that goes: a session or campaign by its id, a leftover by its path. Runs are of earlier versions."""
+    """One removal: of a session or campaign by its id, or a leftover by its path. Runs are of earlier versions."""
 
     kind: Kind
     name: str
@@ -41,24 +41,22 @@ class Removal:
 
 
 class Account:
-    """The account of one lake. Creating the object touches nothing."""
+    """The account of removals from one lake. Creating the object touches nothing.
+
+    Each line is a JSON object, synced before (`begun`) and after (`removed`) a removal; the next call completes what
+    was begun and not removed.
+    """
 
     def __init__(self, lake: LakeFolder) -> None:
         self.path: Final = lake.path / ACCOUNT
-        self._lock: Final = lake.path / ".locks" / "removals.lock"
-        self._storage: Final = lake.storage
+        self._lake: Final = lake
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """A block in which nobody else removes by this account. LakeError after a wait."""
-        with ExitStack() as taken:
-            with lake_errors(self._lock):
-                taken.enter_context(self._storage.hold(self._lock, WAIT_SECONDS, "the lake's retention"))
-            taken.callback(self._storage.drop_lock, self._lock)
-            yield
+    def held(self) -> AbstractContextManager[None]:
+        """Keep others from removing by this account. LakeError after a wait."""
+        return self._lake.holding(self._lake.path / ".locks" / "removals.lock", "the lake's retention", WAIT_SECONDS)
 
     def pending(self) -> list[Removal]:
-        """What was begun and is not stated to be gone, in the order it was begun."""
+        """Removals that were begun and not completed, in order."""
         open_: dict[tuple[str, str], Removal] = {}
         for event, removal in self._lines():
             if event == "begun":
@@ -68,28 +66,28 @@ class Account:
         return list(open_.values())
 
     def named(self, kind: Kind) -> set[str]:
-        """The names of all of a kind whose removal was ever begun: they have been in this lake."""
+        """The names of all of a kind whose removal was ever begun, and so were once in this lake."""
         return {removal.name for _, removal in self._lines() if removal.kind == kind}
 
     def begin(self, removals: Sequence[Removal]) -> None:
-        """State what is removed next."""
+        """Record what is removed next."""
         self._append("begun", removals)
 
     def end(self, removals: Sequence[Removal]) -> None:
-        """State that what was begun is gone."""
+        """Record that a removal is complete."""
         self._append("removed", removals)
 
     def _append(self, event: str, removals: Sequence[Removal]) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         lines = [json.dumps({"at": at, "event": event, **vars(removal)}) + "\n" for removal in removals]
         with lake_errors(self.path):
-            self._storage.append(self.path, "".join(lines).encode())
+            self._lake.storage.append(self.path, "".join(lines).encode())
 
     def _lines(self) -> Iterator[tuple[str, Removal]]:
-        """What each whole line says."""
+        """Parse each complete line."""
         with lake_errors(self.path):
             try:
-                lines = self._storage.read(self.path).splitlines()
+                lines = self._lake.storage.read(self.path).splitlines()
             except FileNotFoundError:
                 return
         for line in lines:
@@ -103,9 +101,9 @@ class Account:
                 yield event, removal
 
 
-#: An unfinished session that has changed within this time may still be in work, here or on a host that shares the lake.
+#: An unfinished session changed within this time may still be in work, here or on another host of the lake.
 UNFINISHED_STAYS: Final = timedelta(days=1)
-#: A campaign is open until it publishes something, at most for so long after its last session.
+#: A campaign is open until it publishes something, at most this long after its last session.
 CAMPAIGN_STAYS_OPEN: Final = timedelta(days=7)
 _BELONGS_TO: Final = Question(
     "arm", ("campaign_id", "arm"), ("sessions",), "SELECT session_id, campaign_id, arm FROM sessions ORDER BY ALL"
@@ -113,7 +111,7 @@ _BELONGS_TO: Final = Question(
 _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _AGE: Final = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 
-#: The last one removes, the others keep.
+#: Only the last one removes.
 Rule = Literal[
     "requested",
     "in_work",
@@ -131,9 +129,9 @@ Rule = Literal[
 
 @dataclass(frozen=True)
 class Limits:
-    """What is to be kept: sessions younger than `keep`, and the `keep_last` newest; without either nothing goes.
+    """Sessions to keep: those younger than `keep` and the `keep_last` newest; without either nothing is removed.
 
-    A session stays when one of them keeps it. `keep_baselines` keeps sessions that were measured as a baseline, too.
+    A session stays if one limit keeps it. `keep_baselines` also keeps sessions measured as a baseline.
     """
 
     keep: timedelta | None = None
@@ -146,15 +144,15 @@ class Limits:
 
     @property
     def are_set(self) -> bool:
-        """Whether any session may go at all."""
+        """True if any session may be removed at all."""
         return self.keep is not None or self.keep_last is not None
 
 
 @dataclass(frozen=True)
 class SessionFacts:
-    """What the lake knows of one session that may decide whether it goes.
+    """Facts about one session that decide whether it is removed.
 
-    `needed_by` is a campaign whose published tables rest on it; `is_readable` is False where that cannot be known.
+    `needed_by` is a campaign whose published tables rest on it; `is_readable` is False if that is unknown.
     """
 
     id: str
@@ -170,13 +168,13 @@ class SessionFacts:
 
     @property
     def made_at(self) -> datetime:
-        """When the session was begun, as its id says; where that is no time, when it was last changed."""
+        """When the session was begun, by its id; if that is not a valid time, when it was last changed."""
         return time_of(self.id) or self.changed_at
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether one session goes, by which rule, and the rule in words."""
+    """The decision whether to remove one session, the rule behind it, and the rule in words."""
 
     session_id: str
     bytes: int
@@ -187,7 +185,7 @@ class Decision:
 
 
 def parse_age(text: str) -> timedelta:
-    """`90d`, `36h` or `12w` as a time; UsageError for anything else."""
+    """Parse `90d`, `36h` or `12w`; UsageError for anything else."""
     match = _AGE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not an age; expected a number and h, d or w, such as 90d")
@@ -195,7 +193,7 @@ def parse_age(text: str) -> timedelta:
 
 
 def age_words(age: timedelta) -> str:
-    """An age as a person says it: days, below two of them hours."""
+    """Format an age in days, or in hours below two days."""
     hours = int(age.total_seconds()) // 3600
     return f"{hours} h" if hours < 48 else f"{hours // 24} d"
 
@@ -203,13 +201,13 @@ def age_words(age: timedelta) -> str:
 def decide(
     sessions: Collection[SessionFacts], limits: Limits, now: datetime, busy: Collection[str] = ()
 ) -> list[Decision]:
-    """What becomes of each session, oldest first. `busy` are those that somebody is known to work on right now.
+    """Decide for each session whether it is removed, oldest first. `busy` are sessions being worked on right now.
 
-    What is needed or in work stays whatever the limits say.
+    Sessions that are needed or in work stay whatever the limits say.
     """
     whole = sorted((one.id for one in sessions if one.is_whole), reverse=True)
     last = limits.keep_last
-    # Unfinished ones are not counted: ten failures in a row must not drive out all that is good.
+    # Count only finished sessions: ten failures in a row must not push out all good ones.
     oldest_kept = None if last is None else whole[last - 1] if last <= len(whole) else ""
     newest_of: dict[str, datetime] = {}
     for one in sessions:
@@ -227,7 +225,7 @@ def decide(
 def _needed(
     one: SessionFacts, limits: Limits, now: datetime, busy: Collection[str], newest_of: Mapping[str, datetime]
 ) -> tuple[Rule, str] | None:
-    """Why a session stays whatever its age; None when nothing needs it."""
+    """The reason why a session stays whatever its age, or None."""
     is_young = now - one.changed_at < UNFINISHED_STAYS
     is_open = one.campaign is not None and now - newest_of[one.campaign] < CAMPAIGN_STAYS_OPEN
     reasons: tuple[tuple[bool, Rule, str], ...] = (
@@ -247,7 +245,7 @@ def _needed(
 
 
 def _within(one: SessionFacts, limits: Limits, age: timedelta, oldest_kept: str | None) -> tuple[Rule, str] | None:
-    """Why the limits keep a session; None when it is beyond all of them."""
+    """The reason why the limits keep a session; None if it is beyond all of them."""
     if not limits.are_set:
         return "no_limits", "no limit is set"
     if limits.keep is not None and age < limits.keep:
@@ -269,9 +267,9 @@ def _newest(limits: Limits) -> str:
 
 
 def session_facts(lake: TraceLake) -> list[SessionFacts]:
-    """The facts of every session of the lake, the asked for and the merely captured included, oldest first.
+    """The facts of every session, including requested and merely captured ones, oldest first.
 
-    LakeError when a manifest or a campaign's table cannot be read: what they need would not be known.
+    LakeError when a manifest or a campaign's table cannot be read: what they need would be unknown.
     """
     requested = set(lake.requests())
     unreadable: dict[str, LakeError] = {}
@@ -310,7 +308,7 @@ def session_facts(lake: TraceLake) -> list[SessionFacts]:
 
 
 def _named_by(lake: TraceLake, campaigns: Iterable[Manifest]) -> dict[str, str]:
-    """Each text in a published table of a campaign that is a session's id, with the campaign."""
+    """Map each session id found in a published table of a campaign to the campaign."""
     return {
         text: manifest.id for manifest in campaigns for text in _texts(lake, manifest) if SESSION_ID.fullmatch(text)
     }
@@ -332,7 +330,7 @@ def _texts(lake: TraceLake, manifest: Manifest) -> Iterator[str]:
 
 
 def _campaign_of(request: str | None) -> str | None:
-    """The campaign that a request for a measurement belongs to."""
+    """The campaign that a measurement request belongs to."""
     try:
         campaign = json.loads(request or "{}").get("campaign_id")
     except (ValueError, AttributeError):
@@ -341,7 +339,7 @@ def _campaign_of(request: str | None) -> str | None:
 
 
 def _changed_at(lake: TraceLake) -> dict[str, float]:
-    """When what says how far each session has come was last written, in seconds since 1970."""
+    """When each session's manifest or capture last changed, in seconds since 1970."""
     found: dict[str, float] = {}
     with lake_errors(lake.path):
         for folder in (MANIFESTS, RAW):

@@ -246,7 +246,7 @@ def _on_key(connection: "duckdb.DuckDBPyConnection", filters: str | list[str], k
 
 
 def reads_only(connection: "duckdb.DuckDBPyConnection", statement: str, names: Iterable[str]) -> bool:
-    """Whether one SELECT statement can read no table and no view but these, nor tell which others there are.
+    """Return whether one SELECT statement can read no table and no view but these, nor tell which others there are.
 
     A function that gives rows may do either, and so may a description of the lake or a name in a schema.
     """

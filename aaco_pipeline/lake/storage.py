@@ -1,8 +1,7 @@
-"""Where a lake's files lie: the one interface between the lake and what keeps its bytes, and its one implementation.
+"""The storage interface of a lake, and its implementation on a file system.
 
-Everything else in this package says what is written, in which order and under which name; only here, and in the
-mechanics of files that this rests on (`aaco_pipeline.lake.files`, `aaco_pipeline.lake.files`), is anything renamed,
-synced, locked, listed or removed. Another kind of storage is another class with these methods.
+Only this module and `aaco_pipeline.lake.files` rename, sync, lock, list or remove anything; the rest of the package
+decides what is written, in which order and under which name. Another kind of storage is another class.
 """
 
 import os
@@ -28,15 +27,15 @@ from aaco_pipeline.lake.files import (
     writer_is_gone,
 )
 
-#: What an address in object storage, or of another host, begins with; pathlib makes one slash of two.
+#: The scheme of an address; pathlib turns `//` into one slash.
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class Listed(NamedTuple):
-    """A file or folder as a listing of the folder it lies in has it: `name` is its last part.
+    """One file or folder in a listing; `name` is the last part of its path.
 
-    `version` is another whenever the content is: an opaque text, of object storage its ETag. `changed_at` is in
-    seconds since 1970, by the clock of whoever keeps the file.
+    `version` is an opaque text that changes with the content (the ETag in object storage). `changed_at` is in seconds
+    since 1970 on the storage's clock.
     """
 
     name: str
@@ -47,86 +46,86 @@ class Listed(NamedTuple):
 
 
 class Storage(Protocol):
-    """What a lake needs of what keeps its files. Every path is one within the lake.
+    """Everything a lake needs from its storage. Every path lies within the lake.
 
-    All of it raises OSError where the storage fails; FileNotFoundError where there is no such file, except as said.
+    Methods raise OSError when the storage fails, and FileNotFoundError for a missing file unless stated otherwise.
     """
 
     def read(self, path: Path) -> bytes:
         """A file's content."""
 
     def local(self, path: Path) -> Path:
-        """A file, or a folder that is complete, where this host's readers can open it; it may not exist."""
+        """A local path of a file or complete folder, for readers on this host; it may not exist."""
 
     def state(self, path: Path) -> Listed | None:
-        """What a listing has of one file or folder; None when there is none."""
+        """The listing of one file or folder, or None."""
 
     def names(self, folder: Path) -> list[str]:
-        """The names of what lies directly in a folder, sorted; none when there is no such folder."""
+        """Sorted names directly in a folder; empty if there is no such folder."""
 
     def listed(self, folder: Path) -> list[Listed]:
-        """What lies directly in a folder, sorted by name, for little more than `names`: no file is opened."""
+        """The listing of a folder, sorted by name, at little more cost than `names`: no file is opened."""
 
     def bytes_below(self, folder: Path) -> int:
-        """Bytes of all files in a folder, and in those in it; 0 when there is no such folder."""
+        """Bytes of all files in a folder, recursively; 0 if there is no such folder."""
 
     def write(self, path: Path, content: bytes) -> None:
-        """Replace a file: afterwards, and after a crash, it holds the old bytes or the new, whole."""
+        """Replace a file; even after a crash it holds either the old or the new bytes, complete."""
 
     def create(self, folder: Path, names: Collection[str]) -> None:
-        """Make empty files in a folder, durably; those that are there stay as they are."""
+        """Create empty files in a folder durably; existing files stay as they are."""
 
     def append(self, path: Path, content: bytes) -> None:
-        """Add whole lines to a file, durably; a last line that a kill cut off is ended before them."""
+        """Append complete lines to a file durably, after ending a last line that was cut off by a kill."""
 
     def new_file(self, path: Path) -> AbstractContextManager[Path]:
-        """A block with a local path of a file to write, which `place` gives its name; else it goes with the block."""
+        """Yield a local path to write a file to. `place` gives it its name; otherwise it is removed with the block."""
 
     def new_folder(self, path: Path) -> AbstractContextManager[Path]:
-        """A block with a local path of an empty folder to fill, as with `new_file`."""
+        """Yield a local path of an empty folder to fill, like `new_file`."""
 
     def place(self, temporary: Path, path: Path) -> None:
-        """Give what a block of `new_file` or `new_folder` wrote its name, at once and whole and durably.
+        """Rename the result of `new_file` or `new_folder` atomically and durably.
 
-        It takes the place of a file. OSError where a folder of that name is there already.
+        An existing file is replaced. OSError if a folder of that name exists.
         """
 
     def touch(self, path: Path) -> None:
-        """Have a file or folder count as changed now."""
+        """Set the modification time of a file or folder to now."""
 
     def remove(self, path: Path) -> None:
-        """Remove a file, durably, if there is one."""
+        """Remove a file durably if it exists."""
 
     def clear(self, folder: Path, names: Collection[str]) -> None:
-        """Remove files of a folder, and the folder when it is empty then; what a crash brings back is no harm."""
+        """Remove files of a folder, and the folder if it is then empty; not durably, as leftovers do no harm."""
 
     def remove_folder(self, folder: Path) -> None:
-        """Remove a folder, if there is one: it vanishes at once, and what a kill leaves is found by `unfinished`."""
+        """Remove a folder atomically if it exists; what a kill leaves is found by `unfinished`."""
 
     def unfinished(self, folder: Path) -> list[Path]:
-        """What writers that died left directly in a folder; `discard` removes it. Sorted."""
+        """Sorted leftovers of dead writers directly in a folder; `discard` removes them."""
 
     def discard(self, unfinished: Path) -> None:
-        """Remove what `unfinished` found."""
+        """Remove a leftover that `unfinished` found."""
 
     def hold(self, path: Path, timeout_seconds: float, purpose: str) -> AbstractContextManager[None]:
-        """A block in which nobody else holds this lock; it dies with its holder.
+        """Hold a lock for the block; it is released when its holder dies.
 
-        LakeError after the wait, which names the holder.
+        LakeError after the wait, naming the holder.
         """
 
     def is_held(self, path: Path) -> bool:
-        """Whether anybody holds this lock at this instant."""
+        """Tell whether anybody holds this lock right now."""
 
     def drop_lock(self, path: Path) -> None:
-        """Forget a lock: by its holder, or one that nobody will ask for again."""
+        """Remove a lock that the caller holds, or that nobody will ask for again."""
 
     def drop_free_lock(self, path: Path) -> bool:
-        """Forget a lock that nobody holds; False when somebody does."""
+        """Remove a lock unless somebody holds it, which gives False."""
 
 
 class LocalStorage:
-    """A lake on a file system with working locks, of this host or mounted on it. Paths are used as they are."""
+    """A lake on a local or mounted file system with working locks. Paths are used as they are."""
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -259,7 +258,7 @@ class LocalStorage:
             return False
 
     def drop_lock(self, path: Path) -> None:
-        with suppress(OSError):  # whoever waits for it makes a new one
+        with suppress(OSError):  # a waiting process creates a new one
             path.unlink()
 
     def drop_free_lock(self, path: Path) -> bool:
@@ -267,7 +266,7 @@ class LocalStorage:
 
 
 def lake_path(address: str | Path) -> Path:
-    """The folder that a lake's address names. UsageError for an address with a scheme, such as `s3://lake`."""
+    """Return the folder at a lake's address. UsageError for an address with a scheme, such as `s3://lake`."""
     text = str(address)
     if _SCHEME.match(text) is not None:
         raise UsageError(
@@ -276,7 +275,7 @@ def lake_path(address: str | Path) -> Path:
     return Path(text).expanduser().absolute()
 
 
-#: What keeps the files of every lake.
+#: The storage of every lake.
 STORAGE: Final[Storage] = LocalStorage()
 
 

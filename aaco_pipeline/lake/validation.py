@@ -1,4 +1,4 @@
-"""Whether a frame fulfils a table's contract, and the frame put into the contract's order.
+"""Return whether a frame fulfils a table's contract, and the frame put into the contract's order.
 
 The contracts themselves are declared in `aaco_pipeline.lake.tables`; publishing is `aaco_pipeline.lake.store`.
 """
@@ -71,7 +71,7 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
 
 
 def _in_order(frame: pl.DataFrame, by: Sequence[str]) -> bool:
-    """Whether sorting by these columns would change nothing, as far as that can be told without doing so."""
+    """Return whether sorting by these columns would change nothing, as far as that can be told without doing so."""
     return frame.height < 2 or (len(by) == 1 and frame.get_column(by[0]).is_sorted())
 
 
@@ -85,7 +85,7 @@ def _problem(values: pl.Series, expected: pl.DataType, nullable: bool) -> str | 
 
 
 def _holds_nan(series: pl.Series) -> bool:
-    """Whether a NaN is in the series, also within its lists and records."""
+    """Return whether a NaN is in the series, also within its lists and records."""
     if series.dtype == pl.Float64:
         return bool(series.is_nan().any())
     if isinstance(series.dtype, pl.List):

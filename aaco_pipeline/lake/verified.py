@@ -23,7 +23,7 @@ _RAW_LIST_VERSION: Final = 1
 _REMEMBERED: Final = 1 << 17
 
 _Identity = tuple[int, int, int, int]
-#: Of files by their identity, of a stretch of one by that and where it begins.
+#: Of files by their identity, of a section of one by that and where it begins.
 _DIGESTS: Final[dict[tuple[int, ...], str]] = {}
 _AT_ONCE_BYTES: Final = 1 << 20
 _REBUILDING: Final = "`aaco doctor --mend` rebuilds it from the raw capture"
@@ -41,16 +41,16 @@ def require_intact(lake: Path, published: Entry) -> Path:
     raise torn(path)
 
 
-def require_stretch(path: Path, size: int, stretch: tuple[int, int], sha256: str, told: str) -> None:
-    """As `require_intact`, of a stretch (begin and length) of a file of so many bytes; `told` says what it holds."""
-    begin, length = stretch
+def require_section(path: Path, size: int, section: tuple[int, int], sha256: str, told: str) -> None:
+    """As `require_intact`, of a section (begin and length) of a file of so many bytes; `told` says what it holds."""
+    begin, length = section
     with lake_errors(path):
         try:
             known = _identity(path.stat())
             if known[2] == size:
                 key = (*known, begin)
                 if key not in _DIGESTS:
-                    _remember(key, stretch_digest(path, begin, length))
+                    _remember(key, section_digest(path, begin, length))
                 if _DIGESTS[key] == sha256:
                     return
         except FileNotFoundError as error:
@@ -58,8 +58,8 @@ def require_stretch(path: Path, size: int, stretch: tuple[int, int], sha256: str
     raise LakeError(f"{path}: its bytes are not those published ({told}); {_REBUILDING}")
 
 
-def stretch_digest(path: Path, begin: int, length: int) -> str:
-    """The SHA-256 of a stretch of a file, read now."""
+def section_digest(path: Path, begin: int, length: int) -> str:
+    """The SHA-256 of a section of a file, read now."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as stream:
         stream.seek(begin)
@@ -97,7 +97,7 @@ def raw_digests(folder: Path) -> dict[str, str]:
 
 
 def is_of_capture(name: str) -> bool:
-    """Whether a name in a raw folder is the capture's, and not the list or what was left of writing it."""
+    """Return whether a name in a raw folder is the capture's, and not the list or what was left of writing it."""
     return name != RAW_LIST and not name.startswith(TEMPORARY_PREFIX)
 
 
@@ -108,7 +108,7 @@ def raw_list(digests: Mapping[str, str]) -> bytes:
 
 
 def require_raw_intact(folder: Path, digests: Mapping[str, str]) -> bool:
-    """Whether a raw folder has a list; LakeError when what is there, by `digests`, is not what was received.
+    """Return whether a raw folder has a list; LakeError when what is there, by `digests`, is not what was received.
 
     A folder that is still being filled, or was by an earlier version of this package, has no list.
     """

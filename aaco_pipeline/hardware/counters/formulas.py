@@ -55,7 +55,7 @@ class Formula:
     note: str | None
 
     def holds_on(self, family: Family) -> bool:
-        """Whether the family has what the formula needs."""
+        """Return whether the family has what the formula needs."""
         traits = TRAITS[family]
         has = (getattr(traits, need, need == family or need in traits.matrix_formats) for need in self.needs)
         return not self.needs or any(has)
@@ -138,7 +138,7 @@ def derived_metrics(family: Family) -> tuple[DerivedMetric, ...]:
 
 
 def read_size_is_assumed(family: Family) -> pl.Expr:
-    """Whether `fabric_read_bytes` rests on the assumption that every larger request was one of 128 bytes."""
+    """Return whether `fabric_read_bytes` rests on the assumption that every larger request was one of 128 bytes."""
     if family is not Family.GFX950:
         return pl.lit(False)
     by_bubble = (pl.col("TCC_BUBBLE") > 0).fill_null(False)

@@ -29,7 +29,7 @@ from aaco_pipeline.lake.segments.format import (
     Segment,
     SegmentList,
     readable_lists,
-    torn_stretches,
+    torn_sections,
     where_held,
 )
 from aaco_pipeline.lake.segments.writing import Source, write_segments
@@ -74,7 +74,7 @@ class TableRound:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether there was nothing to do and is nothing to say."""
+        """Return whether there was nothing to do and is nothing to say."""
         return self in (TableRound(self.table), TableRound(self.table, written=None))
 
     def and_left(self, line: str) -> "TableRound":
@@ -110,11 +110,11 @@ class Published:
         return [] if self.unreadable else sorted(self._known.rows_of_tables().keys() - all_tables().keys())
 
     def may_need(self, table: Table, part: Part) -> bool:
-        """Whether a manifest names the part, or may name it because it cannot be read."""
+        """Return whether a manifest names the part, or may name it because it cannot be read."""
         return part.id in self.unreadable or part[:3] in self.entries(table)
 
     def is_removed(self, part: Part) -> bool:
-        """Whether the session or campaign of the part is in the lake no more."""
+        """Return whether the session or campaign of the part is in the lake no more."""
         return part.id not in self._owners
 
     def needed(self, table: Table, one: SegmentList, held: Mapping[PartKey, Held]) -> list[Part]:
@@ -223,9 +223,9 @@ class Removal:
             self._rounds[segment.table] = replace(done, dropped=done.dropped.and_one(segment.bytes))
 
     def _is_intact(self, segment: Segment) -> bool:
-        """Whether all of a segment is as it was written, on the disk, now; told once of one that is not."""
+        """Return whether all of a segment is as it was written, on the disk, now; told once of one that is not."""
         if segment.file not in self._torn:
-            self._torn[segment.file] = bool(torn_stretches(self._lake.path, segment))
+            self._torn[segment.file] = bool(torn_sections(self._lake.path, segment))
             if self._torn[segment.file]:
                 told = f"{self._lake.path / segment.file}: torn; what it replaced stays, `aaco doctor --mend` helps"
                 self._rounds[segment.table] = self._rounds[segment.table].and_left(told)
@@ -323,7 +323,7 @@ def rewrite(lake: TraceLake, segment: Segment, now: datetime) -> bool:
         held = where_held(lists)
         for one in lists:
             if one.segment.name == segment.name and state.needed(table, one, held):
-                return not torn_stretches(lake.path, one.segment)
+                return not torn_sections(lake.path, one.segment)
         drop_segment(lake, segment)
     return True
 

@@ -20,7 +20,7 @@ from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import SEGMENTS
 from aaco_pipeline.lake.manifest import is_sealed, seal
 from aaco_pipeline.lake.storage import STORAGE
-from aaco_pipeline.lake.verified import require_stretch, stretch_digest
+from aaco_pipeline.lake.verified import require_section, section_digest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,7 +46,7 @@ PartKey = tuple[str, str, str]
 
 
 class RowGroup(NamedTuple):
-    """A stretch of a segment: its bytes with what lies between it and the one before, their digest, and its rows."""
+    """A section of a segment: its bytes with what lies between it and the one before, their digest, and its rows."""
 
     bytes: int
     rows: int
@@ -55,7 +55,7 @@ class RowGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment without its parts: the file's stretches, which follow one another, and the footer that ends it.
+    """A segment without its parts: the file's sections, which follow one another, and the footer that ends it.
 
     `made` is when it was published, `table_version` the contract that its columns have, `parts` how many it holds.
     """
@@ -79,18 +79,18 @@ class Segment:
         return f"{SEGMENTS}/{self.table}/{self.name}.json"
 
     @property
-    def stretches(self) -> tuple[RowGroup, ...]:
+    def sections(self) -> tuple[RowGroup, ...]:
         """The row groups, and the footer last: all of the file."""
         return (*self.row_groups, self.footer)
 
     @cached_property
     def bytes(self) -> int:
-        return sum(one.bytes for one in self.stretches)
+        return sum(one.bytes for one in self.sections)
 
     @cached_property
     def begins(self) -> tuple[int, ...]:
-        """Where each stretch begins, in bytes from the file's beginning."""
-        return tuple(accumulate((one.bytes for one in self.stretches[:-1]), initial=0))
+        """Where each section begins, in bytes from the file's beginning."""
+        return tuple(accumulate((one.bytes for one in self.sections[:-1]), initial=0))
 
     @property
     def rows(self) -> int:
@@ -242,22 +242,22 @@ def require_part_intact(lake: Path, held: Held, told: str, seen: set[tuple[str, 
     wanted = (*segment.row_groups_of(held.first_row, held.rows), len(segment.row_groups))
     for number in wanted:
         if (segment.file, number) not in seen:
-            one = segment.stretches[number]
-            require_stretch(lake / segment.file, segment.bytes, (segment.begins[number], one.bytes), one.sha256, told)
+            one = segment.sections[number]
+            require_section(lake / segment.file, segment.bytes, (segment.begins[number], one.bytes), one.sha256, told)
             seen.add((segment.file, number))
 
 
-def torn_stretches(lake: Path, segment: Segment) -> list[int]:
+def torn_sections(lake: Path, segment: Segment) -> list[int]:
     """The row groups, and as the last number the footer, that are not what was written; read now from the disk."""
     path = lake / segment.file
     with lake_errors(path):
         state = STORAGE.state(path)
         if state is None or state.bytes != segment.bytes:
-            return list(range(len(segment.stretches)))
+            return list(range(len(segment.sections)))
         return [
             number
-            for number, (begin, one) in enumerate(zip(segment.begins, segment.stretches, strict=True))
-            if stretch_digest(path, begin, one.bytes) != one.sha256
+            for number, (begin, one) in enumerate(zip(segment.begins, segment.sections, strict=True))
+            if section_digest(path, begin, one.bytes) != one.sha256
         ]
 
 

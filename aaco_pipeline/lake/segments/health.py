@@ -22,7 +22,7 @@ from aaco_pipeline.lake.segments.format import (
     SegmentList,
     list_names,
     read_list,
-    torn_stretches,
+    torn_sections,
 )
 from aaco_pipeline.lake.store import TraceLake
 
@@ -56,7 +56,7 @@ class Segments:
         self.faults += unfinished_segments(lake)
 
     def hold(self, owner: str, entry: Entry) -> bool:
-        """Whether a published table is whole in a segment."""
+        """Return whether a published table is whole in a segment."""
         return _short((owner, entry.stage, entry.sha256)) in self._whole.get(entry.table, ())
 
     def _is_whole(self, held: Held) -> bool:
@@ -74,9 +74,9 @@ class Segments:
             self.faults.append(SegmentFault(kind, path, str(error), not is_newer))
             return None
         if one is not None:
-            torn = self._torn[one.segment.file] = set(torn_stretches(lake.path, one.segment))
+            torn = self._torn[one.segment.file] = set(torn_sections(lake.path, one.segment))
             if torn:
-                told = f"{len(torn)} of its {len(one.segment.stretches)} stretches are not what was written"
+                told = f"{len(torn)} of its {len(one.segment.sections)} sections are not what was written"
                 self.faults.append(SegmentFault(TORN_SEGMENT, path, f"{told}; the others are written anew", True))
         return one
 
@@ -118,7 +118,7 @@ def mend_segment(lake: TraceLake, path: Path) -> bool:
 
 
 def _is_whole_without(lake: TraceLake, table: str) -> bool:
-    """Whether everything published of a table is whole in places that can be read; so of no torn manifest's."""
+    """Return whether everything published of a table is whole in places that can be read; so of no torn manifest's."""
     declared = all_tables()[table]
     try:
         lake.places(declared, lake.published([declared])[table])

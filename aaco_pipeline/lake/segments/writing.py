@@ -33,7 +33,7 @@ from aaco_pipeline.lake.segments.format import (
     require_part_intact,
 )
 from aaco_pipeline.lake.storage import STORAGE
-from aaco_pipeline.lake.verified import missing, stretch_digest, torn
+from aaco_pipeline.lake.verified import missing, section_digest, torn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,15 +96,15 @@ def _write_one(
             assert writer is not None
             writer.close()
         sync_file(path)
-        stretches = list(_stretches(path))
+        sections = list(_sections(path))
         segment = Segment(
             table=table.name,
-            name=hashlib.sha256(repr((stretches, parts)).encode()).hexdigest()[:_DIGITS_IN_NAME],
+            name=hashlib.sha256(repr((sections, parts)).encode()).hexdigest()[:_DIGITS_IN_NAME],
             made=made,
             table_version=table.version,
             parts=len(parts),
-            row_groups=tuple(stretches[:-1]),
-            footer=stretches[-1],
+            row_groups=tuple(sections[:-1]),
+            footer=sections[-1],
         )
         storage.place(path, lake / segment.file)
         done = SegmentList(segment, columns_of(Part, parts))
@@ -115,7 +115,7 @@ def _write_one(
 
 
 def _is_listed(lake: Path, segment: Segment) -> bool:
-    """Whether a list of the segment is there that can be read. NewerSegmentError when a later version wrote it."""
+    """Return whether a list of the segment is there that can be read. NewerSegmentError when a later version wrote it."""
     try:
         return read_list(lake, segment.table, f"{segment.name}.json") is not None
     except NewerSegmentError:
@@ -140,7 +140,7 @@ def _repeated(values: pl.Series, counts: pl.Series) -> pl.Series:
     return pl.select(pl.lit(values).repeat_by(pl.lit(counts)).explode()).to_series()
 
 
-def _stretches(path: Path) -> Iterator[RowGroup]:
+def _sections(path: Path) -> Iterator[RowGroup]:
     """The row groups of a Parquet file with the bytes before each, and its footer with all that lies before that."""
     import pyarrow.parquet as pq
 
@@ -151,7 +151,7 @@ def _stretches(path: Path) -> Iterator[RowGroup]:
     ends = (_begin(last.column(at)) + last.column(at).total_compressed_size for at in range(last.num_columns))
     bounds = [0, *begins[1:], max(ends), path.stat().st_size]
     for (begin, end), rows in zip(pairwise(bounds), [*(group.num_rows for group in groups), 0], strict=True):
-        yield RowGroup(end - begin, rows, stretch_digest(path, begin, end - begin))
+        yield RowGroup(end - begin, rows, section_digest(path, begin, end - begin))
 
 
 def _begin(column: "pq.ColumnChunkMetaData") -> int:

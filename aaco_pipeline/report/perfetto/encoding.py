@@ -37,10 +37,10 @@ from aaco_pipeline.report.perfetto.records import (
 from aaco_pipeline.report.perfetto.slices import (
     Annotation,
     Drawing,
-    DrawnStretch,
+    DrawnWindow,
     FirstUses,
     Gathering,
-    Stretch,
+    Window,
     final_tracks,
     refuse,
     times,
@@ -191,7 +191,7 @@ class _Trace:
         return chain([self._header()], *self._bulk)
 
     def _slice_records(self) -> Iterator[bytes]:
-        """Interned strings are laid down now; records are made a stretch of time at a time, as they are asked for."""
+        """Interned strings are laid down now; records are made a window of time at a time, as they are asked for."""
         gathering, uses = self._gathering, self._drawing.uses
         if gathering.first_ns is not None:
             self._first_times.append(gathering.first_ns)
@@ -201,24 +201,24 @@ class _Trace:
             self._strings["annotations"].append(name)
             if one.kind == "text":
                 texts[f"={name}"] = self._ranked("annotation_texts", uses[f"={name}"])
-        return self._stretches(texts, annotations)
+        return self._windows(texts, annotations)
 
-    def _stretches(
+    def _windows(
         self, texts: Mapping[str, "_Ranked"], annotations: Sequence[tuple[str, Annotation]]
     ) -> Iterator[bytes]:
         names = ("name", "category", "flow", "role", *(f"={name}" for name, _ in annotations))
-        for number, stretch in enumerate(self._gathering.stretches(names)):
-            yield from self._stretch_records(stretch, self._drawing.stretch(number), texts, annotations)
+        for number, window in enumerate(self._gathering.windows(names)):
+            yield from self._window_records(window, self._drawing.window(number), texts, annotations)
 
-    def _stretch_records(
+    def _window_records(
         self,
-        stretch: Stretch,
-        drawn: DrawnStretch,
+        window: Window,
+        drawn: DrawnWindow,
         texts: Mapping[str, "_Ranked"],
         annotations: Sequence[tuple[str, Annotation]],
     ) -> Iterator[bytes]:
-        gathering, columns = self._gathering, stretch.columns
-        track = np.concatenate((drawn.track, stretch.slices.track))
+        gathering, columns = self._gathering, window.columns
+        track = np.concatenate((drawn.track, window.slices.track))
         uuid = varints(self._final_uuids, self._places[track] + drawn.lane - self._lowest_lanes[track])
         own = Cells(uuid.table, uuid.index[drawn.opened :] if uuid.index is not None else None)
         name = texts["name"].cells(columns["name"])
@@ -230,15 +230,15 @@ class _Trace:
         for number, (name_of, one) in enumerate(annotations, 1):
             key = f"={name_of}"
             parts = _annotation(one, columns[key], texts.get(key))
-            fields.append(Field(message_field(4, [*number_field(1, number), *parts]), stretch.present.get(key)))
+            fields.append(Field(message_field(4, [*number_field(1, number), *parts]), window.present.get(key)))
         if gathering.has_flows:
             for field, rows in ((47, drawn.causes), (48, drawn.effects)):
-                joined = np.zeros(len(stretch.slices), bool)
+                joined = np.zeros(len(window.slices), bool)
                 joined[rows] = True
                 fields.append(Field(fixed64_field(field, columns["flow"]), joined))
-        start = varints(stretch.slices.start, most=gathering.most_start)
+        start = varints(window.slices.start, most=gathering.most_start)
         of_row, templates = packet_templates(_TRACK_EVENTS, start, 11, fields)
-        end = varints(np.concatenate((drawn.end, stretch.slices.end)), most=gathering.most_end)
+        end = varints(np.concatenate((drawn.end, window.slices.end)), most=gathering.most_end)
         at_end = [Field([*number_field(9, 2), *number_field(11, uuid)])]
         end_template = packet_templates(_TRACK_EVENTS, end, 11, at_end)[1]
         rows = np.where(drawn.is_end, drawn.rows, drawn.rows - drawn.opened)

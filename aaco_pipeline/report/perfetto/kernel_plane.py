@@ -140,7 +140,7 @@ _HANDLERS: Final = ("interrupt", "softirq")
 _OF_THREADS: Final = ("syscall", "block_io", "gpu_job", "fence_wait", "signal")
 _FREQUENCY: Final = "cpu_frequency"
 _DRAWN: Final = ("time_ns", "cpu", "thread_id", "kind", "name", "duration_ns", "value")
-_STATES_TRACE_KERNEL_PLANE: Final = ("thread_id", "start_ns", "end_ns", "state", "wait", "cpu")
+_STATE_COLUMNS: Final = ("thread_id", "start_ns", "end_ns", "state", "wait", "cpu")
 _LOSSES: Final = ("cpu", "buffer", "start_ns", "end_ns", "events")
 _KIND: Final = pl.col("kind")
 #: Lays a track and gives its number.
@@ -156,7 +156,7 @@ class KernelPlane:
         self._faults = whole(batches, "kernel_events", columns, _KIND == "page_fault").drop("kind")
         kinds = [*_HANDLERS, *_OF_THREADS, _FREQUENCY]
         self._events = whole(batches, "kernel_events", _DRAWN, _KIND.is_in(kinds))
-        self._states = whole(batches, "thread_states", _STATES_TRACE_KERNEL_PLANE)
+        self._states = whole(batches, "thread_states", _STATE_COLUMNS)
         self._losses = whole(batches, "kernel_losses", _LOSSES)
         pids = whole(batches, "processes", ("process_id", "pid"))
         threads = whole(batches, "kernel_threads", ("thread_id", "process_id", "name"))

@@ -1,4 +1,4 @@
-"""The order of begins and ends, whether slices nest, and lanes for those that do not: a stretch of time at a time.
+"""The order of begins and ends, whether slices nest, and lanes for those that do not: a window of time at a time.
 
 How a slice becomes bytes is `aaco_pipeline.report.perfetto.records`.
 """
@@ -46,9 +46,9 @@ class Open(Slices):
 
 @dataclass(frozen=True)
 class Events:
-    """The begins and ends of a stretch in the order of a valid trace.
+    """The begins and ends of a window in the order of a valid trace.
 
-    `rows` are those of `all`, which is the slices open before the stretch, `opened` of them, and then its own. `lane`
+    `rows` are those of `all`, which is the slices open before the window, `opened` of them, and then its own. `lane`
     is that of each of `all`.
     """
 
@@ -60,7 +60,7 @@ class Events:
 
 
 class Sweep:
-    """Goes through time once, from the earliest stretch to the latest, with no more than what is open carried on.
+    """Goes through time once, from the earliest window to the latest, with no more than what is open carried on.
 
     There are as many lanes as slices of a track ever run at once. One without duration takes a lane for its instant.
     Slices whose `row` is one of `crossing` leave lane 0 of a track of `Rule.STACK` for lanes from 1 on.
@@ -74,7 +74,7 @@ class Sweep:
         self._open = Open(nothing, nothing, nothing, nothing, nothing)
 
     def step(self, new: Slices, until: int | None) -> Events:
-        """The next stretch: `new` begin in it, what ends before `until` ends in it; in the last one, all."""
+        """The next window: `new` begin in it, what ends before `until` ends in it; in the last one, all."""
         before, opened = self._open, len(self._open)
         every = Slices(*(np.concatenate((getattr(before, one.name), getattr(new, one.name))) for one in fields(Slices)))
         lane = np.concatenate((before.lane, np.zeros(len(new), np.int64)))
@@ -178,7 +178,7 @@ def _by_all(every: Slices, lane: Integers, rows: Integers) -> Integers:
 
 
 def _out_of_order(every: Slices, lane: Integers, before: Integers, after: Integers) -> bool:
-    """Whether one of the rows `before` stands in front of its row of `after`, which begins with it, wrongly."""
+    """Return whether one of the rows `before` stands in front of its row of `after`, which begins with it, wrongly."""
     wrong = np.zeros(len(before), np.bool_)
     for keys in (every.row, lane, every.track, -every.end):  # what counts most comes last
         step = keys[after] - keys[before]
@@ -187,7 +187,7 @@ def _out_of_order(every: Slices, lane: Integers, before: Integers, after: Intege
 
 
 def _lanes_ascend(every: Slices, lane: Integers, begins: Integers, opened: int) -> bool:
-    """Whether rows in the order in which they begin, found without lanes, stand as they would with them."""
+    """Return whether rows in the order in which they begin, found without lanes, stand as they would with them."""
     for rows in (_by_all(every, np.zeros_like(lane), np.arange(opened)), begins):
         tied = np.flatnonzero(np.diff(every.start[rows]) == 0)
         if _out_of_order(every, lane, rows[tied], rows[tied + 1]):

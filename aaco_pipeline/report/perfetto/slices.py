@@ -30,7 +30,7 @@ OPTIONAL_SLICE_COLUMNS: Final = ("category", "flow_id", "flow_role")
 #: What a slice has to do with its flow.
 CAUSE, EFFECT = 1, 2
 #: About as many slices are looked at at once.
-_STRETCH_SLICES: Final = 1 << 17
+_WINDOW_SLICES: Final = 1 << 17
 _EVERY: Final = 64  # the starts by which time is divided
 _MOST_WITH_NULLS: Final = 62
 _FLOW_FIELDS: Final = 2
@@ -79,8 +79,8 @@ class Annotation:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """The slices that begin in a stretch of time; what ends before `until` ends in it, in the last one (None) all do.
+class Window:
+    """The slices that begin in a window of time; what ends before `until` ends in it, in the last one (None) all do.
 
     `columns` hold name and category (numbers of texts), flow and role, and annotations by their names; `present` says
     which slices have an annotation, where not all do.
@@ -144,8 +144,8 @@ class Gathering:
         if count > _MOST_WITH_NULLS:
             raise ValueError(f"{count} columns have nulls; at most {_MOST_WITH_NULLS} may")
 
-    def stretches(self, names: Sequence[str]) -> Iterator[Stretch]:
-        """All slices, the earliest stretch first, with the columns `names`."""
+    def windows(self, names: Sequence[str]) -> Iterator[Window]:
+        """All slices, the earliest window first, with the columns `names`."""
         at = [0] * len(self._runs)
         for until in self._bounds():
             parts = []
@@ -155,7 +155,7 @@ class Gathering:
                 if last > first:
                     parts.append((number, first, last))
                     at[number] = last
-            yield self._stretch(parts, until, names)
+            yield self._window(parts, until, names)
 
     def _below(self, number: int, until: int) -> int:
         """How many slices of a run begin before `until`: what lies between two starts that are held is looked at."""
@@ -164,13 +164,13 @@ class Gathering:
         return first + int(np.searchsorted(self._spool.get(stored, first, last), until))
 
     def _bounds(self) -> list[int | None]:
-        """Where stretches end."""
-        if self.count <= _STRETCH_SLICES:
+        """Where windows end."""
+        if self.count <= _WINDOW_SLICES:
             return [None]
         starts = np.sort(np.concatenate(self._starts))
-        return [*np.unique(starts[:: _STRETCH_SLICES // _EVERY][1:]).tolist(), None]
+        return [*np.unique(starts[:: _WINDOW_SLICES // _EVERY][1:]).tolist(), None]
 
-    def _stretch(self, parts: Sequence[tuple[int, int, int]], until: int | None, names: Sequence[str]) -> Stretch:
+    def _window(self, parts: Sequence[tuple[int, int, int]], until: int | None, names: Sequence[str]) -> Window:
         count = sum(last - first for _, first, last in parts)
 
         def column(name: str, dtype: npt.DTypeLike, absent: int = 0) -> Values:
@@ -194,7 +194,7 @@ class Gathering:
                 held = column(f"?{name}", np.bool_)
                 if not held.all():
                     present[key] = held
-        return Stretch(slices, until, columns, present)
+        return Window(slices, until, columns, present)
 
     def _flow(self, piece: pl.DataFrame) -> dict[str, Values]:
         role = piece["flow_role"]
@@ -291,15 +291,15 @@ class FirstUses:
         self._texts = texts
         self._used = np.full((3, len(texts) + 1), np.iinfo(np.int64).max)
 
-    def look(self, codes: npt.NDArray[Any], lane: Integers, stretch: Stretch, in_order: Integers) -> None:
-        """Look at a stretch's codes; `in_order` are its rows by track, lane and row."""
+    def look(self, codes: npt.NDArray[Any], lane: Integers, window: Window, in_order: Integers) -> None:
+        """Look at a window's codes; `in_order` are its rows by track, lane and row."""
         backwards = in_order[::-1]
         first = np.full(self._used.shape[1], -1, np.int64)
         first[codes[backwards]] = backwards  # what is written last stays
         first[0] = -1
         used = np.flatnonzero(first >= 0)
         rows = first[used]
-        found = np.stack((stretch.slices.track[rows], lane[rows], stretch.slices.row[rows]))
+        found = np.stack((window.slices.track[rows], lane[rows], window.slices.row[rows]))
         known = self._used[:, used]
         differs = found != known
         at = np.argmax(differs, axis=0)  # the first key that differs decides
@@ -318,8 +318,8 @@ class FirstUses:
 
 
 @dataclass(frozen=True)
-class DrawnStretch:
-    """What was found for a stretch: its events, lanes, and the rows whose flows are drawn, in the order they begin."""
+class DrawnWindow:
+    """What was found for a window: its events, lanes, and the rows whose flows are drawn, in the order they begin."""
 
     rows: Integers
     is_end: Mask
@@ -361,8 +361,8 @@ class Drawing:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def stretch(self, number: int) -> DrawnStretch:
-        """What was found for a stretch."""
+    def window(self, number: int) -> DrawnWindow:
+        """What was found for a window."""
         kept, get = self._kept[number], self._spool.get
         events = get(kept.events).astype(np.int64)
         is_end = events < 0
@@ -373,7 +373,7 @@ class Drawing:
             begins[np.concatenate([get(one) for one in ends]) - self._begun[number]] if ends else begins[:0]
             for ends in self._joined[number]
         )
-        return DrawnStretch(
+        return DrawnWindow(
             rows, is_end, track, np.concatenate((lane, get(kept.lane))), end, len(track), causes, effects
         )
 
@@ -386,20 +386,20 @@ class Drawing:
         partitions = 1 + self._gathering.flows // _JOINED_AT_ONCE
         self._flows: list[list[tuple[Stored, Stored, Stored]]] = [[] for _ in range(partitions)]
         sweep = Sweep(self._rules, left)
-        for stretch in self._gathering.stretches(("flow", "role", *self._texts)):
-            events = sweep.step(stretch.slices, stretch.until)
+        for window in self._gathering.windows(("flow", "role", *self._texts)):
+            events = sweep.step(window.slices, window.until)
             self._keep(events)
-            self._look(stretch, events.lane[events.opened :])
-            self._part_flows(stretch, events, partitions)
-            self._begun.append(self._begun[-1] + len(stretch.slices))
+            self._look(window, events.lane[events.opened :])
+            self._part_flows(window, events, partitions)
+            self._begun.append(self._begun[-1] + len(window.slices))
 
     def _left_from_stacks(self) -> Integers:
         """The slices that leave lane 0 of their tracks; ValueError where one may not."""
         sweep = Sweep(self._rules, np.zeros(0, np.int64))
         found = [Slices(*np.zeros((4, 0), np.int64))]
-        for stretch in self._gathering.stretches(()):
-            nesting = stretch.slices.of(self._rules[stretch.slices.track] != Rule.FLAT)
-            found.append(crossing(sweep.step(nesting, stretch.until), len(self._rules)))
+        for window in self._gathering.windows(()):
+            nesting = window.slices.of(self._rules[window.slices.track] != Rule.FLAT)
+            found.append(crossing(sweep.step(nesting, window.until), len(self._rules)))
         start, end, track, row = (np.concatenate([getattr(one, key.name) for one in found]) for key in fields(Slices))
         row, first = np.unique(row, return_index=True)  # one is found again while it is open
         crosses = Slices(start[first], end[first], track[first], row)
@@ -419,8 +419,8 @@ class Drawing:
         track, lane, end = map(put, carried)
         self._kept.append(_Kept(put(coded), put(events.lane[opened:]), (track, lane, end)))
 
-    def _look(self, stretch: Stretch, lane: Integers) -> None:
-        track, row = stretch.slices.track, stretch.slices.row
+    def _look(self, window: Window, lane: Integers) -> None:
+        track, row = window.slices.track, window.slices.row
         if not len(track):
             return
         places = track * (int(lane.max()) + 1) + lane
@@ -429,16 +429,16 @@ class Drawing:
         for one in in_order[np.flatnonzero(np.diff(places[in_order], prepend=-1))].tolist():
             self.lanes[int(track[one])].add(int(lane[one]))
         for name, uses in self.uses.items():
-            uses.look(stretch.columns[name], lane, stretch, in_order)
+            uses.look(window.columns[name], lane, window, in_order)
 
-    def _part_flows(self, stretch: Stretch, events: Events, partitions: int) -> None:
+    def _part_flows(self, window: Window, events: Events, partitions: int) -> None:
         """Put aside the ends of flows in the order they begin, by flow, so that a part can be joined at a time."""
         if not self._gathering.flows:
             return
         begins = events.rows[~events.is_end] - events.opened
-        role = stretch.columns["role"][begins]
+        role = window.columns["role"][begins]
         places = np.flatnonzero(role)
-        role, flow = role[places], stretch.columns["flow"][begins[places]]
+        role, flow = role[places], window.columns["flow"][begins[places]]
         part = flow % np.uint64(partitions)
         for number in range(partitions):
             own = part == number
@@ -446,7 +446,7 @@ class Drawing:
             self._flows[number].append(tuple(map(self._spool.put, kept)))  # type: ignore[arg-type]
 
     def _join(self) -> tuple[int, int, list[tuple[list[Stored], list[Stored]]]]:
-        """How many flows are drawn, how many of their ends are not, and by stretch the places of causes and effects."""
+        """How many flows are drawn, how many of their ends are not, and by window the places of causes and effects."""
         joined: list[tuple[list[Stored], list[Stored]]] = [([], []) for _ in self._kept]
         drawn = 0
         for partition in self._flows:

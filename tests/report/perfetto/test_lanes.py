@@ -46,7 +46,7 @@ def test_lanes_hold_no_overlap_and_are_as_few_as_can_be(drawn: list[tuple[int, t
 
 
 @given(spans(), st.sampled_from([Rule.STACK, Rule.FLAT]), st.integers(0, 12))
-def test_pieces_and_short_stretches_of_time_make_the_same_trace(
+def test_pieces_and_short_windows_of_time_make_the_same_trace(
     drawn: list[tuple[int, tuple[int, int]]], rule: Rule, cut: int
 ) -> None:
     rows = [(track, *span, f"slice {i % 3}", i % 4, "out" if i % 2 else "in") for i, (track, span) in enumerate(drawn)]
@@ -56,7 +56,7 @@ def test_pieces_and_short_stretches_of_time_make_the_same_trace(
     tracks = [Track(uuid, str(uuid), lanes=rule) for uuid in (THREAD, DEVICE)]
     whole = b"".join(encode(tracks, frame))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gathering, "_STRETCH_SLICES", 1)
+        patch.setattr(gathering, "_WINDOW_SLICES", 1)
         patch.setattr(gathering, "_EVERY", 1)
         assert b"".join(encode(tracks, [frame[:cut], frame[cut:]])) == whole
 
