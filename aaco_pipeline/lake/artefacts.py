@@ -1,7 +1,6 @@
-"""Files that the lake keeps because a measurement must be repeatable: models of baselines and builds, each by content.
+"""Artefacts: models of baselines and builds that the lake keeps by content, so that measurements can be repeated.
 
-Equal content under equal names is kept once, but for a copy that is wanted for being one. What is in such a file is not
-looked at here.
+Equal content under equal names is kept once, unless a fresh copy is asked for.
 """
 
 import hashlib
@@ -13,15 +12,15 @@ from aaco_pipeline.lake.files import copy_file, file_digest, lake_errors
 from aaco_pipeline.lake.storage import STORAGE
 
 ARTEFACTS: Final = "artefacts"
-#: Where builds are made, and where an interpreter that was made stays, because most cannot be moved.
+#: The folder of builds; an interpreter built there stays, because most cannot be moved.
 BUILDS: Final = "builds"
 
 
 def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
-    """Copy a file into the lake, with the files `beside` it that it needs; where it lies now, relative to the lake.
+    """Copy a file, and the files `beside` it that it needs, into the lake; return its path relative to the lake.
 
-    Its folder is named by the digest of all these files and their names, and appears at once and whole. LakeError when
-    one of them cannot be read or the lake cannot be written.
+    Its folder is named by the digest of these files and their names, and appears atomically. LakeError when a file
+    cannot be read or the lake cannot be written.
     """
     with lake_errors(file):
         names = {one.relative_to(file.parent).as_posix(): one for one in (file, *beside)}
@@ -33,17 +32,16 @@ def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
                 try:
                     storage.place(temporary, folder)
                 except OSError:
-                    if storage.state(folder) is None:  # where it is, another process was as quick to keep the same
+                    if storage.state(folder) is None:  # else another process has just kept the same
                         raise
-        storage.touch(folder)  # whoever tidies up leaves alone what was kept a moment ago and is not named yet
+        storage.touch(folder)  # cleaning spares young artefacts, which nothing may name yet
     return (folder / file.name).relative_to(lake)
 
 
 def copy_artefact(lake: Path, file: Path, beside: Sequence[Path], name: str) -> Path:
-    """Copy a file anew, with the files `beside` it, into the artefacts' folder `name`, in place of what was there.
+    """Copy a file, and the files `beside` it, afresh into the artefacts' folder `name`, and return its path.
 
-    Unlike `keep_artefact` it never takes a copy that there is already: the blocks of the disk are fresh. LakeError as
-    there. Where the copy lies.
+    Unlike `keep_artefact` it never reuses an existing copy: the disk blocks are new. LakeError as there.
     """
     with lake_errors(file):
         folder, storage = lake / ARTEFACTS / name, STORAGE
@@ -56,11 +54,11 @@ def copy_artefact(lake: Path, file: Path, beside: Sequence[Path], name: str) -> 
 
 
 def artefact_digest(file: Path, beside: Sequence[Path] = ()) -> str:
-    """What makes two artefacts the same, in hexadecimal digits: their contents, and not what the file is called.
+    """Digest an artefact by the contents of its files; the name of the first file does not matter.
 
-    The SHA-256 of the file; with files `beside` it the SHA-256 of a text: the file's SHA-256 in a line by itself, then
-    a line for each of the others, sorted by name, with its SHA-256, two spaces and its name as seen from the file.
-    OSError when one of them cannot be read.
+    This is the SHA-256 of the file. With files `beside` it, it is the SHA-256 of a text: a line with the file's
+    SHA-256, then one line per other file, sorted by name: its SHA-256, two spaces, and its name relative to the file.
+    OSError when a file cannot be read.
     """
     own = file_digest(file)
     if not beside:
@@ -70,7 +68,7 @@ def artefact_digest(file: Path, beside: Sequence[Path] = ()) -> str:
 
 
 def unnamed_artefacts(lake: Path, named: Collection[str]) -> list[Path]:
-    """The folders of artefacts in which lies none of the files `named`, which are relative to the lake; sorted."""
+    """Sorted folders of artefacts that hold none of the files `named`, which are relative to the lake."""
     needed = {(lake / one).parent for one in named}
     listed = STORAGE.listed(lake / ARTEFACTS)
     folders = (lake / ARTEFACTS / one.name for one in listed if one.is_folder and not one.name.startswith("."))
@@ -78,13 +76,13 @@ def unnamed_artefacts(lake: Path, named: Collection[str]) -> list[Path]:
 
 
 def drop_artefact(folder: Path) -> None:
-    """Remove an artefact's folder at once: half of one would be taken for all of it."""
+    """Remove an artefact's folder atomically: half of one would be taken for the whole."""
     with lake_errors(folder):
         STORAGE.remove_folder(folder)
 
 
 def _digest(names: dict[str, Path]) -> str:
-    """Of names and contents: the same graph with other weights beside it is another artefact."""
+    """Digest names and contents: the same graph with other weights beside it is another artefact."""
     return hashlib.sha256(_listed(names).encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
-"""Calibrations kept in the lake: the measured ceilings of one machine, one file for each number of threads and GPU.
+"""Calibrations in the lake: measured ceilings of a machine, one file per number of threads and per GPU.
 
-Measuring them is `aaco_pipeline.resources.calibrate`; here they are written, read, checked, and found again for the
-session that ran on the same machine with as many threads, or on the same GPU.
+They are written, read, checked, and matched with sessions on the same machine and number of threads, or the same GPU.
+Measuring is `aaco_pipeline.resources.calibrate`.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 FORMAT_VERSION: Final = 1
-#: Facts of `environment` that decide which machine it is and how fast it may run. A calibration holds for a session
-#: when all of them are equal, those that are not known among them.
+#: Facts of `environment` that identify the machine and its speed limits. A calibration applies to a session if all of
+#: them are equal, unknown ones included.
 MACHINE_FACTS: Final = (
     ("host", "name"),
     ("cpu", "model"),
@@ -41,9 +41,9 @@ MACHINE_FACTS: Final = (
     ("cpu", "scaling_max_khz"),
     ("container", "cgroup_cpu_max"),
 )
-#: What tells a GPU, of facts and of the table `devices`: GPUs of one host, architecture and size have one calibration.
+#: Facts that identify a GPU: GPUs of one host, architecture and size share a calibration.
 GPU_FACTS: Final = ("host.name", "gpu.arch", "gpu.compute_units")
-#: Far above what a calibration with all its measurements takes.
+#: Far larger than any calibration with all its measurements.
 MOST_BYTES: Final = 4 << 20
 _HOST_NAME: Final = "host.name"
 _CPU_MODEL: Final = "cpu.model"
@@ -52,12 +52,12 @@ _GPU_ARCH: Final = "gpu.arch"
 
 
 class DamagedCalibrationError(LakeError):
-    """A calibration's file does not hold what belongs there; measuring again puts it right."""
+    """A calibration's file has the wrong content; measuring again repairs it."""
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The best rate one resource reached, in `unit`; `reference` says by what, how often and how steadily."""
+    """The best rate that a resource reached, in `unit`; `reference` states kernel, repetitions and spread."""
 
     resource: str
     dtype: str | None
@@ -68,11 +68,11 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What one machine reached with `threads` threads, or one of its GPUs: then `threads` is null.
+    """Ceilings reached by one machine with `threads` threads, or by one of its GPUs, for which `threads` is null.
 
-    `machine` holds the facts of `MACHINE_FACTS` by `category.key`, of a GPU those of `GPU_FACTS` and its product;
-    `absent` the reason for each resource that could not be measured, `reservations` what made the measurement doubtful.
-    `details` is everything else that was seen: every kernel that was tried, the caches, the noise, the versions.
+    `machine` holds `MACHINE_FACTS` by `category.key`, or `GPU_FACTS` and the product of a GPU; `absent` the reason for
+    each resource that could not be measured, `reservations` doubts about the measurement, `details` everything else:
+    kernels tried, caches, noise, versions.
     """
 
     machine: Mapping[str, str | None]
@@ -85,15 +85,15 @@ class Calibration:
 
     @property
     def file_name(self) -> str:
-        """Where in `calibrations/` it belongs: the machine's or GPU's digest and the number of threads or `gpu`."""
+        """Its name in `calibrations/`: the digest of the machine or GPU, and the number of threads or `gpu`."""
         return _file_name(self.machine, self.threads)
 
     def document(self) -> dict[str, Any]:
-        """The calibration as it stands in its file."""
+        """The content of the calibration's file."""
         return {"calibration_version": FORMAT_VERSION, **asdict(self)}
 
     def to_bytes(self) -> bytes:
-        """The file's bytes; equal calibrations give equal bytes."""
+        """Encode the file; equal calibrations give equal bytes."""
         return (json.dumps(self.document(), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
     @staticmethod
@@ -119,7 +119,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class MeasuredCeilings:
-    """Either `frame`, rows of `ceilings` without session_id, or `reason`, why there are none."""
+    """Either `frame`, rows of `ceilings` without session_id, or the `reason` why there are none."""
 
     frame: "pl.DataFrame | None"
     reason: str | None
@@ -133,18 +133,18 @@ def machine_digest(machine: Mapping[str, str | None]) -> str:
 
 
 def machine_of(facts: "Mapping[tuple[str, str], str | None]") -> dict[str, str | None]:
-    """The machine's facts out of all those of a host or a session, by `category.key`; null where not stated."""
+    """Pick the machine's facts out of those of a host or session, by `category.key`; null if not stated."""
     return {f"{category}.{key}": facts.get((category, key)) for category, key in MACHINE_FACTS}
 
 
 def gpu_of(host: str | None, arch: str, compute_units: int, product: str | None) -> dict[str, str | None]:
-    """What tells a GPU, by `GPU_FACTS`, and its product; of `gfx942:sramecc+:xnack-` the name before the features."""
+    """The facts of a GPU by `GPU_FACTS`, and its product; features after the name in `arch` are dropped."""
     facts = (host, arch.partition(":")[0], str(compute_units))
     return {**dict(zip(GPU_FACTS, facts, strict=True)), "gpu.product": product}
 
 
 def write_calibration(lake: Path, calibration: Calibration) -> Path:
-    """Keep the calibration in the lake in place of an earlier one of the same machine and threads, or GPU; its file."""
+    """Write the calibration to the lake, replacing an earlier one for the same case; return its file."""
     path = lake / CALIBRATIONS / calibration.file_name
     with lake_errors(path):
         STORAGE.write(path, calibration.to_bytes())
@@ -152,7 +152,7 @@ def write_calibration(lake: Path, calibration: Calibration) -> Path:
 
 
 def read_calibration(lake: Path, machine: Mapping[str, str | None], threads: int | None) -> Calibration | None:
-    """The machine's calibration with that many threads, or the GPU's; None when there is none.
+    """Read the calibration of a machine and number of threads, or of a GPU; None if there is none.
 
     LakeError when it cannot be read.
     """
@@ -162,7 +162,7 @@ def read_calibration(lake: Path, machine: Mapping[str, str | None], threads: int
 def ceilings_for(
     lake: Path, environment: "pl.DataFrame", devices: "pl.DataFrame", threads: int | None
 ) -> MeasuredCeilings:
-    """The measured ceilings of the CPU a session ran on, from the calibration of its machine and number of threads.
+    """Find the measured ceilings of a session's CPU, by its machine and number of threads.
 
     `environment` and `devices` are the session's tables, `threads` is `sessions.threads`. Raises LakeError when the
     matching calibration is damaged or of a newer version.
@@ -183,7 +183,7 @@ def ceilings_for(
 
 
 def gpu_ceilings_for(lake: Path, environment: "pl.DataFrame", devices: "pl.DataFrame") -> "dict[int, MeasuredCeilings]":
-    """The measured ceilings of each GPU of a session, by device_id; LakeError when a calibration is damaged or newer.
+    """Find the measured ceilings of each GPU of a session, by device_id. LakeError for a damaged or newer calibration.
 
     `environment` and `devices` are the session's tables.
     """
@@ -220,7 +220,7 @@ def _frame(calibration: Calibration, device_id: int) -> "pl.DataFrame":
 
 
 def _why_none(lake: Path, machine: Mapping[str, str | None], threads: int) -> str:
-    """What the nearest calibration differs in, so that a person knows which one to make."""
+    """Explain how the nearest calibration differs, so that the user knows which one to make."""
     advice = f"run `aaco calibrate --threads {threads}` on that machine, as the session ran there"
     others = _calibrations_of_host(lake, machine)
     digest = machine_digest(machine)
@@ -244,7 +244,7 @@ def _differences(one: Mapping[str, str | None], other: Mapping[str, str | None])
 
 
 def _calibrations_of_host(lake: Path, machine: Mapping[str, str | None]) -> list[Calibration]:
-    """The readable calibrations of the CPUs of the host of that name; one that cannot be read explains nothing."""
+    """The readable calibrations of CPUs of the same host name."""
     found = []
     for name in STORAGE.names(lake / CALIBRATIONS):
         with suppress(LakeError):

@@ -1,7 +1,7 @@
-"""The catalogue: what is published in a lake, by its manifests and its segments' lists, without parsing them again.
+"""The catalogue of everything published in a lake, answered from cached manifests and lists of segments.
 
-Also marks committed sessions and campaigns. The cache that answers is `aaco_pipeline.lake.local_cache`, the form of a
-manifest `aaco_pipeline.lake.manifest`; when one is replaced is decided in `aaco_pipeline.lake.store`.
+It also marks committed sessions and campaigns. The cache is `aaco_pipeline.lake.local_cache`, the form of a manifest
+`aaco_pipeline.lake.manifest`; when a manifest is replaced is decided in `aaco_pipeline.lake.store`.
 """
 
 import json
@@ -44,10 +44,10 @@ _MOST_NAMED: Final = 200
 
 
 class Catalogue(KeptDocuments[Manifest]):
-    """What the manifests say at one instant, to be asked within a `with`. Creating it checks every manifest's token.
+    """The manifests of a lake at one instant, to be used within a `with`. Creating it checks every manifest's token.
 
-    `errors` holds why a manifest cannot be read, by its id; lost ones are among them. With `whole`, the bytes of every
-    manifest are read, too.
+    `errors` maps the id of an unreadable or lost manifest to its error. With `whole`, all bytes of every manifest are
+    read, too.
     """
 
     TABLES = ("manifests", "entries")
@@ -58,7 +58,7 @@ class Catalogue(KeptDocuments[Manifest]):
 
     @property
     def loss(self) -> LostManifestError | None:
-        """The error of all sessions and campaigns whose manifests are lost; None when none is."""
+        """One error for all lost manifests; None if none is lost."""
         return self._loss(self.errors)
 
     def _loss(self, identifiers: Iterable[str]) -> LostManifestError | None:
@@ -66,11 +66,11 @@ class Catalogue(KeptDocuments[Manifest]):
         return LostManifestError(*(self._lake.manifest_path(one, scope_of(one)) for one in lost)) if lost else None
 
     def committed(self) -> list[tuple[Scope, str]]:
-        """Every session and campaign whose manifest can be read, sorted."""
+        """Every session and campaign with a readable manifest, sorted."""
         return self._ask("SELECT scope, id FROM manifests ORDER BY scope, id")
 
     def require_readable(self, scope: Scope, is_meant: Callable[[str], bool] | None = None) -> None:
-        """LakeError when a manifest of this scope cannot be read, of those that are meant."""
+        """Raise LakeError when a manifest of this scope that is meant cannot be read."""
         meant = [one for one in sorted(self.errors) if scope_of(one) == scope and (is_meant is None or is_meant(one))]
         unread = [self.errors[one] for one in meant if not isinstance(self.errors[one], LostManifestError)]
         if (loss := self._loss(meant)) is not None:
@@ -91,7 +91,7 @@ class Catalogue(KeptDocuments[Manifest]):
         return found if is_meant is None else [one for one in found if is_meant(one[0])]
 
     def manifests(self, scope: Scope) -> Iterator[Manifest]:
-        """Every manifest of a scope, as it would be parsed, by id. LakeError, at once, when one cannot be read."""
+        """Every manifest of a scope, sorted by id. Raises LakeError at once when one cannot be read."""
         self.require_readable(scope)
         return self._manifests(scope)
 
@@ -116,18 +116,18 @@ class Catalogue(KeptDocuments[Manifest]):
                 )
 
     def files(self) -> set[str]:
-        """Every file of a published table, by its name in the lake. LakeError when a manifest cannot be read."""
+        """Every file of a published table, by its path in the lake. LakeError when a manifest cannot be read."""
         self.require_readable("session")
         self.require_readable("campaign")
         return {file for file in self._ask(_ENTRIES, decode=lambda row: _entry(row).file) if file}
 
     def progress(self) -> dict[str, Progress]:
-        """How far every session has come whose manifest can be read, by id."""
+        """The progress of every session with a readable manifest, by id."""
         statement = "SELECT id, expected, stages FROM manifests WHERE scope = 'session' ORDER BY id"
         return dict(self._ask(statement, decode=lambda row: (row[0], _progress(*row[1:]))))
 
     def published_bytes(self) -> dict[str, int]:
-        """Bytes of all that a session has published, of every session whose manifest can be read, by id."""
+        """Published bytes of every session with a readable manifest, by id."""
         return dict(self._ask("SELECT id, bytes FROM manifests WHERE scope = 'session'"))
 
     def digests(self, tables: Sequence[str]) -> dict[str, str]:
@@ -143,30 +143,30 @@ class Catalogue(KeptDocuments[Manifest]):
         return found
 
     def contents(self, scope: Scope) -> dict[str, str]:
-        """The SHA-256 of every manifest of a scope that can be read, by id."""
+        """The SHA-256 of every readable manifest of a scope, by id."""
         statement = "SELECT m.id, d.sha256 FROM manifests AS m JOIN documents AS d ON d.number = m.document"
         return dict(self._ask(f"{statement} WHERE m.scope = ?", scope, decode=lambda row: (row[0], row[1].hex())))
 
     def digest(self) -> str:
-        """A digest that changes whenever the content of a manifest that can be read changes."""
+        """A digest that changes whenever the content of a readable manifest changes."""
         rows = self._ask("SELECT name, sha256 FROM documents WHERE name > ? AND name < ? ORDER BY name", *self._names)
         return sha256(repr(rows).encode()).hexdigest()
 
     def rows_of_tables(self) -> dict[str, int]:
-        """How many rows are published of each table. LakeError when a manifest cannot be read."""
+        """The number of published rows of each table. LakeError when a manifest cannot be read."""
         self.require_readable("session")
         self.require_readable("campaign")
         return dict(self._ask("SELECT table_name, sum(rows) FROM entries GROUP BY table_name"))
 
     def remembered(self, kind: str) -> dict[str, tuple[str, str]]:
-        """What was remembered of a kind, by id: of what it was made, and what it is."""
+        """Remembered values of a kind by id, each with the text that identifies its sources."""
         statement = "SELECT id, made_of, value FROM remembered WHERE kind = ?"
         return dict(self._ask(statement, kind, decode=lambda row: (row[0], row[1:])))
 
     def remember(self, kind: str, found: Mapping[str, tuple[str, str]]) -> None:
-        """Keep what was found of sessions for other processes. What is asked after that may be of a later instant."""
+        """Remember values for other processes. Later questions may see a later instant."""
         rows = [(identifier, kind, *one) for identifier, one in found.items()]
-        with suppress(sqlite3.Error):  # it is found again
+        with suppress(sqlite3.Error):  # they are found again
             self._write(lambda at: at.executemany("INSERT OR REPLACE INTO remembered VALUES (?, ?, ?, ?)", rows))
 
     def _settle(self) -> None:
@@ -195,9 +195,9 @@ class Catalogue(KeptDocuments[Manifest]):
 
 
 class SegmentCatalogue(KeptDocuments[SegmentList]):
-    """What the lists of one table's segments say at one instant, to be asked within a `with`.
+    """The lists of one table's segments at one instant, to be used within a `with`.
 
-    `errors` holds why a list cannot be read, by the segment's name.
+    `errors` maps the name of a segment with an unreadable list to its error.
     """
 
     TABLES = ("segments", "parts")
@@ -208,10 +208,10 @@ class SegmentCatalogue(KeptDocuments[SegmentList]):
         super().__init__(lake, f"{SEGMENTS}/{table}")
 
     def held(self, ids: Collection[str] | None = None) -> dict[PartKey, Held]:
-        """Where each part lies, or each of the sessions or campaigns `ids`: of several segments in that made last.
+        """Locate each part, or each part of `ids`; of several segments the one made last.
 
-        Where the cache is damaged unseen, some may lack. The parts of a torn list are looked for elsewhere;
-        `aaco_pipeline.lake.health` reports it. NewerSegmentError where a later version of this package wrote one.
+        Some may be missing if the cache is damaged unnoticed, and all parts of a torn list are;
+        `aaco_pipeline.lake.health` reports those. NewerSegmentError when a later version wrote a list.
         """
         for error in self.errors.values():
             if isinstance(error, NewerSegmentError):
@@ -252,7 +252,7 @@ def _usual_file(of: Manifest, one: Entry) -> str:
 
 
 def _entry(row: Sequence[Any]) -> Entry:
-    """A row of `_ENTRIES` as the manifest states it."""
+    """Decode a row of `_ENTRIES`."""
     scope, identifier, table, stage, file, rows, bytes_, digest, version, _ = row
     named = table_file(table, scope, identifier, stage, digest) if file == _USUAL else file
     return Entry(table, stage, named, rows, bytes_, digest, version)
@@ -279,9 +279,9 @@ def _segment(row: Sequence[Any]) -> Segment:
 
 
 def _held(segment: Segment, row: tuple[Any, ...]) -> tuple[PartKey, Held]:
-    """The key of a part and where it lies.
+    """Decode the key and the place of a part.
 
-    ValueError when it is not the row that was kept: another part's rows would be read as this one's.
+    ValueError when the row is damaged: another part's rows would be read as this one's.
     """
     *values, checksum = row
     if _checksum(tuple(values)) != checksum:
@@ -295,9 +295,9 @@ def _checksum(values: tuple[Any, ...]) -> int:
 
 
 def mark_earlier(lake: LakeFolder, but: str | None = None) -> None:
-    """Mark every session and campaign of an earlier version whose manifest is readable, and record that it was done.
+    """Mark every session and campaign of a version without markers, and record that it was done.
 
-    A marker says that a session or campaign was committed: without its manifest it is a loss that is named. One that a
+    A marker says that a session or campaign was committed, so that a missing manifest is reported as lost. One that a
     writer holds is left to that writer, and `but` to the caller, who is about to commit it.
     """
     folder, due = lake.path / MANIFESTS, dict[Scope, list[str]]()
@@ -312,7 +312,7 @@ def mark_earlier(lake: LakeFolder, but: str | None = None) -> None:
 
 
 def unmarked(lake: LakeFolder, committed: Iterable[tuple[Scope, str]]) -> Iterator[tuple[Scope, str]]:
-    """Those of the committed sessions and campaigns that no writer will mark; none in a lake that was never marked."""
+    """Yield committed sessions and campaigns that no writer will mark; none in a lake never marked."""
     if lake.storage.state(lake.path / MANIFESTS / MARKED) is None:
         return  # the next writer marks all
     for scope, identifier in _without_marker(lake, committed):

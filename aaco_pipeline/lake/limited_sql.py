@@ -1,7 +1,7 @@
-"""What ends a statement: a limit of memory, a bounded folder to spill to, a deadline, and Ctrl-C.
+"""Limits of a SQL statement: memory, a bounded folder to spill to, a deadline, and Ctrl-C.
 
-What a statement may read is `aaco_pipeline.lake.sql`. DuckDB runs in a thread of its own, because a thread inside it
-hears neither the clock nor a signal.
+DuckDB runs in its own thread, because a thread inside it notices neither deadline nor signal. What a statement may read
+is decided in `aaco_pipeline.lake.sql`.
 """
 
 import os
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import duckdb
 
 DEFAULT_SECONDS: Final = 300.0
-#: Unless told otherwise a statement has half of the machine's memory, and never more than this.
+#: By default a statement gets half of the machine's memory, but never more than this.
 MOST_MEMORY_BYTES: Final = 8 * 10**9
-#: A statement may spill this many times its memory, and never more than half of what is free on the lake's disk.
+#: A statement may spill this many times its memory, but at most half of the free space on the lake's disk.
 SPILL_PER_MEMORY: Final = 4
 _MEMORY_OF_GROUP: Final = Path("/sys/fs/cgroup/memory.max")
 _THREAD: Final = "aaco-sql"
@@ -35,7 +35,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Limits:
-    """How much memory and time one statement may take."""
+    """The memory and time that one statement may take."""
 
     memory_bytes: int
     seconds: float = DEFAULT_SECONDS
@@ -50,15 +50,15 @@ def default_limits() -> Limits:
 
 
 def statement_goes_on() -> bool:
-    """Return whether a statement that was given up still runs in this process: then only the end of the process ends it."""
+    """Tell whether an abandoned statement still runs; only the end of the process stops it."""
     return any(thread.name == _THREAD for thread in threading.enumerate())
 
 
 class LimitedConnection:
-    """A connection whose calls end: by themselves, at the deadline, or when this thread is interrupted."""
+    """A connection whose calls end by themselves, at the deadline, or when this thread is interrupted."""
 
     def __init__(self, connection: "duckdb.DuckDBPyConnection", limits: Limits, lake: Path) -> None:
-        """Set the limits of memory and of spilling to a folder in `lake`, which DuckDB makes when it needs it."""
+        """Limit memory, and spilling to a folder in `lake`, which DuckDB creates when needed."""
         self._connection = connection
         self._limits = limits
         self._left = limits.seconds
@@ -74,7 +74,7 @@ class LimitedConnection:
         connection.execute(f"SET max_temp_directory_size = '{spill}B'")
 
     def __call__(self, work: "Callable[[duckdb.DuckDBPyConnection], _Answer]") -> _Answer:
-        """What `work` gives. The time of all calls together is limited; UsageError when it is up."""
+        """Return the result of `work`. UsageError once the time of all calls together is up."""
         answer: Future[_Answer] = Future()
 
         def run() -> None:
@@ -101,22 +101,22 @@ class LimitedConnection:
             self._left -= time.monotonic() - began
 
     def _stop(self, thread: threading.Thread) -> None:
-        """End what the thread does. A single call of a function may go on for long; it is then left behind."""
+        """Interrupt the thread. A long call of a single function cannot be interrupted and is left behind."""
         until = time.monotonic() + _STOP_SECONDS
         while thread.is_alive() and time.monotonic() < until:
-            self._connection.interrupt()  # again and again: one that comes before the statement has begun is forgotten
+            self._connection.interrupt()  # repeatedly: DuckDB forgets one that comes before the statement begins
             thread.join(_STOP_POLL_SECONDS)
         self._is_left_behind = thread.is_alive()
 
     def close(self) -> None:
-        """Close the connection and remove what was spilled."""
+        """Close the connection and remove spilled data."""
         if not self._is_left_behind:  # closing would wait for it
             self._connection.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def out_of_memory(self) -> UsageError:
-        """The error of a statement that needs more than it may have."""
+        """The error for a statement that exceeds its memory and disk space."""
         spilled = "" if self._folder is not None else ", and the lake cannot be written, so that nothing is spilled"
         return UsageError(
             f"SQL: the statement needs more than {self._limits.memory_bytes / 1e9:.3g} GB of memory and its "

@@ -1,7 +1,7 @@
-"""The sessions of a lake as a list shows them: how far each has come, what was run, how long it took, what it takes up.
+"""List the sessions of a lake: progress, workload, latency and disk use.
 
-What tables and folders say is remembered in this host's catalogue, with what it was read from; so only what changed is
-read again. How a list looks is decided by who prints it; retention asks for other facts in the same way.
+Facts from tables and folders are remembered in this host's catalogue with their sources, so that only changes are read
+again; retention uses the same mechanism. How a list looks is decided by the printer.
 """
 
 import json
@@ -17,20 +17,20 @@ from aaco_pipeline.lake.manifest import Progress
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.sql import select_rows
 
-#: What is told of a session besides its id, progress and disk use.
+#: Columns besides id, progress and disk use.
 FACTS: Final = (
     *("started_at", "model_name", "workload", "backend", "batch_size", "latency_p50_ns", "latency_p90_ns"),
     "disturbed_ratio",
 )
-#: Sessions whose tables are asked at once.
+#: Sessions per SQL statement.
 _AT_A_TIME: Final = 200
 
 
 @dataclass(frozen=True)
 class Question:
-    """What to ask of each session: `statement` gives a session's id and then `columns`, from the tables `read_from`.
+    """A question about each session: `statement` gives the id and then `columns`, from the tables `read_from`.
 
-    `kind` is the name under which the answers are remembered.
+    Answers are remembered under the name `kind`.
     """
 
     kind: str
@@ -54,10 +54,10 @@ FROM sessions AS s LEFT JOIN latest_sessions AS l USING (session_id) ORDER BY s.
 
 @dataclass
 class Listing:
-    """Sessions, newest first, and by id why something of one, or of a campaign, could not be read.
+    """Sessions, newest first, and the errors of unreadable sessions and campaigns by id.
 
-    Each row has `session_id`, the facts (times in ISO 8601), `progress` (None where the manifest cannot be read) and
-    `disk_bytes`, None in the same case.
+    Each row has `session_id`, the facts (times in ISO 8601), `progress` and `disk_bytes`; the last two are None if the
+    manifest cannot be read.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Listing:
 
 
 def listed(lake: LakeReader, newest: int | None = None) -> Listing:
-    """The sessions of a lake, or so many of the newest; every manifest that is lost or cannot be read is an error."""
+    """List the sessions of a lake, or the `newest` ones; lost and unreadable manifests become errors."""
     found = Listing()
     with lake.catalogue() as known:
         progress, published = known.progress(), known.published_bytes()
@@ -95,7 +95,7 @@ def listed(lake: LakeReader, newest: int | None = None) -> Listing:
 def answers(
     lake: LakeReader, known: Catalogue, question: Question, sessions: Sequence[str], errors: dict[str, LakeError]
 ) -> dict[str, dict[str, Any]]:
-    """The answer of each session whose tables can be read and of which one of them is published; else its error."""
+    """Answer a question for each session that published one of its tables; unreadable ones go to `errors`."""
     digests = known.digests(question.read_from)
     remembered = known.remembered(question.kind)
     found_before = {}
@@ -103,7 +103,7 @@ def answers(
     for session in sessions:
         made_of, value = remembered.get(session, ("", ""))
         if session not in digests:
-            continue  # nothing says what was run
+            continue  # none of the tables is published
         if made_of == digests[session]:
             found_before[session] = dict(zip(question.columns, json.loads(value), strict=True))
         else:
@@ -116,7 +116,7 @@ def answers(
 
 
 def capture_bytes(lake: LakeFolder, known: Catalogue, sessions: Sequence[str]) -> dict[str, int]:
-    """Bytes of each session's capture; a folder that is as it was is not looked through."""
+    """Bytes of each session's capture; unchanged folders are not searched again."""
     remembered = known.remembered("captures")
     folder = lake.path / RAW
     versions = {one.name: one.version for one in lake.storage.listed(folder)}
@@ -136,7 +136,7 @@ def capture_bytes(lake: LakeFolder, known: Catalogue, sessions: Sequence[str]) -
 def _read(
     lake: LakeReader, question: Question, sessions: Sequence[str], errors: dict[str, LakeError]
 ) -> Iterator[tuple[str, list[Any]]]:
-    """The answers as the tables have them now; where they cannot be read of one session, of the others all the same."""
+    """Read the answers from the tables; an unreadable session does not affect the others."""
     try:
         rows = select_rows(lake, question.statement, sessions).rows
     except LakeError as error:

@@ -65,13 +65,13 @@ _Decoded = TypeVar("_Decoded")
 
 
 class KeptDocuments(Generic[_Parsed]):
-    """What the JSON files in one folder of a lake say at one instant, to be asked within a `with`.
+    """The content of the JSON files in one folder of a lake at one instant, to be used within a `with`.
 
-    Creating it checks the token of each file, and with `whole` reads all bytes of each. `errors` holds why a file
-    cannot be read, by its name without the suffix; such a file is never kept.
+    Creating it checks the token of each file, and with `whole` reads all bytes of each. `errors` maps the name of an
+    unreadable file, without its suffix, to its error; such a file is never kept.
     """
 
-    #: The tables that hold what a document says.
+    #: The tables with the rows of a document.
     TABLES: ClassVar[tuple[str, ...]]
     #: Why a document whose numbers or texts SQLite cannot hold is refused; `{}` stands for the error.
     REFUSED: ClassVar[str]
@@ -81,7 +81,7 @@ class KeptDocuments(Generic[_Parsed]):
         self._lake, self._folder, self._whole = lake, folder, whole
         #: All names in the folder sort between these two: "0" comes after "/".
         self._names: Final = (f"{folder}/", f"{folder}0")
-        #: The files, by their names in the lake, that the answers rest on.
+        #: The files that the answers rest on, by their names in the lake.
         self._present = set[str]()
         self._is_replaced = self._is_in_memory = False
         self._connection = self._opened()
@@ -94,15 +94,15 @@ class KeptDocuments(Generic[_Parsed]):
         self._connection.close()
 
     def _parse(self, content: bytes, path: Path) -> _Parsed:
-        """What a file says. LakeError when it cannot be read."""
+        """Parse a file. LakeError when that fails."""
         raise NotImplementedError
 
     def _rows(self, parsed: _Parsed) -> Iterable[tuple[str, Iterable[Sequence[object]]]]:
-        """The rows that keep what a file says, by table, without the document's number."""
+        """The rows to keep for a parsed file, by table, without the document's number."""
         raise NotImplementedError
 
     def _ask(self, statement: str, *values: object, decode: Callable[[Any], Any] = lambda row: row) -> list[Any]:
-        """The rows of a statement as `decode` reads them; asked again where the cache turns out to be damaged."""
+        """Run a statement and decode its rows; repeated if the cache turns out to be damaged."""
         while True:
             try:
                 return [decode(row) for row in _whole_rows(self._connection.execute(statement, values))]
@@ -113,7 +113,7 @@ class KeptDocuments(Generic[_Parsed]):
             self._settle()
 
     def _write(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Let `work` change the cache, all of it or nothing."""
+        """Let `work` change the cache in one transaction."""
         self._connection.rollback()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -158,7 +158,7 @@ class KeptDocuments(Generic[_Parsed]):
             self._is_in_memory, self._connection = True, _in_memory()
 
     def _compare(self) -> bool:
-        """Read every file that is not as it is kept. True when none is; that state is looked at from now on."""
+        """Read every file that differs from the cache. True if none does; later questions see that state."""
         listed = self._listed()
         read: dict[str, str | None] = {}
         for _ in range(_ROUNDS):
@@ -248,7 +248,7 @@ class KeptDocuments(Generic[_Parsed]):
                 at.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(numbered[0]))})", numbered)
 
     def _forget(self, at: sqlite3.Connection, names: Iterable[str]) -> None:
-        """Drop what is kept of files."""
+        """Delete everything kept for these files."""
         for name in names:
             found = at.execute("SELECT number FROM documents WHERE name = ?", (name,)).fetchone()
             if found is not None:
@@ -258,7 +258,7 @@ class KeptDocuments(Generic[_Parsed]):
 
 
 def portions(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The rows, some at a time."""
+    """Split rows into batches."""
     return (rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH))
 
 
@@ -317,7 +317,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _is_damaged(error: sqlite3.Error) -> bool:
-    """Return whether an error says that a file is not what was kept, and not that it is locked, full or out of reach."""
+    """Tell an error of a damaged file from one of a file that is locked, full or out of reach."""
     damage = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA)
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in damage
 

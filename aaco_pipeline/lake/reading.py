@@ -4,7 +4,8 @@ If the file or the segment is torn or gone, the other is used; it is an error on
 `aaco_pipeline.lake.store`, SQL `aaco_pipeline.lake.sql`.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -38,8 +39,6 @@ from aaco_pipeline.lake.verified import missing, require_intact
 
 if TYPE_CHECKING:
     import polars as pl
-if TYPE_CHECKING:
-    import polars as pl
 
     from aaco_pipeline.lake.catalogue import Catalogue
 
@@ -49,9 +48,9 @@ Place = Path | Held
 
 
 class Places:
-    """The places of one table's rows, for one reading. Segments are looked for when the first is needed.
+    """Locate the rows of one table for one reading. Segments are looked up when the first is needed.
 
-    With `segments_first` a part of a segment is taken before a file: what reads many reads few files then.
+    With `segments_first`, parts of segments are preferred to files, so that reading many owners opens few files.
     """
 
     def __init__(
@@ -66,33 +65,31 @@ class Places:
         self._is_of_lists = False
 
     def of(self, owner: str, entry: Entry) -> Place:
-        """Where the rows of a published table that has some are, verified. LakeError when they are nowhere whole."""
+        """Locate and verify the rows of a published table that has some. LakeError when no intact copy exists."""
         try:
             return self._found(owner, entry)
         except LakeError:
             if self._is_of_lists:
                 raise
-        # What this host keeps of the lists may be damaged unseen: that rows are nowhere is for the lists to say.
+        # The cache of the lists may be damaged unnoticed: only the lists themselves can say that rows are nowhere.
         self._held = where_held(readable_lists(self._lake, self._table.name), self._ids)
         self._is_of_lists = True
         return self._found(owner, entry)
 
     def _found(self, owner: str, entry: Entry) -> Place:
-        if not self._segments_first:
+        places: list[Callable[[], Place | None]] = [
+            partial(require_intact, self._lake, entry),
+            partial(self._part, owner, entry),
+        ]
+        failed: LakeError | None = None
+        for look in reversed(places) if self._segments_first else places:
             try:
-                return require_intact(self._lake, entry)
+                if (place := look()) is not None:
+                    return place
             except LakeError as error:
-                if (held := self._part(owner, entry)) is None:
-                    raise error
-                return held
-        try:
-            held = self._part(owner, entry)
-        except LakeError as error:
-            try:
-                return require_intact(self._lake, entry)
-            except LakeError:
-                raise error from None
-        return require_intact(self._lake, entry) if held is None else held
+                failed = failed or error
+        assert failed is not None  # a file that is not there is an error
+        raise failed
 
     def _part(self, owner: str, entry: Entry) -> Held | None:
         if self._held is None:
@@ -104,7 +101,7 @@ class Places:
         return held
 
     def _kept(self) -> dict[PartKey, Held]:
-        """Where the parts lie by what this host keeps of the lists."""
+        """Look the parts up in this host's cache of the lists."""
         if not list_names(self._lake, self._table.name):
             return {}
         from aaco_pipeline.lake.catalogue import SegmentCatalogue
@@ -116,7 +113,7 @@ class Places:
 def read_places(
     lake: Path, table: Table, places: Sequence[Place], columns: Sequence[str] | None
 ) -> "list[pl.DataFrame]":
-    """The rows at these places, in their order, in the contract's columns or those named."""
+    """Read the rows at these places in order, in the contract's columns or those named."""
     asked = list(polars_schema(table)) if columns is None else [*columns]
     segments: dict[str, Segment] = {}
     runs: dict[str, list[tuple[int, int]]] = {}
@@ -141,7 +138,7 @@ def read_places(
 
 
 def read_batch(lake: Path, table: Table, place: Place, columns: Sequence[str], rows: tuple[int, int]) -> "pl.DataFrame":
-    """Some of the rows at a place, the first of them and how many, in these columns."""
+    """Read some rows at a place in these columns; `rows` are the first row and their number."""
     if isinstance(place, Path):
         return _read_file(table, place, columns, rows)
     first, count = rows
@@ -153,13 +150,13 @@ def read_batch(lake: Path, table: Table, place: Place, columns: Sequence[str], r
 def _read_file(
     table: Table, path: Path, columns: Sequence[str] | None, rows: tuple[int, int] | None = None
 ) -> "pl.DataFrame":
-    """A table's own file, or some of its rows; the key comes from the path, as only older files hold it, too."""
+    """Read a table's own file, or some of its rows; the key comes from the path, as only older files hold it."""
     import polars as pl
 
     asked = list(polars_schema(table)) if columns is None else [*columns]
     try:
         held = [name for name in pl.read_parquet_schema(path) if name in asked] if columns is not None else None
-        # Of columns that it does not hold it still says how many rows there are.
+        # The row count is known even if none of the columns exist in this file.
         if rows is None:
             frame = pl.read_parquet(path, columns=held or None, hive_partitioning=False, glob=False)
         else:
@@ -173,7 +170,7 @@ def _read_file(
 
 
 def _in_columns(table: Table, frame: "pl.DataFrame", columns: Sequence[str]) -> "pl.DataFrame":
-    """The frame's columns in this order; those that an older contract did not have are null."""
+    """Select the columns in this order; columns that an older contract lacked are null."""
     import polars as pl
 
     schema = polars_schema(table)
@@ -181,40 +178,40 @@ def _in_columns(table: Table, frame: "pl.DataFrame", columns: Sequence[str]) -> 
     return frame.with_columns(absent).select(columns)
 
 
-#: The rows of a batch: those of one row group, as Polars writes them.
+#: Rows of a batch: one row group as Polars writes it.
 _BATCH_ROWS: Final = 1 << 17
-#: Manifests of more sessions or campaigns are asked of the catalogue.
+#: The manifests of more sessions or campaigns are looked up in the catalogue.
 _MOST_NAMED: Final = 200
 
 
 class LakeReader(LakeFolder):
-    """A lake to read from. One that does not exist is an empty one."""
+    """A lake to read from. A lake that does not exist is empty."""
 
     def sessions(self) -> list[str]:
-        """Ids of all sessions with a manifest, oldest first: something is published, or stated to be expected.
+        """Ids of all sessions with a manifest, oldest first, including those whose manifest is lost.
 
-        Those whose manifest is lost are among them; whoever reads of one gets the error.
+        Reading from a lost one raises its error.
         """
         return self._committed("session")
 
     def campaigns(self) -> list[str]:
-        """Ids of all campaigns with a manifest, sorted; those whose manifest is lost are among them."""
+        """Sorted ids of all campaigns with a manifest, including those whose manifest is lost."""
         return self._committed("campaign")
 
     def catalogue(self, *, whole: bool = False) -> "Catalogue":
-        """What all manifests say now, to be asked within a `with`; see `aaco_pipeline.lake.catalogue`."""
+        """The catalogue of all manifests as they are now, to be used within a `with`."""
         from aaco_pipeline.lake.catalogue import Catalogue
 
         self._require_folder()
         return Catalogue(self, whole=whole)
 
     def manifests(self, scope: Scope) -> Iterator[Manifest]:
-        """Every manifest of a scope, sorted by id. LakeError when one of them cannot be read."""
+        """Yield every manifest of a scope, sorted by id. LakeError when one of them cannot be read."""
         with self.catalogue() as known:
             yield from known.manifests(scope)
 
     def manifest(self, identifier: str, scope: Scope = "session") -> Manifest:
-        """What is published for one session or campaign; an empty manifest when nothing is.
+        """Read the manifest of a session or campaign; an empty one if nothing is published.
 
         LakeError when it is lost or cannot be read.
         """
@@ -226,11 +223,11 @@ class LakeReader(LakeFolder):
         return found or Manifest(scope, identifier)
 
     def progress(self, session: str) -> Progress:
-        """Which stages the session is to have, and which have published, failed or never run."""
+        """The progress of a session: expected stages, and those that published, failed or never ran."""
         return progress_of(self.manifest(session))
 
     def unfinished(self) -> list[str]:
-        """Ids of the sessions that were captured, or have a manifest, and do not state that they are whole.
+        """Ids of sessions that were captured or have a manifest, but are not known to be whole.
 
         LakeError when the manifest of a session cannot be read.
         """
@@ -240,7 +237,7 @@ class LakeReader(LakeFolder):
         return sorted({*progress, *self.captured()} - {name for name, one in progress.items() if one.is_whole})
 
     def find_session(self, name: str) -> str:
-        """The session that `name` means: an id, a unique prefix of one, or `latest`. UsageError otherwise."""
+        """Resolve a name to a session: an id, a unique prefix of one, or `latest`. UsageError otherwise."""
         if SESSION_ID.fullmatch(name) and self.storage.state(self.manifest_path(name, "session")) is not None:
             return name
         known = self.sessions()
@@ -256,22 +253,19 @@ class LakeReader(LakeFolder):
         raise UsageError(f"no session {name!r} in {self.path}; `aaco ls` lists them, newest {known[-1]}")
 
     def disk_bytes(self, session: str) -> int:
-        """Bytes on disk of everything the lake holds for `session`: tables, raw capture, trace and report."""
+        """Bytes on disk of everything held for `session`: tables, raw capture, trace and report."""
         folders = [self.path / name / f"session_id={require_session_id(session)}" for name in SESSION_FOLDERS]
         return self.table_bytes(session) + sum(map(self.storage.bytes_below, folders))
 
     def table_bytes(self, identifier: str, scope: Scope = "session") -> int:
-        """Bytes of the published tables of a session or campaign; of a lost one, of the files that are there."""
+        """Bytes of the published tables of a session or campaign; if it is lost, of the files that exist."""
         if not self.is_lost(identifier, scope):
             return sum(entry.bytes for entry in self.manifest(identifier, scope).entries)
         tables = {*self.storage.names(self.path)}.difference(SESSION_FOLDERS)
         return sum(self.storage.bytes_below(self.path / one / f"{scope}_id={identifier}") for one in tables)
 
     def segment_bytes(self, identifier: str, scope: Scope = "session") -> int:
-        """Bytes of a session's or campaign's tables that are in segments alone, as their own files had them.
-
-        Of a lost one that is not known, and 0.
-        """
+        """Bytes of the tables that exist only in segments, as their own files had them; 0 if the manifest is lost."""
         entries = () if self.is_lost(identifier, scope) else self.manifest(identifier, scope).entries
         with lake_errors(self.path):
             return sum(one.bytes for one in entries if one.file and self.storage.state(self.path / one.file) is None)
@@ -279,43 +273,55 @@ class LakeReader(LakeFolder):
     def read(
         self, table: str, session: str | Sequence[str] | None = None, columns: Sequence[str] | None = None
     ) -> "pl.DataFrame":
-        """One table as a Polars frame: of one session, of several, or of all (None), in the contract's columns.
+        """Read one table as a Polars frame.
 
-        Of these all, or those named by `columns` alone.
+        Args:
+            table: the table's name.
+            session: one session or several, by id, unique prefix or `latest`; None for all. For a table of campaigns,
+                names of campaigns.
+            columns: the columns to read; None for all of the contract.
 
-        For a table of campaigns, `session` names campaigns. Columns that an older contract did not have are null.
-        Raises UsageError for an unknown table or an ambiguous name, LakeError for a newer contract or a torn file.
+        Returns:
+            The contract's columns in its order. Columns that an older contract lacked are null.
+
+        Raises:
+            UsageError: the table is unknown or a name ambiguous.
+            LakeError: the contract is newer, or a file is torn.
         """
         import polars as pl
 
         declared = find_contract(table)
         if session is None:
-            frames = self._read_all(declared, columns)
+            frames = self._read(declared, columns, lambda: self.published([declared])[table])
         else:
             named = [session] if isinstance(session, str) else list(session)
-            identifiers = [self.find_session(n) if declared.scope == "session" else n for n in named]
-            frames = [frame for name in identifiers for frame in self._read_published(declared, name, columns)]
-        return pl.concat(frames) if frames else _chosen(pl.DataFrame(schema=polars_schema(declared)), columns)
+            owners = [self.find_session(name) if declared.scope == "session" else name for name in named]
+            of_owners = [partial(self._entries, declared, owner) for owner in owners]
+            frames = [frame for published in of_owners for frame in self._read(declared, columns, published)]
+        empty = pl.DataFrame(schema=polars_schema(declared))
+        return pl.concat(frames) if frames else empty if columns is None else empty.select(columns)
+
+    def _entries(self, table: Table, owner: str) -> list[tuple[str, Entry]]:
+        return [(owner, entry) for entry in self.manifest(owner, table.scope).of_table(table.name)]
 
     def batches(self, table: str, session: str, columns: Sequence[str]) -> Iterator["pl.DataFrame"]:
-        """These columns of one session's table, some rows at a time, in their order; of no rows one empty batch.
+        """Read columns of one session's table in batches of rows, in order; a table without rows is one empty batch.
 
-        Raises as `read`, and LakeError where a writer supersedes the table meanwhile.
+        Raises like `read`, and LakeError if a writer supersedes the table meanwhile.
         """
         import polars as pl
 
         declared = find_contract(table)
         owner = self.find_session(session)
-        entries = [entry for entry in self.manifest(owner, declared.scope).of_table(table) if entry.file]
-        if not entries:
+        published = [one for one in self._entries(declared, owner) if one[1].file]
+        if not published:
             yield pl.DataFrame(schema=polars_schema(declared)).select(columns)
-        places = self.places(declared, [(owner, entry) for entry in entries])
-        for entry, place in zip(entries, places, strict=True):
+        for (_, entry), place in zip(published, self.places(declared, published), strict=True):
             for first in range(0, entry.rows, _BATCH_ROWS):
                 yield read_batch(self.path, declared, place, columns, (first, min(_BATCH_ROWS, entry.rows - first)))
 
     def read_entry(self, entry: Entry) -> "pl.DataFrame":
-        """One published table, after `verify_entry`."""
+        """Read one published table after `verify_entry`."""
         import polars as pl
 
         place = self.verify_entry(entry)
@@ -326,10 +332,9 @@ class LakeReader(LakeFolder):
         return frame
 
     def verify_entry(self, entry: Entry) -> Place | None:
-        """Where a published table is; None when it has no rows.
+        """Locate a published table and verify its bytes and column types; None if it has no rows.
 
-        LakeError when it is not the bytes that were published, or its columns not its contract's. What is in the
-        columns was held against the contract before those bytes were published.
+        LakeError when either is wrong. The values were checked against the contract before they were published.
         """
         import polars as pl
 
@@ -349,7 +354,7 @@ class LakeReader(LakeFolder):
         return place
 
     def require_whole(self, published: Entry) -> None:
-        """LakeError when a published table is nowhere as it was published."""
+        """Raise LakeError when no intact copy of a published table exists."""
         _, owner = owner_of(self.path / published.file)
         if published.table not in all_tables():
             require_intact(self.path, published)
@@ -359,10 +364,10 @@ class LakeReader(LakeFolder):
     def published(
         self, tables: Sequence[Table], meant: Mapping[str, frozenset[str]] | None = None
     ) -> dict[str, list[tuple[str, Entry]]]:
-        """Every published entry of each table with the id of its owner, in the ids' order and of one instant.
+        """Every published entry of each table with its owner, in the ids' order and of one instant.
 
-        Of a table in `meant`, of those ids alone: where all tables name few, only their manifests are read. LakeError
-        when a manifest that is meant cannot be read.
+        A table in `meant` is limited to those ids; if all tables are limited to few, only their manifests are read.
+        LakeError when one of these manifests cannot be read.
         """
         named = {table.name: (meant or {}).get(table.name) for table in tables}
         if any(ids is None or len(ids) > _MOST_NAMED for ids in named.values()):
@@ -372,21 +377,17 @@ class LakeReader(LakeFolder):
                     for table in tables
                     for ids in (named[table.name],)
                 }
-        owners = {
-            table.name: [one for one in sorted(named[table.name] or ()) if is_id(one, table.scope)] for table in tables
-        }
-        manifests = {
-            (table.scope, one): self.manifest(one, table.scope) for table in tables for one in owners[table.name]
-        }
-        return {
-            table.name: [
-                (one, entry) for one in owners[table.name] for entry in manifests[table.scope, one].of_table(table.name)
-            ]
-            for table in tables
-        }
+        owners = [
+            (table, one) for table in tables for one in sorted(named[table.name] or ()) if is_id(one, table.scope)
+        ]
+        manifests = {key: self.manifest(*key) for key in {(one, table.scope) for table, one in owners}}
+        found: dict[str, list[tuple[str, Entry]]] = {table.name: [] for table in tables}
+        for table, one in owners:
+            found[table.name] += [(one, entry) for entry in manifests[one, table.scope].of_table(table.name)]
+        return found
 
     def places(self, table: Table, published: Sequence[tuple[str, Entry]]) -> list[Place]:
-        """Where each published entry with rows is, verified: of one owner its own file first, of more segments first.
+        """Locate and verify each published entry with rows: own files first for one owner, else segments first.
 
         LakeError when one is torn or missing, or was written under a newer contract.
         """
@@ -397,7 +398,7 @@ class LakeReader(LakeFolder):
         return [found.of(owner, entry) for owner, entry in published if entry.file]
 
     def view(self, session: str, path: Path, rests_on: str) -> bytes | None:
-        """The content of a session's `trace` or `report`; None unless it is whole and was made from just that."""
+        """The content of a session's `trace` or `report`; None unless it is intact and was made from `rests_on`."""
         stated = self.manifest(session).artifact(path.relative_to(self.path).as_posix())
         if stated is None or stated.rests_on != rests_on:
             return None
@@ -417,29 +418,21 @@ class LakeReader(LakeFolder):
         if (state := self.storage.state(self.path)) is not None and not state.is_folder:
             raise LakeError(f"{self.path}: not a folder, so not a lake; name another with --lake")
 
-    def _read_published(self, table: Table, identifier: str, columns: Sequence[str] | None) -> list["pl.DataFrame"]:
+    def _read(
+        self, table: Table, columns: Sequence[str] | None, published: Callable[[], list[tuple[str, Entry]]]
+    ) -> list["pl.DataFrame"]:
         while True:
-            manifest, lists = self.manifest(identifier, table.scope), list_names(self.path, table.name)
+            before = (published(), list_names(self.path, table.name))
             try:
-                published = [(identifier, entry) for entry in manifest.of_table(table.name)]
-                return read_places(self.path, table, self.places(table, published), columns)
+                return read_places(self.path, table, self.places(table, before[0]), columns)
             except LakeError:
-                # Either a writer superseded the file after we had read its name, or it is torn or lost.
-                if (self.manifest(identifier, table.scope), list_names(self.path, table.name)) == (manifest, lists):
-                    raise
-
-    def _read_all(self, table: Table, columns: Sequence[str] | None) -> list["pl.DataFrame"]:
-        while True:
-            published, lists = self.published([table]), list_names(self.path, table.name)
-            try:
-                return read_places(self.path, table, self.places(table, published[table.name]), columns)
-            except LakeError:
-                if (self.published([table]), list_names(self.path, table.name)) == (published, lists):
+                # Either a writer superseded the file after its name was read, or it is torn or lost.
+                if (published(), list_names(self.path, table.name)) == before:
                     raise
 
 
 def read_manifest(storage: Storage, path: Path) -> Manifest | None:
-    """The manifest in the file `path`; None when there is no such file."""
+    """Read the manifest in the file `path`; None if there is no such file."""
     with lake_errors(path):
         try:
             content = storage.read(path)
@@ -454,7 +447,3 @@ def _require_readable(table: Table, entry: Entry, scope: Scope, identifier: str)
             f"table {table.name} of {scope} {identifier} was written under contract version "
             f"{entry.contract_version}, and this aaco_pipeline reads up to {table.version}; upgrade aaco_pipeline"
         )
-
-
-def _chosen(frame: "pl.DataFrame", columns: Sequence[str] | None) -> "pl.DataFrame":
-    return frame if columns is None else frame.select(columns)

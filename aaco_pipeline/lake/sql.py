@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _Fetched = TypeVar("_Fetched")
-#: How much of an answer is handed on at a time: as Python values, and as Arrow's columns.
+#: Rows of a part, as Python values and as Arrow columns.
 _PART_ROWS: Final = 10_000
 _BATCH_ROWS: Final = 100_000
-#: A file that vanished after its view was made is a folder to DuckDB, which it may not look through.
+#: DuckDB takes a file that vanished after its view was made for a folder, which it may not search.
 _VANISHED: Final = re.compile(r'Cannot access file "([^"]+\.parquet)/\*\*')
 #: Leaves of a plan that read no table behind the plan's back.
 _LEAVES: Final = frozenset(
@@ -53,7 +53,7 @@ _CALL: Final = re.compile(r"\b(?!(?:AND|OR|IN|NOT)\b)\w+ ?\(")
 
 @dataclass(frozen=True)
 class Result:
-    """Rows of a SELECT as Python values, with the columns' names and DuckDB types."""
+    """Rows of a SELECT as Python values, with names and DuckDB types of the columns."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -61,9 +61,9 @@ class Result:
 
 
 def select_rows(lake: LakeReader, statement: str, only: Collection[str] | None = None) -> Result:
-    """The rows of one SELECT over `lake`. UsageError for a statement that is refused, wrong, or beyond its limits.
+    """Run one SELECT over `lake`. UsageError for a statement that is refused, wrong, or beyond its limits.
 
-    With `only`, for statements of ours, the lake is as if it held these sessions and campaigns and no others.
+    With `only`, which is for our own statements, the lake appears to hold just these sessions and campaigns.
     """
 
     def rows(connection: "duckdb.DuckDBPyConnection") -> Result:
@@ -75,7 +75,7 @@ def select_rows(lake: LakeReader, statement: str, only: Collection[str] | None =
 
 
 def select_frame(lake: LakeReader, statement: str) -> "pl.DataFrame":
-    """As `select_rows`, as a Polars frame. UsageError also for a type that Polars does not have."""
+    """Like `select_rows`, giving a Polars frame. UsageError also for a type that Polars does not have."""
     import polars as pl
 
     try:
@@ -86,7 +86,7 @@ def select_frame(lake: LakeReader, statement: str) -> "pl.DataFrame":
 
 
 def stream_rows(lake: LakeReader, statement: str, limits: Limits) -> Generator[Result]:
-    """As `select_rows`, in parts that fit into memory however many there are; one at least, also without rows."""
+    """Like `select_rows`, in parts that fit into memory; at least one, even without rows."""
 
     def parts(connection: "duckdb.DuckDBPyConnection") -> Iterator[Result]:
         cursor = connection.execute(statement)
@@ -99,7 +99,7 @@ def stream_rows(lake: LakeReader, statement: str, limits: Limits) -> Generator[R
 
 
 def stream_batches(lake: LakeReader, statement: str, limits: Limits) -> "Generator[pa.RecordBatch]":
-    """As `stream_rows`, as Arrow batches, of which the first is empty: it tells the columns."""
+    """Like `stream_rows`, as Arrow batches; the first is empty and has the schema."""
     import pyarrow as pa
 
     def parts(connection: "duckdb.DuckDBPyConnection") -> "Iterator[pa.RecordBatch]":
@@ -111,7 +111,7 @@ def stream_batches(lake: LakeReader, statement: str, limits: Limits) -> "Generat
 
 
 def _columns(cursor: "duckdb.DuckDBPyConnection") -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names and DuckDB types of what was selected."""
+    """Names and DuckDB types of the selected columns."""
     described = cursor.description or []
     return tuple(one[0] for one in described), tuple(str(one[1]) for one in described)
 
@@ -122,7 +122,7 @@ def _select(
     fetch: "Callable[[duckdb.DuckDBPyConnection], _Fetched]",
     only: Collection[str] | None = None,
 ) -> _Fetched:
-    """What `fetch` gives on a guarded connection with the default limits."""
+    """Call `fetch` on a guarded connection with the default limits."""
     (found,) = _stream(lake, statement, default_limits(), lambda connection: iter([fetch(connection)]), only)
     return found
 
@@ -134,7 +134,7 @@ def _stream(
     parts: "Callable[[duckdb.DuckDBPyConnection], Iterator[_Fetched]]",
     only: Collection[str] | None = None,
 ) -> Generator[_Fetched]:
-    """The `parts` of the answer; anew when a writer superseded a file after we read its name, unless it has begun."""
+    """Yield the `parts` of the answer; start over if a writer superseded a file, unless parts were given already."""
     tables = _mentioned_tables(statement)
     meant = _meant(lake, statement, limits, tables) if only is None else dict.fromkeys(all_tables(), frozenset(only))
     while True:
@@ -246,9 +246,9 @@ def _on_key(connection: "duckdb.DuckDBPyConnection", filters: str | list[str], k
 
 
 def reads_only(connection: "duckdb.DuckDBPyConnection", statement: str, names: Iterable[str]) -> bool:
-    """Return whether one SELECT statement can read no table and no view but these, nor tell which others there are.
+    """Tell whether one SELECT statement can read only these tables and views, and cannot list others.
 
-    A function that gives rows may do either, and so may a description of the lake or a name in a schema.
+    Table functions, descriptions of the catalog and names in a schema may do either.
     """
     import duckdb
 
@@ -260,7 +260,7 @@ def reads_only(connection: "duckdb.DuckDBPyConnection", statement: str, names: I
     known = {name.casefold() for name in names}
     read: set[str] = set()
     left = [parsed]
-    while left:  # not by recursion: expressions may be deep
+    while left:  # no recursion: expressions may be deep
         part = left.pop()
         if isinstance(part, dict):
             left.extend(part.values())
@@ -276,7 +276,7 @@ def reads_only(connection: "duckdb.DuckDBPyConnection", statement: str, names: I
 
 @contextmanager
 def _guarded(lake: LakeReader, limits: Limits) -> Iterator[LimitedConnection]:
-    """A connection of its own in memory; the errors of its block become one-line errors."""
+    """Open an in-memory connection; DuckDB's errors in the block become one-line errors."""
     import duckdb
 
     connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
@@ -316,7 +316,7 @@ def _require_one_select(connection: "duckdb.DuckDBPyConnection", statement: str)
         raise UsageError(f"SQL refused: {len(statements)} statements found, expected one SELECT")
     try:
         kind = statements[0].type
-    except ValueError as error:  # a kind of statement that DuckDB's parser has and its Python package does not name
+    except ValueError as error:  # a kind of statement that DuckDB's Python package does not name
         raise UsageError("SQL refused: only one SELECT is accepted") from error
     if kind != duckdb.StatementType.SELECT:
         raise UsageError(f"SQL refused: this is a {kind.name} statement; only one SELECT is accepted")
@@ -330,9 +330,9 @@ def _prepare(
     statement: str,
     ours: bool,
 ) -> None:
-    """Create the views over what is published of the tables that the statement can mean, and lock the rest out.
+    """Create views over the published tables that the statement can read, and lock everything else out.
 
-    Views of other tables take time, and are made only where a statement might come upon them: `ours` do not.
+    Views of other tables take time, so they are made only where a statement might reach them; `ours` never do.
     """
     _require_one_select(connection, statement)
     allowed: list[str] = []
@@ -364,13 +364,13 @@ def _prepare(
 
 _LOCKED_SETTINGS: Final[Mapping[str, str]] = {
     "TimeZone": "'UTC'",
-    "enable_progress_bar": "false",  # of a long statement it would stand in the answer
+    "enable_progress_bar": "false",  # it would end up in the answer
     "autoload_known_extensions": "false",
 }
 
 
 def _mentioned_tables(statement: str) -> list[Table]:
-    """The tables that the text can mean. query() and query_table() can put a name together: with them, all."""
+    """The tables that the text may mention. query() and query_table() can compose a name: then all."""
     mentioned = {name for name in all_tables() if _mentions(statement, "query") or _mentions(statement, name)}
     for helper in HELPER_VIEWS:
         if _mentions(statement, helper.name):
@@ -383,25 +383,25 @@ def _mentions(statement: str, name: str) -> bool:
 
 
 def _as_columns(table: Table, value: str) -> str:
-    """The SQL text `value` as every column of the table, in the column's type."""
+    """The SQL expression `value` as every column of the table, in the column's type."""
     return ", ".join(f'CAST({value} AS {DUCKDB_TYPES[c.dtype]}) AS "{c.name}"' for c in table.all_columns)
 
 
 def _not_opened(table: Table) -> str:
-    """A view that raises when it is read: in each column, and without any (a filter on a constant would hide one)."""
+    """A view that fails when read, with or without columns (a filter on a constant would hide one)."""
     error = f"error('table {table.name} must be spelled out in the statement')"
     return f"SELECT {_as_columns(table, error)} WHERE {error} IS NULL"
 
 
 def _over_one(table: Table, file: str) -> str:
-    """A view over one file of today's contract: it has every column in its type, and DuckDB binds it in less time."""
+    """A view over one file of the current contract: every column has its type, and DuckDB binds it faster."""
     key = f"'{owner_of(Path(file))[1]}' AS \"{table.key}\""
     columns = ", ".join(key if c.name == table.key else f'"{c.name}"' for c in table.all_columns)
     return f"SELECT {columns} FROM {_reading([file])}"
 
 
 def _over_files(table: Table, files: list[str], segments: Mapping[str, str]) -> str:
-    """A view over sessions' own files, and over segments, each with the condition that tells which rows are live."""
+    """A view over sessions' own files and over segments, each with the condition on its live rows."""
     columns = ", ".join(f'"{c.name}"' for c in table.all_columns)
     # The typed empty branch gives every column its contract's type, also those an older file does not have.
     sources = [f"SELECT {_as_columns(table, 'NULL')} WHERE false"]
@@ -410,7 +410,7 @@ def _over_files(table: Table, files: list[str], segments: Mapping[str, str]) -> 
         sources.append(f"SELECT * FROM {_reading(whole)}")
     sources += [f"SELECT * FROM {_reading([segment])} WHERE {live}" for segment, live in segments.items() if live]
     if files:
-        # The key stands in the path; only older files hold it, too. A filter on it still spares DuckDB the other files.
+        # The key is in the path; only older files hold it, too. DuckDB still prunes files by a filter on it.
         key = f"regexp_extract(filename, '/{table.key}=([^/]+)/[^/]*$', 1) AS \"{table.key}\""
         sources.append(
             f"SELECT {key}, COLUMNS(lambda c: c <> '{table.key}') FROM {_reading(files, ', filename = true')}"
@@ -419,7 +419,7 @@ def _over_files(table: Table, files: list[str], segments: Mapping[str, str]) -> 
 
 
 def _live(segment: Segment, parts: list[int]) -> str:
-    """The condition on a segment's rows that leaves these parts of it; "" when they are all."""
+    """The condition that keeps these parts of a segment; "" if they are all."""
     if len(parts) == segment.parts:
         return ""
     dead = sorted({*range(segment.parts)} - {*parts})
@@ -437,5 +437,5 @@ def _list_literal(texts: list[str]) -> str:
 
 
 def _as_pattern(path: str) -> str:
-    """A path as a glob pattern that matches nothing but itself: DuckDB takes every path for a pattern."""
+    """Escape a path as a glob pattern, because DuckDB takes every path for a pattern."""
     return re.sub(r"([*?\[])", r"[\1]", path)

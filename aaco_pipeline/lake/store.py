@@ -1,8 +1,7 @@
-"""The TraceLake on disk: publishing by manifest, raw captures, requests, removing.
+"""Write to the TraceLake: publish tables by manifest, receive raw captures, keep requests, remove sessions.
 
-What a table must look like is `aaco_pipeline.lake.contracts`; reading, which this adds to, is
-`aaco_pipeline.lake.reading`, and what is torn is found by `aaco_pipeline.lake.health`. Nothing here knows what the
-tables mean, and nothing here imports Dagster.
+Contracts of tables are `aaco_pipeline.lake.contracts`, reading is `aaco_pipeline.lake.reading`, and damage is found by
+`aaco_pipeline.lake.health`. Nothing here knows what the tables mean.
 """
 
 import os
@@ -26,23 +25,23 @@ from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_li
 if TYPE_CHECKING:
     import polars as pl
 
-#: A stage's name becomes part of file names.
+#: Names of stages become part of file names.
 _STAGE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class TraceLake(LakeReader):
-    """A lake at a local path. Creating the object touches nothing; the first publication makes the folders."""
+    """A lake at a local path. Creating the object touches nothing; the first publication creates the folders."""
 
     def sql(self, statement: str) -> "pl.DataFrame":
-        """The rows of one SELECT statement over the views of this lake; see `aaco_pipeline.lake.sql`."""
+        """Run one SELECT statement over the views of this lake; see `aaco_pipeline.lake.sql`."""
         from aaco_pipeline.lake.sql import select_frame
 
         return select_frame(self, statement)
 
     def new_session(self, workload: str | None = None) -> str:
-        """A new session's id, a second or more after every other of the lake: `latest` is the last begun.
+        """Make a session id at least a second after every other of the lake, so that `latest` is the last begun.
 
-        Where the clock has stepped back, or two sessions begin within a second, the id is ahead of the clock.
+        The id is ahead of the clock if that has stepped back, or if two sessions begin within a second.
         """
         known = sorted({*self.sessions(), *self.captured(), *self.requests()}, reverse=True)
         newest = next((time for time in map(time_of, known) if time is not None), None)
@@ -51,10 +50,10 @@ class TraceLake(LakeReader):
 
     @contextmanager
     def receive_raw(self, session: str) -> Iterator[Path]:
-        """A folder to fill with a capture, which becomes `raw(session)` at once and whole when the block ends well.
+        """Yield a folder to fill with a capture; if the block succeeds it becomes `raw(session)` atomically.
 
-        A list of the files' digests is put beside them, by which they are verified when they are read.
-        LakeError if the session's capture is already complete: captures are never overwritten.
+        A list of the files' digests is added, by which they are verified when read. LakeError if the session's capture
+        is already complete: captures are never overwritten.
         """
         final = self.raw(session)
         with ExitStack() as taken:
@@ -69,12 +68,12 @@ class TraceLake(LakeReader):
                     self.storage.place(temporary, final)
 
     def request(self, session: str, launch: str) -> None:
-        """Keep the text of what is to be measured for `session` until its capture is complete."""
+        """Keep the request to measure `session` until its capture is complete."""
         with lake_errors(path := self.request_path(session)):
             self.storage.write(path, launch.encode())
 
     def requested(self, session: str) -> str | None:
-        """The text kept by `request`; None when nothing is waiting to be measured under that id."""
+        """The text kept by `request`; None if nothing waits to be measured under that id."""
         with lake_errors(path := self.request_path(session)):
             try:
                 return self.storage.read(path).decode("utf-8")
@@ -82,39 +81,34 @@ class TraceLake(LakeReader):
                 return None
 
     def withdraw(self, session: str) -> None:
-        """Forget the request for `session`, if there is one."""
+        """Remove the request for `session` if there is one."""
         with lake_errors(path := self.request_path(session)):
             self.storage.remove(path)
 
     def expect(self, session: str, stages: Sequence[str]) -> None:
-        """State which stages the session is to have, in the order they run."""
+        """Record which stages the session should have, in the order they run."""
         for stage in stages:
             _require_stage(stage)
         self._restate(session, lambda manifest: manifest.expecting(stages))
 
     def state(self, session: str, facts: Mapping[str, str]) -> None:
-        """Keep facts of the session that a person states; later ones take the place of those of the same names."""
+        """Keep facts about the session stated by the user; later ones replace those of the same names."""
         self._restate(session, lambda manifest: manifest.stating(facts))
 
     def record_failure(self, session: str, stage: str, code_version: str, reason: str) -> None:
-        """State that the last run of a stage failed, and why; what it had published before stays as it is."""
+        """Record that the last run of a stage failed, and why; what it had published before stays."""
         _require_stage(stage)
         self._restate(session, lambda manifest: manifest.with_failure(stage, code_version, reason))
 
     def record_due(self, session: str, stages: Sequence[str], reason: str) -> None:
-        """State that stages are to run again, and why: until then the session is not whole."""
+        """Record that stages must run again, and why; until then the session is not whole."""
 
-        def due(manifest: Manifest) -> Manifest:
-            for stage in stages:
-                manifest = manifest.with_failure(stage, "", reason)
-            return manifest
-
-        self._restate(session, due)
+        self._restate(session, lambda manifest: _with_failures(manifest, dict.fromkeys(stages, reason)))
 
     def record_torn(self, session: str) -> tuple[str, ...]:
-        """Withdraw every torn or missing file and state that its stage failed, so that the session is not whole; these.
+        """Withdraw every torn or missing file and record that its stage failed; return these stages.
 
-        Running them again publishes the files anew. Until then what is whole of theirs stays.
+        Running them again publishes the files anew. Until then their intact tables stay.
         """
         reasons: dict[str, str] = {}
 
@@ -125,16 +119,14 @@ class TraceLake(LakeReader):
                 except LakeError:
                     reasons[one.stage] = f"torn or missing: {described(self.path / one.file)}; run it again"
                     manifest = manifest.without_file(one.file)
-            for stage, reason in reasons.items():
-                manifest = manifest.with_failure(stage, "", reason)
-            return manifest
+            return _with_failures(manifest, reasons)
 
         self._restate(session, failed)
         return tuple(sorted(reasons))
 
     @contextmanager
     def new_view(self, session: str, stage: str, final: Path, rests_on: str) -> Iterator[Path]:
-        """A path to write a view to; it is `final`, and stated with what it rests on, when the block ends well.
+        """Yield a path to write a view to; if the block succeeds it becomes `final` and is recorded.
 
         LakeError when the session was removed meanwhile.
         """
@@ -160,12 +152,11 @@ class TraceLake(LakeReader):
         scope: Scope = "session",
         code_version: str = "",
     ) -> tuple[Entry, ...]:
-        """Publish all `tables` of one stage at once, replacing whatever that stage published before.
+        """Publish all `tables` of one stage atomically, replacing whatever that stage published before.
 
-        Every table is checked against its contract before anything is written; files get names that hold their
-        digest, then the manifest is replaced by rename, then superseded files are deleted. A kill at any instant
-        leaves the old state or the new. The same input gives the same bytes. `code_version` says which version of the
-        stage made them. Returns the stage's entries.
+        Every table is checked against its contract before anything is written. Files are named by their digest, then
+        the manifest is replaced by rename, then superseded files are deleted: a kill at any instant leaves the old
+        state or the new. The same input gives the same bytes. Returns the stage's entries.
         """
         from aaco_pipeline.lake.validation import conform
 
@@ -185,9 +176,9 @@ class TraceLake(LakeReader):
     def remove(self, session: str) -> int:
         """Delete everything of `session`: marker, manifest, then the files. Returns the bytes freed.
 
-        A kill leaves nothing half: the raw capture goes last and at once, so what is left is a whole session, a whole
-        capture without tables, or files that `aaco_pipeline.lake.health` finds. What is in segments leaves the disk
-        with the next compaction; nobody reads it from now on, and it is not counted.
+        The raw capture goes last and atomically, so a kill leaves a whole session, a whole capture without tables, or
+        files that `aaco_pipeline.lake.health` finds. Rows in segments leave the disk with the next compaction; nobody
+        reads them any more, and they are not counted.
         """
         freed = self.disk_bytes(session) - self.segment_bytes(session)
         with lake_errors(self.path), self.locked(session, "session"):
@@ -202,9 +193,9 @@ class TraceLake(LakeReader):
         return freed
 
     def remove_campaign(self, campaign: str) -> int:
-        """Delete all that is published of a campaign, and none of its sessions. Returns the bytes freed.
+        """Delete everything a campaign published, but none of its sessions. Returns the bytes freed.
 
-        Its marker and manifest go first: killed at any instant there is all of it or none.
+        Marker and manifest go first: a kill at any instant leaves all of it or nothing.
         """
         with lake_errors(self.path), self.locked(campaign, "campaign"):
             freed = self.table_bytes(campaign, "campaign") - self.segment_bytes(campaign, "campaign")
@@ -218,7 +209,7 @@ class TraceLake(LakeReader):
     def commit(self, manifest: Manifest, before: Manifest | None = None) -> None:
         """Replace a manifest that was `before`, and mark its session or campaign, whose lock the caller holds.
 
-        A kill between the two leaves it whole and without a marker, which the next commit makes.
+        A kill between the two leaves it whole without a marker, which the next commit creates.
         """
         path, marker = (place(manifest.id, manifest.scope) for place in (self.manifest_path, self.marker_path))
         is_marked = self.storage.state(marker) is not None
@@ -232,12 +223,12 @@ class TraceLake(LakeReader):
             self.storage.create(marker.parent, [marker.name])
 
     def _uncommit(self, identifier: str, scope: Scope) -> None:
-        """Remove a marker, then its manifest: a kill between them leaves it whole without a marker, never lost."""
+        """Remove a marker, then its manifest: a kill in between leaves it whole without a marker, never lost."""
         self.storage.remove(self.marker_path(identifier, scope))
         self.storage.remove(self.manifest_path(identifier, scope))
 
     def _restate(self, session: str, change: Callable[[Manifest], Manifest]) -> None:
-        """Replace the session's manifest by what `change` makes of it, when that is another."""
+        """Apply `change` to the session's manifest and commit it if it differs."""
         with lake_errors(self.path), self.locked(session, "session"):
             before = self.manifest(session)
             after = change(before)
@@ -245,7 +236,7 @@ class TraceLake(LakeReader):
                 self.commit(after)
 
     def _remove_tables(self, scope: Scope, identifier: str) -> None:
-        """Remove the files of all tables of a session or campaign, also of those that only a later version has."""
+        """Remove the files of all tables of a session or campaign, including tables of later versions."""
         for name in self.storage.names(self.path):
             if name not in SESSION_FOLDERS:
                 folder = self.path / name / f"{scope}_id={identifier}"
@@ -253,10 +244,9 @@ class TraceLake(LakeReader):
                     self.storage.clear(folder, self.storage.names(folder))
 
     def _write(self, table: Table, frame: "pl.DataFrame", identifier: str, stage: str) -> Entry:
-        """Write the table's file, if it has rows.
+        """Write the table's file if it has rows.
 
-        The key is left out of the columns and stands in the path alone: readers of partitioned data sets take it from
-        there, and pyarrow and pandas refuse a data set that has it in both places.
+        The key is only in the path, not a column: pyarrow and pandas refuse a data set that has it in both places.
         """
         if frame.is_empty():
             return Entry(table.name, stage, "", 0, 0, "", table.version)
@@ -279,13 +269,19 @@ class TraceLake(LakeReader):
         return Entry(table.name, stage, file, frame.height, size, digest, table.version)
 
     def _delete_unpublished(self, manifest: Manifest, tables: set[str]) -> None:
-        """Delete what the manifest no longer names. The caller holds the lock, so no other writer's file is here."""
+        """Delete files that the manifest no longer names. The caller holds the lock, so no other writer is here."""
         published = manifest.files
         for table in tables:
             folder = f"{table}/{manifest.scope}_id={manifest.id}"
             stale = [name for name in self.storage.names(self.path / folder) if f"{folder}/{name}" not in published]
             if stale:
                 self.storage.clear(self.path / folder, stale)
+
+
+def _with_failures(manifest: Manifest, reasons: Mapping[str, str]) -> Manifest:
+    for stage, reason in reasons.items():
+        manifest = manifest.with_failure(stage, "", reason)
+    return manifest
 
 
 def _require_stage(stage: str) -> None:
@@ -295,7 +291,7 @@ def _require_stage(stage: str) -> None:
 
 @contextmanager
 def _polars_os_errors(path: Path) -> Iterator[None]:
-    """Raise the operating system's error for what Polars tells of it as a text alone, with the file it failed on."""
+    """Restore the operating system's error that Polars reports only as text, with the file it failed on."""
     import polars as pl
 
     try:

@@ -1,7 +1,7 @@
-"""Bytes that are those that were written: a file of the lake is hashed when a process first reads it, and remembered.
+"""Verify the bytes of tables and raw captures: a process hashes each file when it first reads it.
 
-The manifest states it for tables, a list in its folder for a raw capture. All reading of tables passes through
-`require_intact`. What is torn is mended by `aaco_pipeline.lake.health`.
+Digests come from the manifest for tables, and from a list in its folder for a raw capture. All reading of tables passes
+through `require_intact`. Damage is repaired by `aaco_pipeline.lake.health`.
 """
 
 import hashlib
@@ -16,21 +16,21 @@ from aaco_pipeline.lake.files import TEMPORARY_PREFIX, file_digest, lake_errors,
 from aaco_pipeline.lake.layout import owner_of
 from aaco_pipeline.lake.manifest import Entry
 
-#: The list in a raw capture's folder: the digest of every other file in it.
+#: The list in a raw capture's folder: digests of all its other files.
 RAW_LIST: Final = "digests.json"
 _RAW_LIST_VERSION: Final = 1
-#: A process that looks at more files forgets those before.
+#: A process that verifies more files than this forgets the earlier ones.
 _REMEMBERED: Final = 1 << 17
 
 _Identity = tuple[int, int, int, int]
-#: Of files by their identity, of a section of one by that and where it begins.
+#: Digests of files by identity, and of sections of files by identity and offset.
 _DIGESTS: Final[dict[tuple[int, ...], str]] = {}
 _AT_ONCE_BYTES: Final = 1 << 20
 _REBUILDING: Final = "`aaco doctor --mend` rebuilds it from the raw capture"
 
 
 def require_intact(lake: Path, published: Entry) -> Path:
-    """The file of what is published, hashed unless this process did so before. LakeError when it is torn or missing."""
+    """Return the file of a published table after verifying its digest. LakeError when it is torn or missing."""
     path = lake / published.file
     with lake_errors(path):
         try:
@@ -42,7 +42,7 @@ def require_intact(lake: Path, published: Entry) -> Path:
 
 
 def require_section(path: Path, size: int, section: tuple[int, int], sha256: str, told: str) -> None:
-    """As `require_intact`, of a section (begin and length) of a file of so many bytes; `told` says what it holds."""
+    """Verify a section (offset and length) of a file of `size` bytes, whose content is described by `told`."""
     begin, length = section
     with lake_errors(path):
         try:
@@ -59,7 +59,7 @@ def require_section(path: Path, size: int, section: tuple[int, int], sha256: str
 
 
 def section_digest(path: Path, begin: int, length: int) -> str:
-    """The SHA-256 of a section of a file, read now."""
+    """Compute the SHA-256 of a section of a file."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as stream:
         stream.seek(begin)
@@ -70,23 +70,23 @@ def section_digest(path: Path, begin: int, length: int) -> str:
 
 
 def missing(path: Path) -> LakeError:
-    """The error of a published file that is not there."""
+    """The error for a published file that does not exist."""
     return LakeError(f"{path}: published but missing ({described(path)}); {_mending(path)}")
 
 
 def torn(path: Path) -> LakeError:
-    """The error of a file that is not what was published."""
+    """The error for a file whose bytes are not those published."""
     return LakeError(f"{path}: its bytes are not those published ({described(path)}); {_mending(path)}")
 
 
 def described(path: Path) -> str:
-    """Read from a published file's path its table, session or campaign, and stage."""
+    """Describe a published file by the table, session or campaign, and stage in its path."""
     scope, identifier = owner_of(path)
     return f"table {path.parent.parent.name} of {scope} {identifier}, stage {path.name.rpartition('-')[0]}"
 
 
 def raw_digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file of a raw capture by its name, read now; the list itself is not among them."""
+    """Compute the SHA-256 of every file of a raw capture by its name, excluding the list itself."""
     found = {}
     for at, _, names in os.walk(folder):
         for path in (Path(at, name) for name in names):
@@ -97,20 +97,20 @@ def raw_digests(folder: Path) -> dict[str, str]:
 
 
 def is_of_capture(name: str) -> bool:
-    """Return whether a name in a raw folder is the capture's, and not the list or what was left of writing it."""
+    """Tell whether a name in a raw folder belongs to the capture, and is not the list or a temporary file."""
     return name != RAW_LIST and not name.startswith(TEMPORARY_PREFIX)
 
 
 def raw_list(digests: Mapping[str, str]) -> bytes:
-    """The list's text; the same files give the same bytes."""
+    """Encode the list; the same files give the same bytes."""
     document = {"list_version": _RAW_LIST_VERSION, "sha256": digests}
     return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
 
 def require_raw_intact(folder: Path, digests: Mapping[str, str]) -> bool:
-    """Return whether a raw folder has a list; LakeError when what is there, by `digests`, is not what was received.
+    """Verify a raw folder by its list and `digests`, LakeError when they differ; False if it has no list.
 
-    A folder that is still being filled, or was by an earlier version of this package, has no list.
+    A folder that is still being filled, or was filled by an early version, has no list.
     """
     path = folder / RAW_LIST
     with lake_errors(path):
@@ -126,7 +126,7 @@ def require_raw_intact(folder: Path, digests: Mapping[str, str]) -> bool:
 
 
 def _digest(path: Path, size: int) -> str | None:
-    """The digest of a file, of these bytes or remembered; None when it is not as long as it should be."""
+    """The digest of a file, computed or remembered; None if it has another size."""
     known = _identity(path.stat())
     if known[2] != size:
         return None
@@ -155,7 +155,7 @@ def _mending(path: Path) -> str:
 
 
 def _difference(content: bytes, digests: Mapping[str, str]) -> str:
-    """In what a raw capture differs from its list."""
+    """Describe how a raw capture differs from its list."""
     try:
         stated = json.loads(content)["sha256"]
         torn = [name for name in sorted(stated.keys() & digests.keys()) if stated[name] != digests[name]]
