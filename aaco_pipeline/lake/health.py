@@ -1,6 +1,6 @@
-"""What is torn, orphaned or stale in a lake, removing what nothing needs, and making ready what has to run again.
+"""Find torn, orphaned and stale files in a lake, remove what nothing needs, and prepare stages to run again.
 
-Sessions and campaigns that are not whole are found by `aaco_pipeline.pipeline.doctor`, which also runs stages again.
+Unfinished sessions and campaigns are found by `aaco_pipeline.pipeline.doctor`, which also runs their stages.
 """
 
 import json
@@ -61,7 +61,7 @@ _WITHOUT_TABLES: Final = (
     SEGMENTS,
     *SESSION_FOLDERS,
 )
-#: While there is one of these, what the lake holds is not known.
+#: While there is one of these, the content of the lake is unknown.
 OF_MANIFESTS: Final = ("lost manifest", "misnamed manifest", "unreadable manifest")
 UNMARKED: Final = "unmarked manifest"
 _BY_A_WRITER: Final = "left by a writer that died"
@@ -71,9 +71,9 @@ _NAMING: Final = (("baselines", "artefact"), ("bisection_builds", "artefact"), (
 
 @dataclass(frozen=True)
 class Fault:
-    """Something in the lake that is not as it should be, and whether `mend` does something about it.
+    """Damage in the lake, and whether `mend` can repair it.
 
-    With a `session`, `mend` makes ready: the session is then not whole, and running its stages again mends the fault.
+    With a `session`, `mend` marks the session as not whole, and running its stages again repairs the fault.
     """
 
     kind: str
@@ -84,7 +84,7 @@ class Fault:
 
 
 def faults(lake: LakeReader) -> list[Fault]:
-    """Everything torn, orphaned or stale in the lake. Reads every byte that is published or was captured."""
+    """Find everything torn, orphaned or stale in the lake. Reads every published or captured byte."""
     with lake_errors(lake.path):
         found: list[Fault] = []
         segments = Segments(lake)
@@ -101,32 +101,32 @@ def faults(lake: LakeReader) -> list[Fault]:
                 published |= {file for file in manifest.files if file.rpartition("/")[0] in present}
                 found += _damaged_files(lake, manifest, segments, present)
         damaged = {one.path.parent for one in found}
-        # A folder that was made meanwhile is a writer's.
+        # A folder made meanwhile belongs to a writer.
         orphans = [
             one
             for one in _unneeded_files(lake, published, unreadable)
             if one.path not in damaged
             and (one.kind != "orphan file" or one.path.parent.relative_to(lake.path).as_posix() in present)
         ]
-        # A torn table of baselines is told above, and what it names is not known.
+        # A torn table of baselines is reported above, and the files it names are unknown.
         unknown = any(one.kind not in OF_MANIFESTS and one.path.parts[-3] == "baselines" for one in found)
-        going = {one.name for one in Account(lake).pending() if one.rule == ASKED}  # whose marker is gone already
+        going = {one.name for one in Account(lake).pending() if one.rule == ASKED}  # their markers are already gone
         committed = [(scope, one) for scope, one in committed if one not in going]
         found += [
             Fault(UNMARKED, lake.marker_path(one, scope), "that it was committed is not marked", True)
             for scope, one in unmarked(lake, committed)
         ]
         artefacts = () if unreadable or unknown else _unnamed_artefacts(lake)
-        # Torn segments come after the sessions whose rows they lost, which are mended first.
+        # Torn segments come after the sessions whose rows they lost, which are repaired first.
         torn = [Fault(*one) for one in segments.faults]
         return [*found, *torn, *_captures(lake), *orphans, *artefacts, *_stale_locks(lake)]
 
 
 def leftovers(lake: LakeReader) -> list[Fault]:
-    """What dead writers left and nothing needs: every fault that is mended by removing a path.
+    """Find leftovers of dead writers: every fault repaired by removing a path.
 
-    Of the tables it reads the baselines alone. LakeError when they or a manifest cannot be read: what they name may
-    look like an orphan.
+    Reads only the tables that name artefacts. LakeError when they or a manifest cannot be read, as files that they name
+    would look like orphans.
     """
     with lake_errors(lake.path):
         with lake.catalogue() as known:
@@ -137,10 +137,10 @@ def leftovers(lake: LakeReader) -> list[Fault]:
 
 
 def clear_away(lake: TraceLake) -> None:
-    """Remove what killed writers were at: files that they were writing or had not named yet, and their locks.
+    """Remove unfinished and unpublished files of killed writers, and their locks.
 
-    Whoever is about to write calls it, so that nothing is left to tell once work was taken up again. What a manifest
-    that cannot be read may publish stays; `faults` tells of it.
+    Called before writing, so that resumed work leaves nothing behind. Files that an unreadable manifest may publish
+    stay; `faults` reports them.
     """
     with lake_errors(lake.path):
         manifests = dict(_manifests(lake))
@@ -148,7 +148,7 @@ def clear_away(lake: TraceLake) -> None:
         published = {file for manifest in readable for file in manifest.files}
         torn = [(path, one) for path, one in manifests.items() if isinstance(one, LakeError)]
         unreadable = {owner for path, one in torn for owner in _owners(path, one)}
-        # The locks come last: removing a file takes its owner's.
+        # Locks come last: removing a file takes its owner's lock.
         for fault in chain(_unneeded_files(lake, published, unreadable), _stale_locks(lake)):
             mend(lake, fault)
         runs = lake.path / ".locks" / "runs"
@@ -158,7 +158,7 @@ def clear_away(lake: TraceLake) -> None:
 
 
 def mend(lake: TraceLake, fault: Fault) -> bool:
-    """Mend a fault unless a writer took it up meanwhile. True when it is gone, or its session ready to run again."""
+    """Repair a fault unless a writer did meanwhile. True if it is gone, or its session is ready to run again."""
     if not fault.mendable:
         return False
     if fault.kind in ("torn file", "missing file"):
@@ -189,7 +189,7 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
 
 
 def _clear(lake: TraceLake, folder: Path) -> None:
-    """Remove a session's or campaign's folder of a table where it is empty and nobody is at work on it."""
+    """Remove a table's folder of a session or campaign if it is empty and nobody works on it."""
     if folder.parent.parent == lake.path and not lake.storage.names(folder) and _is_left(lake, folder):
         with lake.locked(owner_of(folder / "file")[1], owner_of(folder / "file")[0]):
             lake.storage.clear(folder, [])
@@ -207,7 +207,7 @@ def _mend_manifest(lake: TraceLake, fault: Fault) -> bool:
 def _unreadable(lake: LakeReader, path: Path, error: LakeError) -> Fault:
     scope = scope_of(path.stem)
     session = path.stem if scope == "session" else None
-    if isinstance(error, NewerManifestError):  # whole, and not to be touched
+    if isinstance(error, NewerManifestError):  # intact, not to be touched
         return Fault("unreadable manifest", path, str(error), mendable=False)
     if isinstance(error, MisnamedManifestError):
         return Fault("misnamed manifest", path, str(error), mendable=True)
@@ -221,12 +221,12 @@ def _unreadable(lake: LakeReader, path: Path, error: LakeError) -> Fault:
 
 
 def _owners(path: Path, error: LakeError) -> set[str]:
-    """The sessions and campaigns of which it is not known what they publish, because of one manifest."""
+    """The sessions and campaigns whose publications are unknown because of one unreadable manifest."""
     return {path.stem} | ({error.identifier} if isinstance(error, MisnamedManifestError) else set())
 
 
 def _present(lake: LakeReader) -> set[str]:
-    """The folders in which sessions and campaigns have files, as they are now; their names in the lake."""
+    """The folders with files of sessions and campaigns, by their names in the lake."""
     folders = (one for one in lake.storage.names(lake.path) if not one.startswith("."))
     return {f"{one}/{owner}" for one in folders for owner in lake.storage.names(lake.path / one) if "_id=" in owner}
 
@@ -255,7 +255,7 @@ def _damaged_files(
 
 
 def _remove_copy(lake: TraceLake, path: Path) -> bool:
-    """Remove a table's own file that is torn, when a segment has it whole still; whether it is gone."""
+    """Remove a torn file of a table if a segment still has it intact; return whether it is gone."""
     scope, identifier = owner_of(path)
     segments = Segments(lake)
     with lake_errors(path), lake.locked(identifier, scope):
@@ -266,7 +266,7 @@ def _remove_copy(lake: TraceLake, path: Path) -> bool:
 
 
 def _damage(lake: LakeReader, published: Entry) -> str | None:
-    """What is wrong with a published file, which is read now whatever this process read before."""
+    """Check a published file by reading it now, and name its damage."""
     try:
         intact = file_digest(lake.storage.local(lake.path / published.file)) == published.sha256
     except FileNotFoundError:
@@ -275,14 +275,14 @@ def _damage(lake: LakeReader, published: Entry) -> str | None:
 
 
 def _captures(lake: LakeReader) -> Iterator[Fault]:
-    """Raw captures that are not as they were received, and those of which that is not known."""
+    """Yield raw captures that differ from what was received, and those that cannot be verified."""
     for session in lake.captured():
         raw = lake.raw(session)
         try:
             local = lake.storage.local(raw)
             is_verified = require_raw_intact(local, raw_digests(local))
         except LakeError as error:
-            if lake.has_raw(session):  # and not removed meanwhile
+            if lake.has_raw(session):  # not removed meanwhile
                 yield Fault("torn capture", raw, str(error), mendable=False)
             continue
         if not is_verified and lake.has_raw(session):
@@ -291,7 +291,7 @@ def _captures(lake: LakeReader) -> Iterator[Fault]:
 
 
 def _manifests(lake: LakeReader) -> Iterator[tuple[Path, Manifest | LakeError]]:
-    """Each manifest's file, also of one that is lost, with what it states, or why it cannot be read."""
+    """Yield the path of each manifest, lost ones included, with its content or the error."""
     folder = lake.path / MANIFESTS
     names = [name for name in lake.storage.names(folder) if name.endswith(".json")]
     misnamed = set[str]()
@@ -306,12 +306,12 @@ def _manifests(lake: LakeReader) -> Iterator[tuple[Path, Manifest | LakeError]]:
             yield path, manifest
     for scope, identifier in lake.lost({name.removesuffix(".json") for name in names}):
         path = lake.manifest_path(identifier, scope)
-        if identifier not in misnamed:  # which only has to be put back
+        if identifier not in misnamed:  # those are only to be renamed
             yield path, LostManifestError(path)
 
 
 def _unneeded_files(lake: LakeReader, published: set[str], unreadable: set[str]) -> Iterator[Fault]:
-    """What no manifest publishes, but for what an unreadable one may."""
+    """Yield unpublished files, except those that an unreadable manifest may publish."""
     for fault in _unpublished_files(lake, published):
         if owner_of(fault.path)[1] not in unreadable:
             yield fault
@@ -341,7 +341,7 @@ def _unpublished_files(lake: LakeReader, published: set[str]) -> Iterator[Fault]
 
 
 def _is_left(lake: LakeReader, folder: Path) -> bool:
-    """Tell whether a folder is a session's or campaign's of which nobody is at work on its tables."""
+    """Tell whether a folder belongs to a session or campaign on which nobody works."""
     scope, identifier = owner_of(folder / "file")
     return is_id(identifier, scope) and not lake.storage.is_held(lake.lock_path(identifier))
 
@@ -352,7 +352,7 @@ def _unfinished(lake: LakeReader, folder: Path) -> Iterator[Fault]:
 
 
 def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
-    """Artefacts that no baseline, build, optimization, night or request names. A young one may be about to be named."""
+    """Yield artefacts that no baseline, build, optimization, night or request names, except young ones."""
     naming = (lake.read(table).get_column(column).drop_nulls() for table, column in _NAMING)
     named = [*(artefact for column in naming for artefact in column), *_of_the_last_nights(lake), *_waiting(lake)]
     for folder in unnamed_artefacts(lake.path, named):
@@ -362,7 +362,7 @@ def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
 
 
 def _of_the_last_nights(lake: LakeReader) -> list[str]:
-    """The files that campaigns of the last nights measure: one may be confirmed, gone on with, or become a baseline."""
+    """The files measured by campaigns of the last nights: they may be confirmed, resumed, or become a baseline."""
     import polars as pl
 
     nights = lake.read("campaigns").filter(pl.col("night") >= pl.col("night").max() - CAMPAIGN_STAYS_OPEN)
@@ -371,7 +371,7 @@ def _of_the_last_nights(lake: LakeReader) -> list[str]:
 
 
 def _waiting(lake: LakeReader) -> Iterator[str]:
-    """The files that sessions measure which were asked for and are not captured yet."""
+    """The files of sessions that were requested and are not captured yet."""
     for session in lake.requests():
         with suppress(FileNotFoundError, ValueError):
             asked = json.loads(lake.storage.read(lake.request_path(session)))
@@ -391,7 +391,7 @@ def _stale_locks(lake: LakeReader) -> Iterator[Fault]:
 
 
 def _is_ours(lake: LakeReader, path: Path) -> bool:
-    """Return whether an unpublished path is a file where only stages write; anything else is a person's."""
+    """Tell whether an unpublished path is a file where only stages write; anything else is the user's."""
     scope, identifier = owner_of(path)
     state = lake.storage.state(path)
     return state is not None and not state.is_folder and is_id(identifier, scope)

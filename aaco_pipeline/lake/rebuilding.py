@@ -1,6 +1,6 @@
-"""A manifest made anew from what the tables' files say of themselves when it is torn or lost, or put back in its place.
+"""Rebuild a torn or lost manifest from the tables' files, or rename a misnamed one.
 
-Each file says in its metadata whose table it is and of which stage, and in its name what its digest begins with.
+Each file states its table, owner and stage in its metadata, and the first digits of its digest in its name.
 """
 
 from collections import defaultdict
@@ -22,18 +22,18 @@ _REASON: Final = "its manifest was torn or lost and is rebuilt from the files of
 
 
 def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
-    """Replace the torn or lost manifest of a session or campaign by what its tables' files say; what is there now.
+    """Rebuild the torn or lost manifest of a session or campaign from its tables' files, and return it.
 
-    Tables without rows and failures of before have no files, nor is it known of two files of a table which was
-    published: every stage that is found is therefore stated as failed, so that the session is not whole until they
-    have run again. LakeError when the manifest is of a later version.
+    Tables without rows and earlier failures leave no files, and of two files of one table the published one is unknown.
+    So every stage found is recorded as failed, and the session is not whole until they have run again. LakeError when
+    the manifest is of a later version.
     """
     scope = scope_of(identifier)
     path = lake.manifest_path(identifier, scope)
     with lake_errors(path), lake.locked(identifier, scope):
         try:
             if (intact := read_manifest(lake.storage, path)) is not None:
-                return intact  # another process has mended it
+                return intact  # another process has repaired it
         except NewerManifestError:
             raise
         except LakeError:
@@ -46,16 +46,16 @@ def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
 
 
 def is_rebuildable(lake: LakeReader, identifier: str, scope: Scope) -> bool:
-    """Return whether anything is left to rebuild a manifest from: a table's rows, or the session's capture."""
+    """Tell whether a manifest can be rebuilt: from a table's rows, or from the session's capture."""
     is_captured = scope == "session" and lake.has_raw(identifier)
     return is_captured or next(_entries(lake, scope, identifier), None) is not None
 
 
 def put_back(lake: TraceLake, path: Path) -> bool:
-    """Give a manifest that lies under another name its own; False when that is taken by another manifest."""
+    """Rename a misnamed manifest; False if another manifest has its name."""
     try:
         read_manifest(lake.storage, path)
-        return True  # another process has mended it
+        return True  # another process has repaired it
     except MisnamedManifestError as error:
         scope = scope_of(error.identifier)
         right = lake.manifest_path(error.identifier, scope)
@@ -70,7 +70,7 @@ def put_back(lake: TraceLake, path: Path) -> bool:
 
 
 def _entries(lake: LakeReader, scope: Scope, identifier: str) -> Iterator[Entry]:
-    """One entry for every table of every stage that is in exactly one whole file, else in one version in segments."""
+    """Yield an entry for every table of every stage that has exactly one intact file, or one version in segments."""
     found: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for table in all_tables().values():
         folder = lake.path / table.name / f"{scope}_id={identifier}"
@@ -79,13 +79,13 @@ def _entries(lake: LakeReader, scope: Scope, identifier: str) -> Iterator[Entry]
             if entry is not None:
                 found[entry.table, entry.stage].append(entry)
         for key, parts in _parts(lake, table, identifier).items():
-            if key not in found:  # what a session published after it was compacted has a file
+            if key not in found:  # tables published after the compaction have files
                 found[key] = parts
     return (entries[0] for entries in found.values() if len(entries) == 1)
 
 
 def _parts(lake: LakeReader, table: Table, identifier: str) -> dict[tuple[str, str], list[Entry]]:
-    """What segments hold of a session's or campaign's table, dead or not, by table and stage."""
+    """Entries for the parts of one owner's table in segments, dead or not, by table and stage."""
     found: dict[tuple[str, str], set[Entry]] = defaultdict(set)
     for one in readable_lists(lake.path, table.name):
         for part in one.parts:
@@ -97,7 +97,7 @@ def _parts(lake: LakeReader, table: Table, identifier: str) -> dict[tuple[str, s
 
 
 def _entry(lake: LakeReader, table: Table, identifier: str, file: Path) -> Entry | None:
-    """What a file says of itself; None when it is torn or is not of this table."""
+    """Make the entry of a file from its metadata; None if it is torn or belongs elsewhere."""
     import polars as pl
 
     stage, _, begins = file.stem.rpartition("-")

@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Amount:
-    """So many files, and their bytes."""
+    """A number of files and their bytes."""
 
     files: int = 0
     bytes: int = 0
 
     def and_one(self, bytes_: int) -> "Amount":
-        """This with one file more."""
+        """Add one file."""
         return Amount(self.files + 1, self.bytes + bytes_)
 
 
 @dataclass(frozen=True)
 class TableRound:
-    """What one round did, or would do, with one table.
+    """The actions of one round on one table, done or planned.
 
-    `taken` are sessions' files that came into segments, `sessions` whose they were; `rewritten` segments that were put
-    together with them, and `written` those that came of it: None where it was only asked what would be. `gone` are
-    sessions' files that segments have replaced, `waiting` files that wait until they may go, the first of them at
-    `waiting_until`; `dropped` are segments that nothing needs any more. `left` says in a line each what stayed and why.
+    `taken` are sessions' files merged into segments, `sessions` the number of their owners, `rewritten` the segments
+    merged with them, `written` the resulting segments (None in a dry run). `gone` are sessions' files that segments
+    replaced, `waiting` files still in their grace period, which first ends at `waiting_until`; `dropped` are unneeded
+    segments. Each line of `left` says what stayed and why.
     """
 
     table: str
@@ -74,21 +74,21 @@ class TableRound:
 
     @property
     def is_nothing(self) -> bool:
-        """Return whether there was nothing to do and is nothing to say."""
+        """True if there was nothing to do and nothing to report."""
         return self in (TableRound(self.table), TableRound(self.table, written=None))
 
     def and_left(self, line: str) -> "TableRound":
-        """This with one thing more that stayed."""
+        """Add a line about something that stayed."""
         return replace(self, left=(*self.left, line))
 
     def and_waiting(self, bytes_: int, until: datetime) -> "TableRound":
-        """This with one file more that waits."""
+        """Add one waiting file."""
         soonest = until if self.waiting_until is None else min(until, self.waiting_until)
         return replace(self, waiting=self.waiting.and_one(bytes_), waiting_until=soonest)
 
 
 class Published:
-    """What is published, as the catalogue has it; of `unreadable` manifests it is not known."""
+    """Everything published according to the catalogue; unknown for `unreadable` manifests."""
 
     def __init__(self, lake: LakeReader, known: "Catalogue") -> None:
         self._known = known
@@ -98,7 +98,7 @@ class Published:
         self._owners: Final = {name.removesuffix(".json") for name in names} | self.unreadable
 
     def entries(self, table: Table) -> Mapping[PartKey, Entry]:
-        """All that has rows of a table, by what names a part."""
+        """All published entries of a table that have rows, by the key of the part."""
         if self._last[0] != table.name:
             found = self._known.entries(table.name, table.scope, lambda owner: owner not in self.unreadable)
             keyed = {(owner, entry.stage, entry.sha256): entry for owner, entry in found if entry.file}
@@ -106,28 +106,28 @@ class Published:
         return self._last[1]
 
     def unknown_tables(self) -> list[str]:
-        """Tables that this package does not know; they are not looked for where a manifest cannot be read."""
+        """Tables unknown to this package; not determined if a manifest cannot be read."""
         return [] if self.unreadable else sorted(self._known.rows_of_tables().keys() - all_tables().keys())
 
     def may_need(self, table: Table, part: Part) -> bool:
-        """Return whether a manifest names the part, or may name it because it cannot be read."""
+        """Tell whether a manifest names the part, or may name it because it cannot be read."""
         return part.id in self.unreadable or part[:3] in self.entries(table)
 
     def is_removed(self, part: Part) -> bool:
-        """Return whether the session or campaign of the part is in the lake no more."""
+        """Tell whether the session or campaign of the part was removed."""
         return part.id not in self._owners
 
     def needed(self, table: Table, one: SegmentList, held: Mapping[PartKey, Held]) -> list[Part]:
-        """The parts of a segment that may be published, and are `held` by no segment made later."""
+        """The parts of a segment that may be published and are in no later segment."""
         return [
             part for part in one.parts if held[part[:3]].segment.name == one.segment.name and self.may_need(table, part)
         ]
 
 
 def made_of_lake(lake: LakeReader, known: "Catalogue") -> str:
-    """What is another text whenever a round may find something else to do, but for files that wait.
+    """A digest that changes whenever a round may find new work, apart from waiting files.
 
-    It tells of every manifest's content, of the segments, of whose own files there are, and of what decides.
+    It covers manifests, segments, folders with own files, and the versions of code and contracts.
     """
     found = sha256(repr((__version__, sorted((one.name, one.version) for one in all_tables().values()))).encode())
     found.update(known.digest().encode())
@@ -139,7 +139,7 @@ def made_of_lake(lake: LakeReader, known: "Catalogue") -> str:
 
 
 class Replaced(NamedTuple):
-    """A session's or campaign's own file of a table that a segment has replaced."""
+    """A table's own file of a session or campaign that a segment has replaced."""
 
     table: Table
     entry: Entry
@@ -147,7 +147,7 @@ class Replaced(NamedTuple):
 
 
 class Removal:
-    """One round of removing; what it did is put down in `rounds`, by table. With `dry_run` nothing goes."""
+    """One round of removals, recorded in `rounds` by table. With `dry_run` nothing is removed."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Removal:
         self._ripe: dict[tuple[Scope, str], list[Replaced]] = defaultdict(list)
 
     def look_at(self, table: Table, lists: Sequence[SegmentList]) -> None:
-        """Drop the table's segments that nothing needs, and see which sessions' files `remove_files` may remove."""
+        """Drop unneeded segments of the table, and collect the files that `remove_files` may remove."""
         held, first_held = where_held(lists), _first_held(lists)
         for key, entry in self._with_own_file(table):
             if (where := held.get(key)) is None:
@@ -183,7 +183,7 @@ class Removal:
                 self._drop(table, one, held, _first_held(later))
 
     def remove_files(self) -> Iterator[tuple[int, int]]:
-        """Remove the files; how many sessions and campaigns have been looked at, and of how many."""
+        """Remove the files; yield how many sessions and campaigns were handled, and their total number."""
         for number, ((scope, owner), files) in enumerate(sorted(self._ripe.items())):
             whole = [one for one in files if self._is_intact(one.segment)]
             for one in whole if self._dry_run else self._remove(scope, owner, whole):
@@ -206,9 +206,9 @@ class Removal:
         held: Mapping[PartKey, Held],
         replaced_at: Mapping[PartKey, datetime],
     ) -> None:
-        """Drop a segment that nothing needs: at once when all of it is dead or some of it was removed.
+        """Drop an unneeded segment: at once if all of it is dead or some of it was removed.
 
-        One that later segments have replaced waits for the grace, as its readers may not know of them yet.
+        A segment replaced by later ones waits for the grace period, as its readers may not know them yet.
         """
         segment = one.segment
         live = [part for part in one.parts if self._published.may_need(table, part)]
@@ -223,7 +223,7 @@ class Removal:
             self._rounds[segment.table] = replace(done, dropped=done.dropped.and_one(segment.bytes))
 
     def _is_intact(self, segment: Segment) -> bool:
-        """Return whether all of a segment is as it was written, on the disk, now; told once of one that is not."""
+        """Verify a segment on disk; a damaged one is reported once."""
         if segment.file not in self._torn:
             self._torn[segment.file] = bool(torn_sections(self._lake.path, segment))
             if self._torn[segment.file]:
@@ -232,7 +232,7 @@ class Removal:
         return not self._torn[segment.file]
 
     def _remove(self, scope: Scope, owner: str, files: Sequence[Replaced]) -> list[Replaced]:
-        """Remove those of a session's or campaign's files that are still published; these."""
+        """Remove those of an owner's files that are still published, and return them."""
         path = self._lake.manifest_path(owner, scope)
         with lake_errors(path):
             if self._lake.storage.state(path) is None:
@@ -247,26 +247,26 @@ class Removal:
 
 
 def _first_held(lists: Sequence[SegmentList]) -> dict[PartKey, datetime]:
-    """Since when each part has been in a segment: those in which it is now are younger where it was moved since."""
+    """The time at which each part first came into a segment; its current segment may be younger."""
     return {key: one.segment.made for one in reversed(lists) for key, _ in one.held()}
 
 
 def drop_segment(lake: LakeFolder, segment: Segment) -> None:
-    """Remove a segment: first its list, from then on nobody looks for it, then its rows."""
+    """Remove a segment: first its list, so that nobody looks for it, then its rows."""
     with lake_errors(lake.path / segment.file):
         lake.storage.remove(lake.path / segment.list_file)
         lake.storage.remove(lake.path / segment.file)
 
 
-#: A segment that is smaller is written anew with whatever has come since.
+#: A smaller segment is rewritten together with newer files.
 UNDERSIZED_BYTES: Final = 64 << 20
-#: A session's own file that is larger gains nothing in a segment, and stays as it is.
+#: A larger file gains nothing from a segment and stays as it is.
 LARGE_BYTES: Final = 16 << 20
-#: A segment of whose rows a larger share is dead is written anew without them.
+#: A segment with a larger share of dead rows is rewritten without them.
 MOST_DEAD_RATIO: Final = 0.2
 GRACE: Final = timedelta(days=1)
 
-#: What this host remembers of a lake in which a round found nothing to do.
+#: The key under which this host remembers that a round found nothing to do.
 _DONE: Final = "compacted"
 
 Progress = Callable[[str, int, int], None]
@@ -280,9 +280,9 @@ def compact(
     dry_run: bool = False,
     progress: Progress = lambda doing, done, total: None,
 ) -> list[TableRound]:
-    """One round over all tables; what there was to do or to say of each, by name.
+    """Run one round over all tables; return the rounds that did or reported something, by name.
 
-    LakeError when another round is under way, or the lake cannot be read or written.
+    LakeError when another round is running, or the lake cannot be read or written.
     """
     with nullcontext() if dry_run else lake.compacting(), lake.catalogue() as known:
         if not dry_run:
@@ -306,15 +306,15 @@ def compact(
         for done, total in removal.remove_files():
             progress("removing replaced files", done, total)
         found = [one for one in rounds.values() if not one.is_nothing]
-        if not found and not known.errors:  # nor does anything wait: until something changes there is nothing to do
+        if not found and not known.errors:  # nothing waits either: no work until something changes
             known.remember(_DONE, {"": (made_of, "")})
     return found
 
 
 def rewrite(lake: TraceLake, segment: Segment, now: datetime) -> bool:
-    """Write anew what can be read of a torn segment; whether it is gone, or was made whole from sessions' own files.
+    """Rewrite the readable parts of a torn segment; return whether it is gone or intact again.
 
-    It stays while something that it alone has is needed and cannot be read.
+    It stays while it is the only holder of a needed part that cannot be read.
     """
     with lake.compacting(), lake.catalogue() as known:
         state, table = Published(lake, known), all_tables()[segment.table]
@@ -329,7 +329,7 @@ def rewrite(lake: TraceLake, segment: Segment, now: datetime) -> bool:
 
 
 def unlisted(lake: LakeFolder) -> Iterator[Path]:
-    """What killed rounds left in the folders of segments: half a segment, or one whose list was not written yet."""
+    """Yield leftovers of killed rounds: half-written segments, and segments without a list."""
     with lake_errors(lake.path / SEGMENTS):
         for table in lake.storage.names(lake.path / SEGMENTS):
             folder = lake.path / SEGMENTS / table
@@ -341,14 +341,14 @@ def unlisted(lake: LakeFolder) -> Iterator[Path]:
 
 
 def clear_unlisted(lake: LakeFolder) -> None:
-    """Remove what killed rounds left; the caller holds the lock, so that nobody is writing."""
+    """Remove leftovers of killed rounds; the caller holds the lock, so nobody is writing."""
     for path in unlisted(lake):
         with lake_errors(path):
             lake.storage.discard(path)
 
 
 def _lists(lake: TraceLake, table: Table) -> list[SegmentList] | None:
-    """The lists of a table's segments; None when a later version of this package wrote one: it sees to the table."""
+    """The lists of a table's segments; None if a later version wrote one, which then takes care of the table."""
     try:
         lists = readable_lists(lake.path, table.name)
     except NewerSegmentError:
@@ -359,7 +359,7 @@ def _lists(lake: TraceLake, table: Table) -> list[SegmentList] | None:
 def _compact_table(
     lake: TraceLake, table: Table, state: Published, now: datetime, *, dry_run: bool = False, force: str = ""
 ) -> TableRound:
-    """Put a table's loose files and its unfit segments together; `force` is a segment that is unfit in any case."""
+    """Merge a table's loose files and unfit segments; the segment `force` counts as unfit in any case."""
     done = TableRound(table.name, written=None if dry_run else Amount())
     if (lists := _lists(lake, table)) is None:
         return done.and_left("a later aaco_pipeline has written its segments; upgrade aaco_pipeline to compact it")
@@ -402,10 +402,10 @@ def _compact_table(
 
     def tell(source: Source, error: LakeError) -> None:
         entries = lake.manifest(source.part.id, table.scope).of_table(table.name)
-        if source.part.sha256 in {entry.sha256 for entry in entries}:  # and not superseded or removed meanwhile
+        if source.part.sha256 in {entry.sha256 for entry in entries}:  # not superseded or removed meanwhile
             left.append(str(error))
 
-    # Later than those that it replaces, though the clock be behind.
+    # Later than the segments it replaces, even if the clock is behind.
     made = max([now, *(one.segment.made + timedelta(microseconds=1) for one in lists)])
     written = Amount()
     for one in write_segments(lake.path, table, sorted([*loose, *sources]), made, tell):

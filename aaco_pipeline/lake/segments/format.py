@@ -1,8 +1,8 @@
-"""Segments: many sessions' files of one table in one Parquet file, and the list beside it that says whose rows it has.
+"""The form of a segment: a Parquet file with one table's rows of many sessions, and a list of their owners beside it.
 
-The manifests stay the truth: a published table whose digest is that of a part of a segment can be read from its own
-file or from the segment, and a part that no manifest names is dead. Which is taken is decided by
-`aaco_pipeline.lake.reading`, what is put into segments by `aaco_pipeline.lake.segments.compaction`.
+The manifests stay the truth: a published table with the digest of a part can be read from its own file or from the
+segment, and a part that no manifest names is dead. `aaco_pipeline.lake.reading` chooses between the two,
+`aaco_pipeline.lake.segments.compaction` decides what goes into segments.
 """
 
 import json
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import polars as pl
 
 SEGMENT_VERSION: Final = 1
-#: The column that says of each row to which part it belongs, by the part's place in the list.
+#: The column with each row's part, by its place in the list.
 PART_COLUMN: Final = "aaco_part"
 
 
 class Part(NamedTuple):
-    """One published table in a segment: whose, of which stage, and of its own file digest, rows, bytes and version."""
+    """One published table in a segment: owner, stage, and digest, rows, bytes and version of its own file."""
 
     id: str
     stage: str
@@ -42,11 +42,11 @@ class Part(NamedTuple):
 
 
 PartKey = tuple[str, str, str]
-"""Session or campaign, stage, and the digest of its own file: of one table these name what is published."""
+"""Session or campaign, stage, and digest of the own file: together they identify a published table."""
 
 
 class RowGroup(NamedTuple):
-    """A section of a segment: its bytes with what lies between it and the one before, their digest, and its rows."""
+    """A section of a segment: its bytes, including any gap before it, their digest, and its rows."""
 
     bytes: int
     rows: int
@@ -55,9 +55,9 @@ class RowGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment without its parts: the file's sections, which follow one another, and the footer that ends it.
+    """A segment without its parts: the consecutive sections of the file, and its footer.
 
-    `made` is when it was published, `table_version` the contract that its columns have, `parts` how many it holds.
+    `made` is the time of publication, `table_version` the contract of its columns, `parts` their number.
     """
 
     table: str
@@ -80,7 +80,7 @@ class Segment:
 
     @property
     def sections(self) -> tuple[RowGroup, ...]:
-        """The row groups, and the footer last: all of the file."""
+        """The row groups and the footer: the whole file."""
         return (*self.row_groups, self.footer)
 
     @cached_property
@@ -89,7 +89,7 @@ class Segment:
 
     @cached_property
     def begins(self) -> tuple[int, ...]:
-        """Where each section begins, in bytes from the file's beginning."""
+        """The offset of each section in bytes."""
         return tuple(accumulate((one.bytes for one in self.sections[:-1]), initial=0))
 
     @property
@@ -98,17 +98,17 @@ class Segment:
 
     @cached_property
     def first_rows(self) -> tuple[int, ...]:
-        """The first row of each row group, and how many rows there are in all."""
+        """The first row of each row group, and the total number of rows."""
         return (0, *accumulate(one.rows for one in self.row_groups))
 
     def row_groups_of(self, first: int, rows: int) -> range:
-        """The row groups in which rows lie."""
+        """The row groups that contain these rows."""
         begin = bisect_right(self.first_rows, first) - 1
         return range(begin, bisect_left(self.first_rows, first + rows))
 
 
 class Held(NamedTuple):
-    """Where the rows of a part are: in which segment, as which of its parts, and which rows."""
+    """The place of a part: its segment, its number there, and its rows."""
 
     segment: Segment
     part: int
@@ -125,11 +125,11 @@ class SegmentList:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The parts as records: only who looks at all of them needs these."""
+        """The parts as records, for callers that look at all of them."""
         return tuple(map(Part._make, zip(*(self.columns[name] for name in Part._fields), strict=True)))
 
     def held(self, ids: Collection[str] | None = None) -> Iterator[tuple[PartKey, Held]]:
-        """What names each part, or each of the sessions or campaigns `ids`, with where it lies."""
+        """Yield the key and place of each part, or of each part of the owners `ids`."""
         owners, stages, digests, rows = (self.columns[name] for name in ("id", "stage", "sha256", "rows"))
         first_rows = list(accumulate(rows, initial=0))
         for at, owner in enumerate(owners):
@@ -152,7 +152,7 @@ class SegmentList:
 
     @staticmethod
     def from_bytes(content: bytes, source: str) -> "SegmentList":
-        """Parse and check a list read from `source`, after which the segment is named; LakeError when it is damaged."""
+        """Parse and check the list read from `source`, which names the segment. LakeError when it is damaged."""
         try:
             if not is_sealed(content):
                 raise ValueError("it does not begin with its digest")
@@ -187,11 +187,11 @@ class SegmentList:
 
 
 class NewerSegmentError(LakeError):
-    """A later version of this package wrote the segment: it is whole, and not to be touched."""
+    """A later version of this package wrote the segment: it is intact and must not be touched."""
 
 
 def list_names(lake: Path, table: str) -> list[str]:
-    """The names of the lists of a table's segments, as they are published now."""
+    """The names of the lists of a table's segments as published now."""
     folder = lake / SEGMENTS / table
     with lake_errors(folder):
         names = STORAGE.names(folder)
@@ -199,7 +199,7 @@ def list_names(lake: Path, table: str) -> list[str]:
 
 
 def read_list(lake: Path, table: str, name: str) -> SegmentList | None:
-    """A list by its name; None when there is no such file. LakeError when it is torn."""
+    """Read a list by its name; None if there is no such file. LakeError when it is torn."""
     path = lake / SEGMENTS / table / name
     with lake_errors(path):
         try:
@@ -210,9 +210,9 @@ def read_list(lake: Path, table: str, name: str) -> SegmentList | None:
 
 
 def readable_lists(lake: Path, table: str) -> list[SegmentList]:
-    """The lists of a table's segments that can be read, the last made last.
+    """Read the lists of a table's segments in the order they were made, skipping torn ones.
 
-    The parts of a torn one are looked for elsewhere; `aaco_pipeline.lake.health` tells of it.
+    Parts of a torn list are looked for elsewhere; `aaco_pipeline.lake.health` reports it.
     """
     found = []
     for name in list_names(lake, table):
@@ -228,15 +228,14 @@ def readable_lists(lake: Path, table: str) -> list[SegmentList]:
 
 
 def where_held(lists: Iterable[SegmentList], ids: Collection[str] | None = None) -> dict[PartKey, Held]:
-    """Where each part lies, or each of the sessions or campaigns `ids`: of several segments in that made last."""
+    """Locate each part, or each part of the owners `ids`; of several segments the one made last."""
     return {key: held for one in lists for key, held in one.held(ids)}
 
 
 def require_part_intact(lake: Path, held: Held, told: str, seen: set[tuple[str, int]]) -> None:
-    """LakeError when the footer or a row group in which the part lies is not what was written; `told` says whose it is.
+    """Raise LakeError when the footer or a row group of the part is damaged; `told` describes the part.
 
-    A process hashes each row group once, and no other than those that it needs; of those in `seen` it does not even
-    look whether they are another's by now.
+    A process hashes only the row groups it needs, each once; those in `seen` are not even checked for replacement.
     """
     segment = held.segment
     wanted = (*segment.row_groups_of(held.first_row, held.rows), len(segment.row_groups))
@@ -248,7 +247,7 @@ def require_part_intact(lake: Path, held: Held, told: str, seen: set[tuple[str, 
 
 
 def torn_sections(lake: Path, segment: Segment) -> list[int]:
-    """The row groups, and as the last number the footer, that are not what was written; read now from the disk."""
+    """Verify all of a segment on disk; return the numbers of damaged row groups, the footer being the last number."""
     path = lake / segment.file
     with lake_errors(path):
         state = STORAGE.state(path)
@@ -264,9 +263,9 @@ def torn_sections(lake: Path, segment: Segment) -> list[int]:
 def read_rows(
     lake: Path, segment: Segment, runs: Sequence[tuple[int, int]], columns: Sequence[str]
 ) -> "list[pl.DataFrame]":
-    """The rows of a segment in `runs` of first row and number, one frame each; each row group is decoded once.
+    """Read `runs` (first row and number of rows) of a segment, one frame each; each row group is decoded once.
 
-    Columns that the segment does not have are left out. What is torn is found by `require_part_intact`.
+    Columns that the segment lacks are left out. Damage is found by `require_part_intact`.
     """
     import polars as pl
 
@@ -292,5 +291,5 @@ def read_rows(
 
 
 def columns_of(kind: type[Part] | type[RowGroup], records: Sequence[Any]) -> dict[str, list[Any]]:
-    """Records as one array for each field: short, and a frame to any tool."""
+    """Turn records into one list per field: compact, and a data frame for any tool."""
     return {name: [getattr(one, name) for one in records] for name in kind._fields}

@@ -1,6 +1,6 @@
-"""What is wrong with a lake's segments, whether a table whose own file is gone is whole in one, and mending them.
+"""Find and repair damaged segments, and tell whether a table without its own file is intact in one.
 
-Faults of everything else, and the form in which all are told, are `aaco_pipeline.lake.health`.
+Faults of everything else, and the form of all reports, are `aaco_pipeline.lake.health`.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ UNFINISHED_SEGMENT: Final = "unfinished segment"
 
 
 class SegmentFault(NamedTuple):
-    """Something wrong with a segment, and whether `mend_segment` may do something about it."""
+    """Damage of a segment, and whether `mend_segment` can repair it."""
 
     kind: str
     path: Path
@@ -40,23 +40,23 @@ class SegmentFault(NamedTuple):
 
 
 class Segments:
-    """Every segment of a lake, each read from the disk once, now, and held against its list."""
+    """Every segment of a lake, each read once from disk and verified by its list."""
 
     def __init__(self, lake: LakeFolder) -> None:
         self.faults: list[SegmentFault] = []
         self._torn: dict[str, set[int]] = {}
-        #: By table what names the parts that are whole, short: a large lake has half a million of them.
+        #: Short digests of the keys of intact parts, by table: a large lake has half a million of them.
         self._whole: dict[str, set[bytes]] = {}
         for table in lake.storage.names(lake.path / SEGMENTS):
             lists = [one for name in list_names(lake.path, table) if (one := self._look_at(lake, table, name))]
             whole = self._whole[table] = set()
             for one in sorted(lists, key=lambda one: (one.segment.made, one.segment.name)):
-                for key, held in one.held():  # of several segments that made last is read
+                for key, held in one.held():  # of several segments, the one made last counts
                     (whole.add if self._is_whole(held) else whole.discard)(_short(key))
         self.faults += unfinished_segments(lake)
 
     def hold(self, owner: str, entry: Entry) -> bool:
-        """Return whether a published table is whole in a segment."""
+        """Tell whether a published table is intact in a segment."""
         return _short((owner, entry.stage, entry.sha256)) in self._whole.get(entry.table, ())
 
     def _is_whole(self, held: Held) -> bool:
@@ -69,7 +69,7 @@ class Segments:
         try:
             one = read_list(lake.path, table, name)
         except LakeError as error:
-            is_newer = isinstance(error, NewerSegmentError)  # whole, and not to be touched
+            is_newer = isinstance(error, NewerSegmentError)  # intact, not to be touched
             kind = "newer segment" if is_newer else TORN_SEGMENT
             self.faults.append(SegmentFault(kind, path, str(error), not is_newer))
             return None
@@ -82,12 +82,12 @@ class Segments:
 
 
 def _short(key: PartKey) -> bytes:
-    """A digest of what names a part."""
+    """A short digest of a part's key."""
     return blake2b("\n".join(key).encode(), digest_size=16).digest()
 
 
 def unfinished_segments(lake: LakeFolder) -> Iterator[SegmentFault]:
-    """What killed rounds of compaction left; nothing while one is at work."""
+    """Yield leftovers of killed compactions; none while one is running."""
     left = list(unlisted(lake))
     if not lake.is_compacting():
         for path in left:
@@ -95,10 +95,10 @@ def unfinished_segments(lake: LakeFolder) -> Iterator[SegmentFault]:
 
 
 def mend_segment(lake: TraceLake, path: Path) -> bool:
-    """Do about a torn or an unfinished segment what can be done; whether it is gone.
+    """Repair a torn or unfinished segment as far as possible; return whether it is gone.
 
-    What can be read of a torn one is written anew. It stays while a session or campaign needs what cannot: publishing
-    that again comes first.
+    Readable parts of a torn one are rewritten. It stays while a session or campaign needs an unreadable part, which
+    must be published again first.
     """
     if path.suffix != ".json":  # a torn one is named by its list
         with lake.compacting():
@@ -118,7 +118,7 @@ def mend_segment(lake: TraceLake, path: Path) -> bool:
 
 
 def _is_whole_without(lake: TraceLake, table: str) -> bool:
-    """Return whether everything published of a table is whole in places that can be read; so of no torn manifest's."""
+    """Tell whether everything published of a table is intact elsewhere; False if a manifest is torn."""
     declared = all_tables()[table]
     try:
         lake.places(declared, lake.published([declared])[table])

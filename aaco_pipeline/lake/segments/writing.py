@@ -1,4 +1,4 @@
-"""One segment's bytes: many published tables read, put one behind another, written, read back and published.
+"""Write a segment: read many published tables, concatenate them, write the file, verify and publish it.
 
 What goes into a segment is decided by `compaction`, its form by `format`.
 """
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-#: A segment is closed when it has grown to this.
+#: A segment is closed once it has this size.
 TARGET_BYTES: Final = 256 << 20
-#: A row group holds small parts whole until it has so many rows; it is what a reader of one session decodes.
+#: A row group takes whole small parts up to this many rows; a reader of one session decodes it entirely.
 ROW_GROUP_ROWS: Final = 1 << 15
 _DIGITS_IN_NAME: Final = 16
 
 
 class Source(NamedTuple):
-    """A part to be written: `file` is its own file, relative to the lake; `held` says which segment has it, if one."""
+    """A part to be written: its own file, relative to the lake, and its place in a segment if it has one."""
 
     part: Part
     file: str
@@ -57,10 +57,10 @@ class Source(NamedTuple):
 def write_segments(
     lake: Path, table: Table, sources: Sequence[Source], made: datetime, left: Callable[[Source, LakeError], None]
 ) -> Iterator[SegmentList]:
-    """Write the sources, which are in the order of their parts, to segments of a table, each published before given.
+    """Write the sources, in the order of their parts, to segments of a table, and yield each once published.
 
-    `left` is told of each that cannot be read, and why; it stays where it is. LakeError when the disk cannot be
-    written: what was not published then leaves nothing behind.
+    `left` is called for each source that cannot be read, with the reason; it stays where it is. LakeError when the disk
+    cannot be written; unpublished segments leave nothing behind.
     """
     rows = (one for batch in _batches(sources) for one in _read(lake, table, batch, left))
     for first in rows:
@@ -70,7 +70,7 @@ def write_segments(
 def _write_one(
     lake: Path, table: Table, rows: Iterator[tuple[list[Part], pl.DataFrame]], made: datetime
 ) -> SegmentList:
-    """Take rows until a segment is full, sync it, read it back, and put its list beside it: from then on it is read."""
+    """Write rows until the segment is full, sync it, read it back, and publish its list: from then on it is read."""
     import pyarrow.parquet as pq
 
     storage = STORAGE
@@ -108,14 +108,14 @@ def _write_one(
         )
         storage.place(path, lake / segment.file)
         done = SegmentList(segment, columns_of(Part, parts))
-        # One of the same content stays as old as it is: what it has replaced need not wait anew.
+        # A segment of the same content keeps its age: the files it replaced need not wait again.
         if not _is_listed(lake, segment):
             storage.write(lake / segment.list_file, done.to_bytes())
     return done
 
 
 def _is_listed(lake: Path, segment: Segment) -> bool:
-    """Return whether a list of the segment is there that can be read. NewerSegmentError when a later version wrote it."""
+    """Tell whether the segment has a readable list. NewerSegmentError when a later version wrote it."""
     try:
         return read_list(lake, segment.table, f"{segment.name}.json") is not None
     except NewerSegmentError:
@@ -125,7 +125,7 @@ def _is_listed(lake: Path, segment: Segment) -> bool:
 
 
 def _keyed(table: Table, first: int, parts: Sequence[Part], frame: pl.DataFrame) -> "pa.Table":
-    """The rows of parts, of which `first` is the number of the first, with the columns that say whose they are."""
+    """Add the columns of part and owner to the rows of parts, numbered from `first`."""
     counts = pl.Series([part.rows for part in parts], dtype=pl.UInt32)
     numbers = pl.Series(range(first, first + len(parts)), dtype=pl.Int32)
     owners = pl.Series([part.id for part in parts], dtype=pl.String)
@@ -136,12 +136,12 @@ def _keyed(table: Table, first: int, parts: Sequence[Part], frame: pl.DataFrame)
 
 
 def _repeated(values: pl.Series, counts: pl.Series) -> pl.Series:
-    """Each value so many times."""
+    """Repeat each value by its count."""
     return pl.select(pl.lit(values).repeat_by(pl.lit(counts)).explode()).to_series()
 
 
 def _sections(path: Path) -> Iterator[RowGroup]:
-    """The row groups of a Parquet file with the bytes before each, and its footer with all that lies before that."""
+    """Yield the sections of a Parquet file: each row group with any bytes before it, then the footer."""
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(path)
@@ -160,7 +160,7 @@ def _begin(column: "pq.ColumnChunkMetaData") -> int:
 
 
 def _batches(sources: Sequence[Source]) -> Iterator[list[Source]]:
-    """The sources of one row group after another; a large one has as many as it needs, for itself."""
+    """Split the sources by row group; a large source gets row groups of its own."""
     batch: list[Source] = []
     rows = 0
     for source in sources:
@@ -176,10 +176,10 @@ def _batches(sources: Sequence[Source]) -> Iterator[list[Source]]:
 def _read(
     lake: Path, table: Table, batch: Sequence[Source], left: Callable[[Source, LakeError], None]
 ) -> Iterator[tuple[list[Part], pl.DataFrame]]:
-    """The rows of a batch, in its order, with the parts that they are of: all but those that cannot be read."""
+    """Read a batch in order and yield its readable parts with their rows."""
     try:
         found = [_read_all(lake, table, batch)]
-    except LakeError:  # one by one, to know which it is
+    except LakeError:  # one by one, to find the unreadable ones
         found = []
         for source in batch:
             try:
@@ -191,7 +191,7 @@ def _read(
 
 
 def _read_either(lake: Path, table: Table, source: Source) -> tuple[Sequence[Source], pl.DataFrame]:
-    """The rows of one part, of its segment or of its own file."""
+    """Read one part from its segment or its own file."""
     try:
         return _read_all(lake, table, [source])
     except LakeError:
@@ -201,7 +201,7 @@ def _read_either(lake: Path, table: Table, source: Source) -> tuple[Sequence[Sou
 
 
 def _read_all(lake: Path, table: Table, batch: Sequence[Source]) -> tuple[Sequence[Source], pl.DataFrame]:
-    """The rows of a batch in the contract's columns but the key. LakeError when any of it cannot be read."""
+    """Read a batch in the contract's columns without the key. LakeError when any of it cannot be read."""
     columns = list(polars_types(table.name))
     held = [source.held for source in batch if source.held is not None]
     of_segment: dict[str, Iterator[pl.DataFrame]] = {}
@@ -225,7 +225,7 @@ def _read_all(lake: Path, table: Table, batch: Sequence[Source]) -> tuple[Sequen
 
 
 def _completed(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with nulls in the columns that the contract has got since it was written."""
+    """Add the columns that the contract gained since the frame was written, as nulls."""
     types = polars_types(table.name)
     return frame.select(
         pl.col(name) if name in frame.columns else pl.lit(None, dtype).alias(name) for name, dtype in types.items()
@@ -233,7 +233,7 @@ def _completed(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_files(lake: Path, table: Table, sources: Sequence[Source]) -> pl.DataFrame:
-    """The rows of published files, all at once. LakeError when one is not what was published."""
+    """Read published files at once. LakeError when one is not what was published."""
     contents: list[IO[bytes]] = []
     for source in sources:
         path = lake / source.file
