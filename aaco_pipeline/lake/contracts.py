@@ -1,8 +1,7 @@
-"""The contracts of all tables: finding one by name, and the Polars types its columns have.
+"""Look up the contract of a table by name, and the Polars types of its columns.
 
-What a declaration can say is `aaco_pipeline.lake.declaration`; the declarations live in `aaco_pipeline.lake.tables`.
-Checking a frame against a contract is `aaco_pipeline.lake.validation`. This module imports neither Polars nor DuckDB,
-so that the command line can list tables at once.
+Declarations live in `aaco_pipeline.lake.tables`; frames are checked by `aaco_pipeline.lake.validation`. This module
+imports neither Polars nor DuckDB, so that the command lists tables at once.
 """
 
 import difflib
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @cache
 def polars_dtype(dtype: Type) -> "pl.DataType":
-    """The Polars data type a contract's type name stands for."""
+    """The Polars data type of a contract's type name."""
     import polars as pl
 
     simple: dict[Type, pl.DataType] = {
@@ -60,14 +59,14 @@ def polars_schema(table: Table) -> "pl.Schema":
 
 
 def polars_types(table: str, *columns: str) -> "dict[str, pl.DataType]":
-    """The Polars types of these columns of `table`, or of all but its key; KeyError for one it does not have."""
+    """The Polars types of these columns of `table`, or of all but its key; KeyError for an unknown column."""
     declared = {c.name: polars_dtype(c.dtype) for c in contract(table).columns}
     return {name: declared[name] for name in columns or declared}
 
 
 @cache
 def all_tables() -> Mapping[str, Table]:
-    """Every contract by table name, in the order of the data dictionary."""
+    """All contracts by table name, in the order of the data dictionary."""
     by_name = {table.name: table for table in TABLES}
     if len(by_name) < len(TABLES):
         raise ValueError("a table is declared twice")
@@ -75,12 +74,12 @@ def all_tables() -> Mapping[str, Table]:
 
 
 def contract(name: str) -> Table:
-    """The contract of table `name`; KeyError when there is none."""
+    """The contract of table `name`; KeyError if there is none."""
     return all_tables()[name]
 
 
 def find_contract(name: str) -> Table:
-    """The contract of table `name`, as given by a user; UsageError with the nearest name when there is none."""
+    """The contract of a table named by the user; UsageError with the nearest name if there is none."""
     if name not in all_tables():
         near = difflib.get_close_matches(name, all_tables(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""

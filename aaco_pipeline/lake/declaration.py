@@ -1,7 +1,7 @@
-"""The words a table of the TraceLake is declared in: its columns with type, unit, nullability and meaning.
+"""The vocabulary for declaring a table: columns with type, unit, nullability and meaning.
 
-The declarations themselves live in `aaco_pipeline.lake.tables`, finding one by name in `aaco_pipeline.lake.contracts`.
-Types and units are constants, so that the type checker finds one that is misspelled.
+Declarations live in `aaco_pipeline.lake.tables`, lookup by name in `aaco_pipeline.lake.contracts`. Types and units are
+constants, so that the type checker finds misspelled ones.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NewType
 
 Scope = Literal["session", "campaign"]
-"""What one file of a table belongs to: one session, or one campaign (a judgement over sets of sessions)."""
+"""The owner of a table's file: one session, or one campaign (a judgement over sets of sessions)."""
 
 Type = NewType("Type", str)
 Unit = NewType("Unit", str)
@@ -52,7 +52,7 @@ BYTE_PER_S: Final = Unit("byte/s")
 RECORD: Final = Unit("record")
 VERSION: Final = Unit("version")
 
-#: The DuckDB type each type becomes in a view.
+#: The DuckDB type of each type in a view.
 DUCKDB_TYPES: Final[Mapping[Type, str]] = {
     STRING: "VARCHAR",
     BOOL: "BOOLEAN",
@@ -71,7 +71,7 @@ DUCKDB_TYPES: Final[Mapping[Type, str]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column; `since` is the table version that brought it."""
+    """One column; `since` is the table version that added it."""
 
     name: str
     dtype: Type
@@ -82,12 +82,12 @@ class Column:
 
 
 def column(name: str, dtype: Type, unit: Unit, meaning: str, *, since: int = 1) -> Column:
-    """A column that every row has a value in."""
+    """Declare a column with a value in every row."""
     return Column(name, dtype, unit, False, meaning, since)
 
 
 def nullable(name: str, dtype: Type, unit: Unit, meaning: str, *, since: int = 1) -> Column:
-    """A column that may be null, which says that there is no evidence."""
+    """Declare a column that may be null, meaning that there is no evidence."""
     return Column(name, dtype, unit, True, meaning, since)
 
 
@@ -96,9 +96,9 @@ class Table:
     """One table's contract.
 
     `columns` excludes the key: `all_columns` puts `session_id` (or `campaign_id`) first. Files are sorted by
-    `sort_by`, whose first entry is the table's first key. `version` grows by one whenever columns are added
-    or their words change; a reader takes any version up to its own (missing columns are null) and refuses a newer one
-    by name.
+    `sort_by`, whose first entry is the table's first key. `version` grows by one whenever columns or the values of
+    their vocabulary are added; a reader takes any version up to its own (missing columns are null) and refuses newer
+    ones by name.
     """
 
     name: str

@@ -1,7 +1,6 @@
-"""The data dictionary: every table, view and column of the TraceLake as one Markdown page, made from the contracts.
+"""Generate the data dictionary: every table, view and column of the TraceLake on one Markdown page.
 
-No table, column or meaning is written here; those are declared in `aaco_pipeline.lake.tables` and
-`aaco_pipeline.lake.views`. Run as
+Tables and views are declared in `aaco_pipeline.lake.tables` and `aaco_pipeline.lake.views`. Run as
 `python -m aaco_pipeline.lake.dictionary [--check] PATH` to write the page, or to check that it is up to date.
 """
 
@@ -48,7 +47,7 @@ a table may gain columns and the lake may gain tables, and nothing that is liste
 
 
 def render() -> str:
-    """The whole page; the same contracts give the same text."""
+    """Render the whole page; the same contracts give the same text."""
     tables = list(all_tables().values())
     parts = [INTRODUCTION, _types(), _contents(tables)]
     for section, members in groupby(tables, key=lambda table: table.section):

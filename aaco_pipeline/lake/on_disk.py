@@ -1,7 +1,7 @@
-"""Tables and columns larger than memory should hold: in files without names, mapped, a piece looked at at a time.
+"""Tables and columns that are too large for memory, kept in unnamed mapped files and processed in pieces.
 
-Pages of such a file are the disk's, and the system takes them back when it needs them; `release` gives them back at
-once. What is no larger than a piece stays in memory, and nothing here is loaded for it.
+The system reclaims pages of such a file when it needs them; `release` returns them at once. Anything that fits in a
+piece stays in memory.
 """
 
 import mmap
@@ -19,30 +19,30 @@ from numpy.typing import DTypeLike, NDArray
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows that are looked at at once.
+#: Rows of a piece.
 PIECE_ROWS: Final = 1 << 19
-#: A column of numbers that is larger goes to the disk.
+#: Larger columns of numbers go to disk.
 _COLUMN_BYTES: Final = 4 << 20
-#: A stream that is smaller is read at once.
+#: Smaller streams are read at once.
 _MAPPED_FROM: Final = 32 << 20
 _MAPPED: Final[weakref.WeakSet[mmap.mmap]] = weakref.WeakSet()
 
 
 def pieces_of(count: int) -> Iterator[slice]:
-    """The rows of a table of so many, a piece at a time; what was mapped for a piece is released behind it."""
+    """Split `count` rows into pieces, and release mapped pages after each."""
     for first in range(0, count, PIECE_ROWS):
         yield slice(first, min(first + PIECE_ROWS, count))
         release()
 
 
 def release() -> None:
-    """Give the pages of everything mapped back; they are read again when they are looked at again."""
+    """Return the pages of all mapped files to the system; they are read again when needed."""
     for one in list(_MAPPED):
         one.madvise(mmap.MADV_DONTNEED)
 
 
 def with_columns(frame: pl.DataFrame, changes: Sequence[pl.Expr]) -> pl.DataFrame:
-    """`frame.with_columns` of changes that each row has of itself alone."""
+    """Apply `frame.with_columns` in pieces, for expressions that depend on single rows only."""
     if frame.height <= PIECE_ROWS or not changes:
         return frame.with_columns(changes)
     names = [change.meta.output_name() for change in changes]
@@ -53,7 +53,7 @@ def with_columns(frame: pl.DataFrame, changes: Sequence[pl.Expr]) -> pl.DataFram
 
 
 def pieces(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """A frame's rows, a piece at a time; a frame without rows is one piece."""
+    """Split a frame into pieces; a frame without rows is one piece."""
     if frame.height <= PIECE_ROWS:
         yield frame
         return
@@ -66,7 +66,7 @@ def _piece(frame: pl.DataFrame, rows: slice) -> pl.DataFrame:
 
 
 class GrowingColumn:
-    """Numbers that are added block by block, and are one array in the end."""
+    """Numbers added in blocks and finally read as one array."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
@@ -81,7 +81,7 @@ class GrowingColumn:
             self._put()
 
     def array(self) -> NDArray[Any]:
-        """All of them, asked for once; it may be changed in place."""
+        """All numbers as a writable array; to be called once."""
         if self._file is None:
             return np.concatenate(self._held) if len(self._held) != 1 else self._held[0]
         self._put()
@@ -97,7 +97,7 @@ class GrowingColumn:
 
 
 class GrowingTable:
-    """Frames of one schema that are added one after another, and are one in the end."""
+    """Frames of one schema added one after another and finally read as one frame."""
 
     def __init__(self) -> None:
         self._held: list[pl.DataFrame] = []
@@ -110,7 +110,7 @@ class GrowingTable:
             self._put()
 
     def table(self) -> pl.DataFrame:
-        """All of them, asked for once."""
+        """All rows as one frame; to be called once."""
         if self._file is None or self._writer is None:
             return pl.concat(self._held)
         self._put()
@@ -131,7 +131,7 @@ class GrowingTable:
 
 
 def write_pieces(frame: pl.DataFrame, file: IO[bytes]) -> None:
-    """The frame as an Arrow stream, a large one a piece at a time."""
+    """Write a frame as an Arrow stream, a large one in pieces."""
     if frame.height <= PIECE_ROWS:
         frame.write_ipc_stream(file, compression="uncompressed")
         return
@@ -147,16 +147,16 @@ def write_pieces(frame: pl.DataFrame, file: IO[bytes]) -> None:
 
 
 def read_pieces(file: IO[bytes]) -> pl.DataFrame:
-    """The frame that `write_pieces` wrote, a large one mapped.
+    """Read a frame written by `write_pieces`, mapping a large one.
 
-    ValueError or Polars' error for a file that is no such stream, or contradicts itself.
+    ValueError or a Polars error if the file is no such stream or is inconsistent.
     """
     small = os.fstat(file.fileno()).st_size <= _MAPPED_FROM
     return pl.read_ipc_stream(file) if small else _read_mapped(file)
 
 
 def write_parquet(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) -> None:
-    """The frame as a Parquet file, a large one a piece at a time."""
+    """Write a frame as a Parquet file, a large one in pieces."""
     stated = dict(metadata)
     if frame.height <= PIECE_ROWS:
         frame.write_parquet(path, compression="zstd", metadata=stated)
@@ -166,7 +166,7 @@ def write_parquet(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) 
     def taken(
         columns: list[str] | None, chosen: pl.Expr | None, rows: int | None, batch: int | None
     ) -> Iterator[pl.DataFrame]:
-        """What Polars asks of a source; of one that is written as it is, it asks for everything."""
+        """Serve Polars as a source; when writing it asks for all columns and rows."""
         for piece in pieces(frame):
             # In one chunk: the bytes depend on the rows alone.
             yield (piece if columns is None else piece.select(columns)).rechunk()
@@ -176,9 +176,9 @@ def write_parquet(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) 
 
 
 def _read_mapped(file: IO[bytes]) -> pl.DataFrame:
-    """The frame that an Arrow stream holds, of which only what is looked at is read.
+    """Map the frame in an Arrow stream, so that only accessed parts are read.
 
-    pyarrow's ArrowInvalid, a ValueError, for a file that is no such stream, or contradicts itself.
+    ArrowInvalid, a ValueError, if the file is no such stream or is inconsistent.
     """
     import pyarrow as pa
 
@@ -194,14 +194,14 @@ def _read_mapped(file: IO[bytes]) -> pl.DataFrame:
 
 
 def _unnamed(owner: object) -> IO[bytes]:
-    """A file that nobody else sees, closed with what holds it at the latest."""
+    """Create a file without a name, closed at the latest with its owner."""
     file = tempfile.TemporaryFile()  # noqa: SIM115
     weakref.finalize(owner, file.close)
     return file
 
 
 def _mapped(file: IO[bytes], *, writable: bool = False) -> mmap.mmap:
-    """The whole of an open file, mapped; it need not stay open."""
+    """Map a whole open file, which may be closed afterwards."""
     file.flush()
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     found = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=access)

@@ -1,6 +1,6 @@
-"""Return whether a frame fulfils a table's contract, and the frame put into the contract's order.
+"""Check a frame against a table's contract, and bring it into the contract's order.
 
-The contracts themselves are declared in `aaco_pipeline.lake.tables`; publishing is `aaco_pipeline.lake.store`.
+Contracts are declared in `aaco_pipeline.lake.tables`; publishing is `aaco_pipeline.lake.store`.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from aaco_pipeline.lake.declaration import Table
 
 
 def empty_table(table: str) -> pl.DataFrame:
-    """The canonical table without rows: the contract's columns but the key."""
+    """The table without rows: the contract's columns except the key."""
     return pl.DataFrame(schema=polars_types(table))
 
 
 def to_contract(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """`frame` cast to the contract of `table` in its order; contract columns that it does not have become null.
+    """Cast `frame` to the contract of `table` in its order; missing columns become null.
 
-    Raises ValueError for a column that the contract does not know: a reader must not drop what it read.
+    ValueError for a column that the contract does not know: a reader must not drop data.
     """
     declared = polars_types(table)
     surplus = [name for name in frame.columns if name not in declared]
@@ -35,10 +35,10 @@ def to_contract(table: str, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
-    """`frame` with the key column, in the contract's column order and sort order.
+    """Bring `frame` into the contract's column order and sort order, with the key column.
 
-    `frame` holds exactly the contract's columns, with or without the key column. Raises ContractError naming the
-    table, the column, what was found and what is expected. A column that is null throughout may come untyped.
+    `frame` must hold exactly the contract's columns, with or without the key column; a column of nulls may be untyped.
+    ContractError naming the table, the column, what was found and what is expected.
     """
     schema = polars_schema(table)
     if frame.is_empty() and frame.schema in (schema, polars_types(table.name)):
@@ -71,12 +71,12 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
 
 
 def _in_order(frame: pl.DataFrame, by: Sequence[str]) -> bool:
-    """Return whether sorting by these columns would change nothing, as far as that can be told without doing so."""
+    """Tell whether the frame is already sorted, as far as that is known without sorting."""
     return frame.height < 2 or (len(by) == 1 and frame.get_column(by[0]).is_sorted())
 
 
 def _problem(values: pl.Series, expected: pl.DataType, nullable: bool) -> str | None:
-    """In what the values of one column do not fulfil its contract."""
+    """Describe how the values of one column violate its contract."""
     if values.dtype != expected:
         return f"found type {values.dtype}, expected {expected}"
     if values.null_count() and not nullable:
@@ -85,7 +85,7 @@ def _problem(values: pl.Series, expected: pl.DataType, nullable: bool) -> str | 
 
 
 def _holds_nan(series: pl.Series) -> bool:
-    """Return whether a NaN is in the series, also within its lists and records."""
+    """Tell whether the series contains a NaN, also within lists and records."""
     if series.dtype == pl.Float64:
         return bool(series.is_nan().any())
     if isinstance(series.dtype, pl.List):
@@ -96,5 +96,5 @@ def _holds_nan(series: pl.Series) -> bool:
 
 
 def in_contract(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """The columns of the contract of `table` out of a frame that has others too, which only an analysis needs."""
+    """Select the columns of the contract of `table` from a frame that also has others."""
     return to_contract(table, frame.select(polars_types(table).keys()))

@@ -1,4 +1,4 @@
-"""Helper views: questions that people ask often, declared once for SQL, for `aaco tables` and for the data dictionary.
+"""Helper views for common questions, declared once for SQL, `aaco tables` and the data dictionary.
 
 How SQL is run is `aaco_pipeline.lake.sql`; tables are declared in `aaco_pipeline.lake.tables`.
 """
@@ -10,9 +10,9 @@ from typing import Final
 
 @dataclass(frozen=True)
 class HelperView:
-    """A question people ask often, as a view over the contracts' views.
+    """A common question as a view over the contracts' views.
 
-    `tables` are all that it reads, `columns` its columns with their meanings; the unit is the end of the name.
+    `tables` are all tables it reads, `columns` its columns with their meanings; the unit is the end of the name.
     """
 
     name: str
@@ -40,7 +40,7 @@ _PLANE: Final = {
 }
 _UNCERTAINTY: Final = "How far it may lie elsewhere on the axis; 0 of what the axis's own clock timed."
 
-#: In dependency order: a helper may use the ones before it.
+#: In dependency order: a view may use those before it.
 HELPER_VIEWS: Final = (
     HelperView(
         "latest_sessions",

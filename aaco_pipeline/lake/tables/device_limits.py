@@ -1,6 +1,6 @@
-"""What a device can do, and how close each kernel came: ceilings, roofline, occupancy, counters, single instructions.
+"""Limits of a device and how close each kernel came: ceilings, roofline, occupancy, counters, instructions.
 
-What follows from it, the name of a bottleneck, lives in `judgement`.
+The bottleneck that follows from them is `judgement`.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What was run: sessions, environment, devices and clocks, the model's graph, iterations, and recorded programs.
+"""The runs themselves: sessions, environment, devices and clocks, the model's graph, iterations, and recorded programs.
 
 Events of a run are `trace`, periodic samples `telemetry`, and figures derived from either `analysis`.
 """
