@@ -13,20 +13,26 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from aaco_pipeline.report.perfetto.lanes import Rule
 from aaco_pipeline.report.perfetto.tables import Batches, whole
 
-#: How the kernel writes the state that a thread leaves a CPU in (`include/linux/sched.h`).
+#: The kernel's codes of the state in which a thread leaves a CPU (`include/linux/sched.h`).
 _STATES: Final = {"runnable": 0, "idle": 0, "sleeping": 1, "disk_sleep": 2, "stopped": 4, "dead": 16}
 _PRIORITY: Final = 120
-#: How it marks what a handler wrote (`include/linux/trace_events.h`): whom that interrupted did not wake anybody.
+#: The kernel's flag of events written by a handler, whose thread woke nobody (`include/linux/trace_events.h`).
 _HANDLED: Final = 0x08
 _EVENTS_A_BUNDLE: Final = 1 << 16
 
 
 def scheduling_packets(switches: pl.DataFrame, wakings: pl.DataFrame, threads: pl.DataFrame) -> Iterator[bytes]:
-    """Packets of a trace, each by itself a piece of it; none without switches.
+    """Encode switches and wake-ups as Perfetto's scheduling events; no packets without switches.
 
-    `switches`: cpu, time_ns, thread_id (who left), other_thread_id (who came), state; on every CPU who leaves is who
-    came before. `wakings`: cpu, time_ns, thread_id, target_cpu, by_handler: true as well where nobody is known to have
-    woken the thread, or the viewer names who had that CPU. `threads`: thread_id, pid, name. Times are the trace's.
+    The viewer derives CPU slices and thread states from them. Columns go into the trace as columns
+    (`FtraceEventBundle.compact_sched`), so that no event is built by itself.
+
+    Args:
+        switches: cpu, time_ns, thread_id (leaving), other_thread_id (arriving), state. The thread that leaves a CPU is
+            the one that arrived before.
+        wakings: cpu, time_ns, thread_id, target_cpu, by_handler. The last is also true if nobody is known to have woken
+            the thread; otherwise the viewer would name the thread on that CPU.
+        threads: thread_id, pid, name.
     """
     if not switches.height:
         return
@@ -36,10 +42,10 @@ def scheduling_packets(switches: pl.DataFrame, wakings: pl.DataFrame, threads: p
         frame.sort("cpu", "time_ns", maintain_order=True).partition_by("cpu", as_dict=True, maintain_order=True)
         for frame in (switches, wakings)
     )
-    # The trace processor takes a wake-up by a CPU only once it knows who had that: without switches there is none.
+    # The trace processor accepts a wake-up on a CPU only once it knows the running thread, so never without switches.
     for cpu, own in switched.items():
         woken = woke.get(cpu, wakings.clear())
-        # The first switch of a CPU opens nothing in the trace processor: one of no length goes before it.
+        # The first switch of a CPU opens nothing in the trace processor, so an empty one precedes it.
         opening = own.head(1).with_columns(other_thread_id="thread_id", state=pl.lit("runnable"))
         some = pl.concat([opening, own])
         for first in range(0, max(some.height, woken.height), _EVENTS_A_BUNDLE):
@@ -92,20 +98,22 @@ def _bundle(cpu: int, switches: pl.DataFrame, wakings: pl.DataFrame, names: pl.D
 
 
 def _deltas(frame: pl.DataFrame) -> list[int]:
-    """Times as the first one and how much later each further one is."""
+    """Times as differences from the time before."""
     return list(np.diff(frame.get_column("time_ns").to_numpy(), prepend=0).tolist())
 
 
-#: The columns of `kernel_events` that the scheduling view is made of.
+#: Columns of `kernel_events` for the scheduling view.
 SWITCHING: Final = ("time_ns", "cpu", "thread_id", "kind", "name", "other_thread_id", "state", "value")
 
 
 def whole_switches(switches: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
-    """The switches of `kernel_events`, with those that the kernel left out put between: cpu, time_ns, thread_id,
-    other_thread_id, state.
+    """Complete the switches of `kernel_events` by those that the kernel left out.
 
-    Where a CPU's next switch is of another thread than came last, one is missing. It is put where that thread's states
-    say that it began to run, else directly before it left again.
+    One is missing if the thread that leaves a CPU is not the one that arrived last. It is inserted where that thread's
+    states say that it began to run, else directly before it left again.
+
+    Returns:
+        cpu, time_ns, thread_id, other_thread_id, state.
     """
     columns = ("cpu", "time_ns", "thread_id", "other_thread_id", "state")
     ordered = switches.select(columns).sort("cpu", "time_ns", maintain_order=True).with_row_index("place")
@@ -132,9 +140,9 @@ def whole_switches(switches: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame
     return both.sort("place", "after").select(columns)
 
 
-#: Faults are counted by so much time: a minor one takes about 1 µs, and a model's first run has 100,000 of them.
+#: Faults are counted per this time: a minor one takes about 1 µs, and a model's first run has 100,000 of them.
 FAULTS_NS: Final = 100_000
-#: One that lasts so much longer is drawn by itself.
+#: A fault of at least this duration is drawn as a slice.
 LONG_FAULT_NS: Final = 20_000
 _HANDLERS: Final = ("interrupt", "softirq")
 _OF_THREADS: Final = ("syscall", "block_io", "gpu_job", "fence_wait", "signal")
@@ -143,12 +151,12 @@ _DRAWN: Final = ("time_ns", "cpu", "thread_id", "kind", "name", "duration_ns", "
 _STATE_COLUMNS: Final = ("thread_id", "start_ns", "end_ns", "state", "wait", "cpu")
 _LOSSES: Final = ("cpu", "buffer", "start_ns", "end_ns", "events")
 _KIND: Final = pl.col("kind")
-#: Lays a track and gives its number.
+#: Creates a track and returns its number.
 Lay = Callable[..., int]
 
 
 class KernelPlane:
-    """One session's kernel plane: its frames, and the tracks that they lie on once `lay_out` was called."""
+    """One session's kernel plane: its frames, and their tracks once `lay_out` was called."""
 
     def __init__(self, batches: Batches) -> None:
         self._switching = whole(batches, "kernel_events", SWITCHING, _KIND.is_in(["switch", "waking", "fork"]))
@@ -166,7 +174,7 @@ class KernelPlane:
         self._counters: list[pl.DataFrame] = []
 
     def starts(self) -> Sequence[object]:
-        """When each of its frames begins, None for an empty one."""
+        """The start of each frame, None for an empty one."""
         frames = (self._switching, self._faults, self._events)
         return [frame.get_column("time_ns").min() for frame in frames] + [self._losses.get_column("start_ns").min()]
 
@@ -175,7 +183,7 @@ class KernelPlane:
         return set(self._threads.get_column("process_id").drop_nulls().to_list())
 
     def lay_out(self, lay: Lay, roots: Mapping[int, int | None]) -> None:
-        """Give everything its track: CPUs first, then each thread's under its process's of `roots`."""
+        """Create all tracks: those of CPUs, then those of threads under the track of their process in `roots`."""
         handlers = of_cpus(self._events)
         if handlers.height:
             group = lay("interrupts of measured threads")
@@ -206,19 +214,19 @@ class KernelPlane:
         self._counters.append(own.select(pl.lit(track, pl.UInt64).alias("track"), "time_ns", "value"))
 
     def slices(self) -> Iterator[pl.DataFrame]:
-        """All that has a track of slices, on the session's axis."""
+        """All slices, on the session's axis."""
         yield from self._slices
 
     def counters(self) -> Iterator[pl.DataFrame]:
-        """All that has a track of counters: track, time_ns, value, on the session's axis."""
+        """All counters: track, time_ns, value, on the session's axis."""
         yield from self._counters
 
     def scheduling(self, zero: int) -> Iterator[bytes]:
-        """Switches and wake-ups as the viewer's own scheduling events, on the axis moved so that `zero` is 0."""
+        """Switches and wake-ups as the viewer's own scheduling events, on an axis that begins at `zero`."""
         moved = self._switching.drop_nulls("cpu").with_columns(pl.col("time_ns") - zero)
         states = self._states.with_columns(pl.col("start_ns") - zero)
         switches = whole_switches(moved.filter(_KIND == "switch"), states)
-        # A thread that was begun waits for a CPU as one that was woken.
+        # A new thread waits for a CPU like one that was woken.
         wakings = moved.filter(_KIND.is_in(["waking", "fork"])).select(
             *("cpu", "time_ns"),
             thread_id=pl.when(_KIND == "fork").then("other_thread_id").otherwise("thread_id"),
@@ -229,18 +237,23 @@ class KernelPlane:
 
 
 def of_cpus(events: pl.DataFrame) -> pl.DataFrame:
-    """Interrupts and softirqs by CPU, as slices that nest where one interrupts another: start_ns, end_ns, name,
-    category, thread and cpu. One whose exit was not seen has no extent."""
+    """Interrupts and softirqs by CPU, as slices that nest if one interrupts another.
+
+    Returns:
+        start_ns, end_ns, name, category, thread and cpu. A handler without a recorded exit has no duration.
+    """
     return events.filter(_KIND.is_in(_HANDLERS)).select(
         "cpu", *_EXTENT, pl.col("name").fill_null("interrupt"), category="kind", thread="thread_id"
     )
 
 
 def of_threads(events: pl.DataFrame, states: pl.DataFrame, faults: pl.DataFrame) -> pl.DataFrame:
-    """What held each thread up, and what it asked storage and devices for, as slices that nest: thread_id, start_ns,
-    end_ns, name, category, and where there is one wait, blocked_ns and size_bytes.
+    """Delays of each thread, and its requests to storage and devices, as slices that nest.
 
-    System calls are those in which the thread was blocked; a call whose exit was not seen lasts as long as that.
+    System calls are only those in which the thread was blocked; a call without a recorded exit lasts as long as that.
+
+    Returns:
+        thread_id, start_ns, end_ns, name, category, and if known wait, blocked_ns and size_bytes.
     """
     blocked = states.filter(pl.col("state") == "blocked").sort("start_ns")
     calls = events.filter(_KIND == "syscall").select(
@@ -273,9 +286,14 @@ def of_threads(events: pl.DataFrame, states: pl.DataFrame, faults: pl.DataFrame)
 
 
 def long_faults(faults: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
-    """The faults that are worth looking at each, as slices: thread_id, start_ns, end_ns, name, category, wait and
-    blocked_ns. Those that a thread was blocked by, to when it was woken for the last time, and those that lasted long
-    without a wait: a page of 2 MiB, say, or one that a virtual machine's host had to make first."""
+    """Page faults worth a slice of their own.
+
+    Those that blocked a thread, until it was woken for the last time, and long ones without a wait: of a 2 MiB page,
+    say, or of a page that a virtual machine's host had to provide first.
+
+    Returns:
+        thread_id, start_ns, end_ns, name, category, wait and blocked_ns.
+    """
     major = _major_faults(faults, states)
     long = faults.filter(pl.col("duration_ns") >= LONG_FAULT_NS).select(
         "thread_id",
@@ -308,9 +326,10 @@ def _major_faults(faults: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
 
 
 def minor_faults(faults: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
-    """How many faults each thread had in every `FAULTS_NS` that are no `long` ones: thread_id, time_ns, value.
+    """Count each thread's faults, except `long` ones, in every `FAULTS_NS`.
 
-    A time without faults has a value of 0 where it begins. All values sum to the number of faults.
+    Returns:
+        thread_id, time_ns, value. A time without faults begins with a value of 0; values sum to the number of faults.
     """
     first = faults.get_column("time_ns").min()
     minor = faults.join(long, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="anti")
@@ -325,7 +344,7 @@ _EXTENT: Final = (
     pl.col("time_ns").alias("start_ns"),
     (pl.col("time_ns") + pl.col("duration_ns").fill_null(0)).alias("end_ns"),
 )
-#: What an event is called whose kind does not say it all: a driver's, and which signal it was.
+#: Names of events whose kind is not enough: a driver's job, and the number of a signal.
 _OTHERS: Final = (
     pl.when(_KIND == "gpu_job")
     .then(pl.col("name").fill_null(_KIND))
@@ -336,7 +355,7 @@ _OTHERS: Final = (
 
 
 def _by(frame: pl.DataFrame, column: str) -> Iterator[tuple[int, pl.DataFrame]]:
-    """The rows of each value of a column of numbers, without it, the lowest first; rows without one are left out."""
+    """Group rows by a column of numbers in ascending order and drop the column; null rows are left out."""
     parts = (
         frame.drop_nulls(column)
         .sort(column, maintain_order=True)

@@ -1,6 +1,6 @@
-"""The order of begins and ends, whether slices nest, and lanes for those that do not: a window of time at a time.
+"""Order the begins and ends of slices, and assign lanes to slices that overlap, one window of time after another.
 
-How a slice becomes bytes is `aaco_pipeline.report.perfetto.records`.
+The bytes of a slice are `aaco_pipeline.report.perfetto.records`.
 """
 
 from dataclasses import dataclass, fields
@@ -14,16 +14,16 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Rule(IntEnum):
-    """How a track takes slices that overlap without nesting."""
+    """The handling of slices on a track that overlap without nesting."""
 
     REFUSE = 0
-    STACK = 1  #: they leave lane 0, in which all nest, for lanes in which none overlap: a call stack stays one
-    FLAT = 2  #: no two slices of a lane overlap, and a nested one has a lane of its own, too
+    STACK = 1  #: move them from lane 0, where all nest, to lanes without overlap: a call stack stays together
+    FLAT = 2  #: no two slices of a lane overlap; nested ones get lanes of their own, too
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices as columns: `track` counts tracks, `row` in the order in which slices came, no two alike."""
+    """Slices as columns: `track` is a track's index, `row` the unique number of a slice in order of arrival."""
 
     start: Integers
     end: Integers
@@ -39,17 +39,17 @@ class Slices:
 
 @dataclass(frozen=True)
 class Open(Slices):
-    """Slices that have begun and not ended, each in its lane."""
+    """Slices that have begun and not ended, with their lanes."""
 
     lane: Integers
 
 
 @dataclass(frozen=True)
 class Events:
-    """The begins and ends of a window in the order of a valid trace.
+    """The begins and ends in a window, in the order of a valid trace.
 
-    `rows` are those of `all`, which is the slices open before the window, `opened` of them, and then its own. `lane`
-    is that of each of `all`.
+    `rows` index `all`: the `opened` slices that were open before the window, then its own. `lane` holds the lane of
+    each slice of `all`.
     """
 
     rows: Integers
@@ -60,10 +60,10 @@ class Events:
 
 
 class Sweep:
-    """Goes through time once, from the earliest window to the latest, with no more than what is open carried on.
+    """Sweep through time once, window by window, carrying only the open slices.
 
-    There are as many lanes as slices of a track ever run at once. One without duration takes a lane for its instant.
-    Slices whose `row` is one of `crossing` leave lane 0 of a track of `Rule.STACK` for lanes from 1 on.
+    A track gets as many lanes as it ever has slices at once; one without duration takes a lane for its instant. Slices
+    whose `row` is in `crossing` leave lane 0 of a track of `Rule.STACK` for lanes from 1 on.
     """
 
     def __init__(self, rules: npt.NDArray[np.int8], crossing: Integers) -> None:
@@ -74,7 +74,7 @@ class Sweep:
         self._open = Open(nothing, nothing, nothing, nothing, nothing)
 
     def step(self, new: Slices, until: int | None) -> Events:
-        """The next window: `new` begin in it, what ends before `until` ends in it; in the last one, all."""
+        """Process the next window: slices of `new` begin in it; those that end before `until` (None: all) end in it."""
         before, opened = self._open, len(self._open)
         every = Slices(*(np.concatenate((getattr(before, one.name), getattr(new, one.name))) for one in fields(Slices)))
         lane = np.concatenate((before.lane, np.zeros(len(new), np.int64)))
@@ -95,8 +95,8 @@ class Sweep:
     def _lay(self, every: Slices, rows: Integers, is_end: Mask, lane: Integers, astray: Mask) -> None:
         """Fill in the lanes of slices that may not overlap.
 
-        The number of slices that run goes up to a level at a begin and down from it at an end. Who brings it up takes
-        the lane of who last brought it down from there; following these predecessors leads to a lane that is known.
+        A begin raises the number of running slices to a level, an end lowers it from one. The slice that raises it
+        takes the lane of the slice that last lowered it from there; following predecessors leads to a known lane.
         """
         by_track, level = _open_after(every.track[rows], is_end, self._levels)
         rows, is_end = rows[by_track], is_end[by_track]
@@ -123,7 +123,7 @@ class Sweep:
             self._free[int(every.track[rows[at]]), int(level[at])] = int(lane[rows[at]])
 
     def _lay_one(self, every: Slices, rows: Integers, is_end: Mask, lane: Integers) -> None:
-        """The same where no two overlap: a track's slices follow each other in one lane."""
+        """Like `_lay` if no two slices overlap: a track's slices follow each other in one lane."""
         track = every.track[rows]
         heads = np.flatnonzero(np.diff(track, prepend=-1))
         for at, last in zip(heads.tolist(), np.append(heads[1:], len(rows)).tolist(), strict=True):
@@ -132,7 +132,7 @@ class Sweep:
 
 
 def _open_after(track: Integers, is_end: Mask, levels: Integers) -> tuple[Integers, Integers]:
-    """The order of events by track, and how many slices of the track are open after each; `levels` is brought on."""
+    """Order events by track, and count the track's open slices after each; `levels` is updated."""
     by_track = stable_order(track)
     track, step = track[by_track], 1 - 2 * is_end[by_track].astype(np.int64)
     after = np.cumsum(step)
@@ -144,14 +144,14 @@ def _open_after(track: Integers, is_end: Mask, levels: Integers) -> tuple[Intege
 
 
 def _in_order(every: Slices, lane: Integers, opened: int, until: int | None) -> tuple[Integers, Mask]:
-    """The row of every begin and end, and which of them are ends.
+    """The row of every begin and end in order, and a mask of the ends.
 
-    At one instant what began before ends first (inner before outer); then the new slices begin (outer before inner, of
-    equal ones by track, lane and row); those without duration end at once.
+    At one instant, earlier slices end first (inner before outer); then new slices begin (outer before inner, equal ones
+    by track, lane and row); those without duration end at once.
     """
     begins = opened + np.argsort(every.start[opened:], kind="stable")
     tied = np.flatnonzero(np.diff(every.start[begins]) == 0)
-    if _out_of_order(every, lane, begins[tied], begins[tied + 1]):  # it is rare that slices come otherwise
+    if _out_of_order(every, lane, begins[tied], begins[tied + 1]):  # rare
         places = np.zeros(len(begins), np.bool_)
         places[tied] = places[tied + 1] = True
         begins[places] = _by_all(every, lane, begins[places])
@@ -172,22 +172,22 @@ def _in_order(every: Slices, lane: Integers, opened: int, until: int | None) -> 
 
 
 def _by_all(every: Slices, lane: Integers, rows: Integers) -> Integers:
-    """The rows in the order in which they begin."""
+    """Sort the rows by the order in which they begin."""
     keys = (every.row[rows], lane[rows], every.track[rows], -every.end[rows], every.start[rows])
     return rows[np.lexsort(keys)]
 
 
 def _out_of_order(every: Slices, lane: Integers, before: Integers, after: Integers) -> bool:
-    """Return whether one of the rows `before` stands in front of its row of `after`, which begins with it, wrongly."""
+    """Tell whether a row of `before` wrongly precedes its simultaneous row of `after`."""
     wrong = np.zeros(len(before), np.bool_)
-    for keys in (every.row, lane, every.track, -every.end):  # what counts most comes last
+    for keys in (every.row, lane, every.track, -every.end):  # the most significant key comes last
         step = keys[after] - keys[before]
         wrong = np.where(step == 0, wrong, step < 0)
     return bool(wrong.any())
 
 
 def _lanes_ascend(every: Slices, lane: Integers, begins: Integers, opened: int) -> bool:
-    """Return whether rows in the order in which they begin, found without lanes, stand as they would with them."""
+    """Tell whether the order of begins, found without lanes, is also right with them."""
     for rows in (_by_all(every, np.zeros_like(lane), np.arange(opened)), begins):
         tied = np.flatnonzero(np.diff(every.start[rows]) == 0)
         if _out_of_order(every, lane, rows[tied], rows[tied + 1]):
@@ -196,9 +196,9 @@ def _lanes_ascend(every: Slices, lane: Integers, begins: Integers, opened: int) 
 
 
 def crossing(events: Events, tracks: int) -> Slices:
-    """The slices that overlap another of their track without nesting, as far as they and it have begun.
+    """Find slices that overlap another of their track without nesting, among those begun so far.
 
-    A slice does not nest when one that began in it ends after it, or one that ends in it began before it.
+    A slice does not nest if one that began in it ends after it, or one that ends in it began before it.
     """
     every = events.all
     carried = _by_all(every, np.zeros(len(every), np.int64), np.arange(events.opened))
@@ -218,7 +218,7 @@ def crossing(events: Events, tracks: int) -> Slices:
 
 
 def _largest(values: Integers, low: Integers, high: Integers) -> Integers:
-    """The largest value from each place of `low` to before that of `high`; less than any where there is none."""
+    """The maximum of each range from `low` up to, excluding, `high`; below every value for an empty range."""
     found = np.full(len(low), np.iinfo(np.int64).min + 1)
     width = np.maximum(high - low, 0)
     level, power = values, 1
@@ -231,10 +231,10 @@ def _largest(values: Integers, low: Integers, high: Integers) -> Integers:
 
 
 def left_from_stack(slices: Slices) -> Integers:
-    """Of slices that cross others, all of them: the rows of those that leave lane 0, so that the others nest.
+    """Choose rows to leave lane 0, out of all slices that cross others, so that the remaining ones nest.
 
-    Slices nest exactly when each ends with as many open slices on its track as it began with. Two slices that cross can
-    hide a third one's crossing, so what is left is looked at until nothing crosses.
+    Slices nest exactly if each ends with as many open slices on its track as it began with. Two crossing slices can
+    hide a third, so the remaining ones are examined until nothing crosses.
     """
     left = [slices.row[:0]]
     while len(slices):
@@ -257,5 +257,5 @@ def _later(times: Integers, until: int | None) -> Mask:
 
 
 def stable_order(values: Integers) -> Integers:
-    """The order by `values`, none of them negative; sorting short numbers is quick."""
+    """Stable argsort of non-negative values; 16-bit numbers sort fastest."""
     return np.argsort(values.astype(np.uint16) if values.max(initial=0) < 1 << 16 else values, kind="stable")

@@ -22,7 +22,7 @@ _CHUNK_EVENTS: Final = 1 << 15  # so that a chunk's records stay in the processo
 
 @dataclass(frozen=True)
 class Cells:
-    """A column, encoded to one width: row i is line i of `table`, or line `index[i]` of it."""
+    """A column encoded to one width: row i is line i of `table`, or line `index[i]`."""
 
     table: Bytes
     index: Integers | None = None
@@ -36,14 +36,14 @@ Part = bytes | Cells
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a message that only the rows of `present` have; None stands for all rows."""
+    """A field of a message that only the rows of `present` have; None means all rows."""
 
     parts: Sequence[Part]
     present: Mask | None = None
 
 
 class _Template:
-    """A record of one size. Decoders accept varints that are longer than they need to be, which makes that possible."""
+    """A record of fixed size, which overlong varints make possible."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.cells: list[tuple[slice, Cells]] = []
@@ -57,7 +57,7 @@ class _Template:
         self.record = np.frombuffer(constant, np.uint8).reshape(1, -1)
 
     def fill(self, rows: Integers) -> Bytes:
-        """The records of `rows`, one per line."""
+        """Fill the records of `rows`, one per line."""
         records = np.repeat(self.record, len(rows), axis=0)
         for columns, cells in self.cells:
             records[:, columns] = cells.of(rows)
@@ -69,7 +69,7 @@ def _size(part: Part) -> int:
 
 
 def _varint(number: int) -> bytes:
-    """The shortest encoding, for tags and lengths."""
+    """Encode a tag or length in as few bytes as possible."""
     encoded = bytearray()
     while number > 127:
         encoded.append(number & 127 | 128)
@@ -91,7 +91,7 @@ def message_field(field: int, parts: Sequence[Part]) -> list[Part]:
 
 
 def largest(values: npt.NDArray[Any]) -> int:
-    """What decides how many bytes a varint of these whole numbers needs; a negative one needs all ten."""
+    """The largest of these integers as a varint sees them: negative ones need all ten bytes."""
     return int(_unsigned(values).max(initial=0))
 
 
@@ -100,7 +100,7 @@ def _unsigned(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 def varints(values: npt.NDArray[Any], index: Integers | None = None, most: int | None = None) -> Cells:
-    """Whole numbers, each with as many bytes as the largest of them needs, or as `most`, the `largest` of more."""
+    """Encode integers, each with as many bytes as the largest of them needs, or as `most` needs."""
     numbers = _unsigned(values)
     width = max(1, -(-(largest(values) if most is None else most).bit_length() // 7))
     table = np.empty((len(numbers), width), np.uint8)
@@ -110,16 +110,12 @@ def varints(values: npt.NDArray[Any], index: Integers | None = None, most: int |
     return Cells(table, index)
 
 
-def vector_field(axes: Sequence[Integers]) -> list[Part]:
-    return [part for field, values in enumerate(axes, 1) for part in number_field(field, varints(values))]
-
-
 def packet_templates(
     sequence: int, time: Cells, event: int, fields: Sequence[Field]
 ) -> tuple[Integers, list[_Template]]:
-    """Packets with the message `event` of these `fields`: for every row the number of its template, and the templates.
+    """Make templates of packets with the message `event`, and the number of each row's template.
 
-    There is one template per set of present fields that occurs.
+    There is one template per occurring set of present fields.
     """
     pattern = np.zeros(len(time.table), np.int64)
     optional = [field.present for field in fields if field.present is not None]
@@ -140,7 +136,7 @@ def packet_templates(
 
 
 def packets_in_order(templates: Sequence[_Template], of_event: Integers, rows: Integers) -> Iterator[bytes]:
-    """The records of all events in their order: event i is row `rows[i]` in the template `of_event[i]`."""
+    """Encode all events in order: event i is row `rows[i]` in the template `of_event[i]`."""
     widths = np.array([template.width for template in templates], np.int64)
     for begin in range(0, len(rows), _CHUNK_EVENTS):
         kinds, chunk = of_event[begin : begin + _CHUNK_EVENTS], rows[begin : begin + _CHUNK_EVENTS]
@@ -148,19 +144,19 @@ def packets_in_order(templates: Sequence[_Template], of_event: Integers, rows: I
         content = np.empty(ends[-1], np.uint8)
         for kind in np.flatnonzero(np.bincount(kinds)).tolist():
             events, width = np.flatnonzero(kinds == kind), templates[kind].width
-            # Every offset of the chunk seen as a place for a whole record, so that a record is put by one copy.
+            # View every offset of the chunk as a slot for a whole record, so that each record is one copy.
             places = np.ndarray((len(content) - width + 1,), f"V{width}", content, strides=(1,))
             places[ends[events] - width] = templates[kind].fill(chunk[events]).view(f"V{width}")[:, 0]
         yield content.tobytes()
 
 
-#: Less than this stays in memory and never sees the disk.
+#: Smaller spools stay in memory.
 _HELD_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Where an array lies: its first byte, how many values, of what type."""
+    """The place of a stored array: first byte, number of values, and type."""
 
     at: int
     count: int
@@ -168,7 +164,7 @@ class Stored:
 
 
 class Spool:
-    """One file of arrays. OSError where the disk of temporary files is full."""
+    """A temporary file of arrays, in memory while small. OSError when the disk is full."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(_HELD_BYTES)  # noqa: SIM115 (open as long as this object is)
@@ -183,7 +179,7 @@ class Spool:
         return stored
 
     def get(self, stored: Stored, first: int = 0, last: int | None = None) -> npt.NDArray[Any]:
-        """The array's values from `first` to before `last`."""
+        """Read the values from `first` up to, excluding, `last`."""
         count = (stored.count if last is None else last) - first
         self._file.seek(stored.at + first * stored.dtype.itemsize)
         return np.frombuffer(self._file.read(count * stored.dtype.itemsize), stored.dtype)

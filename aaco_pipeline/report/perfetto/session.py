@@ -31,7 +31,7 @@ _OF_HOST: Final = {
     "involuntary_switches": "switches",
     "major_faults": "faults",
 }
-#: The same of `gpu_samples`, with their name.
+#: The same for `gpu_samples`, with their names.
 _OF_DEVICE: Final = {
     "power_w": ("power", "W"),
     "gfx_clock_mhz": ("engine clock", "MHz"),
@@ -51,11 +51,11 @@ class Samples:
         self._devices = whole(batches, "gpu_samples", ("time_ns", "device_id", *_OF_DEVICE, "throttle_reasons"))
 
     def starts(self) -> Sequence[object]:
-        """When each of its frames begins, None for an empty one."""
+        """The start of each frame, None for an empty one."""
         return [frame.get_column("time_ns").min() for frame in (self._host, self._devices)]
 
     def counters(self) -> Iterator[tuple[str, str, pl.DataFrame]]:
-        """Each column that has values: its name, its unit, and time_ns and value."""
+        """Yield each column with values: its name, its unit, and a frame of time_ns and value."""
         for column, unit in _OF_HOST.items():
             yield from _counter(column.removesuffix("_ns"), unit, self._host, column)
         for (device,), own in self._devices.group_by("device_id", maintain_order=True):
@@ -63,8 +63,11 @@ class Samples:
                 yield from _counter(f"{name} of device {device}", unit, own, column)
 
     def held_down(self) -> pl.DataFrame:
-        """The times for which a limit held a device's clocks down, as a sample says of the time since the one before
-        it: device_id, start_ns, end_ns, and name, which are the limits."""
+        """The times in which a limit throttled a device; a sample speaks for the time since the one before it.
+
+        Returns:
+            device_id, start_ns, end_ns, and name, which lists the limits.
+        """
         since = pl.col("time_ns").shift(1).over("device_id", order_by="time_ns").fill_null(pl.col("time_ns"))
         return (
             self._devices.with_columns(start_ns=since)
@@ -81,10 +84,10 @@ def _counter(name: str, unit: str, samples: pl.DataFrame, column: str) -> Iterat
 
 #: Copies of an unknown direction are still copies.
 _COPY_NAME: Final = pl.col("direction").fill_null("copy")
-#: Far above what a tracer counts up to within a process.
+#: Far above any correlation number within a process.
 _CORRELATIONS_OF_A_PROCESS: Final = 1 << 48
 _TIMES: Final = ("start_ns", "end_ns")
-#: What is known of each activity on the path; the tables of activities are in the order of their numbers, too.
+#: Columns of the critical path; like it, the tables of activities are ordered by number.
 _PATH: Final = ("activity_kind", "activity_id", "slack_ns", "is_critical", "binding_edge", "unexplained_wait_ns")
 _CALLS: Final = ("call_id", "process_id", "thread_id", "domain", "name", "correlation_id", *_TIMES)
 _MARKERS: Final = ("process_id", "thread_id", "name", *_TIMES)
@@ -104,13 +107,11 @@ _ITERATION: Final = ("pass", "iteration")
 
 
 def write_session_trace(session: str, batches: Batches, path: Path) -> TraceSummary:
-    """Write the session's unified trace: iterations and what lies between them, critical path, idle time by cause,
-    calls, kernels, what the kernel did with the threads, counters.
+    """Write the session's unified trace: iterations, critical path, idle time, calls, kernels, kernel plane, counters.
 
-    `batches` gives the tables in `views.DRAWN`. All on the session's axis, moved so that its earliest time is zero, as
-    Perfetto knows no negative time; by how much, and how uncertain each clock's place on the axis is, stands in the
-    instant `session` at the start. Kernels of the CPU provider are ordinary slices: only kernels that a GPU's own tool
-    recorded may use render-stage events.
+    `batches` reads the tables in `on_demand.DRAWN`. The session's axis is moved so that its earliest time is 0, as
+    Perfetto knows no negative times; the instant `session` at the start states by how much, and the uncertainty of each
+    clock.
     """
     layout = _Layout(session, batches)
     counters = layout.counters()
@@ -125,7 +126,7 @@ def write_session_trace(session: str, batches: Batches, path: Path) -> TraceSumm
 
 
 class _Layout:
-    """What is on which track, found by looking at few columns; and all slices, a batch of rows at a time."""
+    """The tracks, found from few columns, and all slices in batches of rows."""
 
     def __init__(self, session: str, batches: Batches) -> None:
         self._session, self._batches = session, batches
@@ -134,7 +135,7 @@ class _Layout:
         self._iterations = self._whole(
             "iterations", "pass", "phase", "iteration", *_TIMES, "cpu_time_ns", "run_delay_ns"
         )
-        # A spike is told by what made it one, any other by what disturbed it.
+        # A spike is annotated with its cause, any other iteration with its disturbance.
         told = ("grade", "is_spike", "excess_ns", "spike_cause", "disturbed_by")
         cause = pl.when("is_spike").then("spike_cause").otherwise("disturbed_by")
         grades = self._whole("iteration_grades", *_ITERATION, *told).with_columns(cause=cause)
@@ -165,7 +166,7 @@ class _Layout:
         return Groups(table, keys, self._batches(table, (*keys, *_TIMES)))
 
     def metadata(self) -> Iterator[tuple[str, str | int | float]]:
-        """What a reader of the trace alone must know."""
+        """Facts that a reader needs who only has the trace."""
         yield "session_id", self._session
         yield "axis_moved_by_ns", -self._zero
         for name in ("model_name", "provider", "backend", "host", "fingerprint"):
@@ -175,12 +176,12 @@ class _Layout:
             yield f"clock {domain}", "unknown" if uncertainty is None else f"±{uncertainty} ns"
 
     def slices(self) -> Iterator[pl.DataFrame]:
-        """All slices, each on its track, in the columns that the encoder takes."""
+        """All slices with their tracks, in the columns of the encoder."""
         for piece in self._pieces():
             yield piece.with_columns(pl.col(_TIMES) - self._zero)
 
     def counters(self) -> pl.DataFrame:
-        """All samples and counts, each on its track."""
+        """All samples and counts with their tracks."""
         frames = [pl.DataFrame(schema={"track": pl.UInt64, "time_ns": pl.Int64, "value": pl.Float64})]
         for name, unit, values in self._samples.counters():
             track = pl.lit(self._track(name, kind="counter", unit=unit), pl.UInt64)
@@ -189,7 +190,7 @@ class _Layout:
         return pl.concat(frames).with_columns(pl.col("time_ns") - self._zero)
 
     def scheduling(self) -> Iterator[bytes]:
-        """The kernel's own switches and wake-ups, for the viewer's lines of CPUs and threads' states."""
+        """The kernel's switches and wake-ups, for the viewer's CPU slices and thread states."""
         return self._kernel.scheduling(self._zero)
 
     def _track(self, name: str, **settings: object) -> int:
@@ -198,16 +199,16 @@ class _Layout:
         return track.uuid
 
     def _lay_out(self) -> None:
-        """Number all tracks that hold slices, from the top of the viewer down.
+        """Create all tracks of slices, from the top of the viewer down.
 
-        Per process its threads' calls and markers come first, then what its devices ran.
+        For each process, calls and markers of its threads come before the work of its devices.
         """
         passes = self._iterations.get_column("pass").unique().sort().to_list()
         self._passes = {name: self._track(f"iterations of the {name} pass") for name in passes}
         gapped = self._between.get_column("pass").unique().sort().to_list()
         self._gapped = {name: self._track(f"between iterations of the {name} pass") for name in gapped}
         critical = pl.concat(self._batches("critical_path", ("is_critical",))).get_column("is_critical")
-        # A path of everything is not drawn once more.
+        # A path of everything is not drawn twice.
         self._critical = None if critical.all() else self._track("critical path", lanes=Rule.FLAT)
         devices = pl.concat([b.unique() for b in self._batches("gaps", ("device_id",))]).unique().sort("device_id")
         self._idle = {device: self._track(f"device {device} idle, by cause") for (device,) in devices.iter_rows()}
@@ -218,7 +219,7 @@ class _Layout:
         busy = self._kernel.processes().union(
             *(groups.processes() for groups in (self._calls, self._dispatches, self._copies, self._markers))
         )
-        # A session that is not whole may lack the table of processes: what they did is drawn without their names.
+        # An unfinished session may lack the table of processes: their tracks are then drawn without names.
         roots: dict[int, int | None] = dict.fromkeys(busy)
         processes = self._whole("processes", "process_id", "pid", "command").sort("process_id")
         for process, pid, command in processes.rows():
@@ -226,7 +227,7 @@ class _Layout:
             if process not in busy or pid is None:
                 roots[process] = None
                 continue
-            # Of another host or container one may have the same number; the viewer would give its lines to the first.
+            # Processes of other hosts or containers may share a pid; the viewer would merge them.
             roots[process] = self._track(name, **({} if pid in pids else {"kind": "process", "pid": pid}))
             pids.add(pid)
         for process, thread in self._calls:
@@ -287,7 +288,7 @@ class _Layout:
             )
 
     def _critical_of(self, path: pl.DataFrame, activities: pl.DataFrame, key: str) -> Iterator[pl.DataFrame]:
-        """The activities without slack, once more on a track of their own."""
+        """The activities without slack, repeated on a track of their own."""
         if self._critical is not None:
             critical = path.filter(pl.col("is_critical")).join(
                 activities.select(key, *_TIMES, "name"), left_on="activity_id", right_on=key, maintain_order="left"
@@ -342,7 +343,7 @@ class _Layout:
             )
 
     def _of_gaps(self, calls: CallNames) -> Iterator[pl.DataFrame]:
-        """When each device had nothing to do, named by why."""
+        """Idle times of each device, named by their cause."""
         name_of = calls.by_number()
         tracks = pl.Series([*self._idle.values()], dtype=pl.UInt64)
         tracks_of = pl.DataFrame({"device_id": pl.Series([*self._idle], dtype=pl.Int32), "track": tracks})
@@ -372,26 +373,26 @@ class _Layout:
             )
 
     def _of_limits(self) -> Iterator[pl.DataFrame]:
-        """When a limit held each device's clocks down."""
+        """The times in which a limit throttled each device."""
         for device, track in self._limited.items():
             own = self._held_down.filter(pl.col("device_id") == device)
             yield own.select(*_TIMES, "name", track=pl.lit(track, pl.UInt64), category=pl.lit("limit"))
 
 
 def _with_slack(rows: pl.DataFrame, key: str, path: pl.DataFrame) -> pl.DataFrame:
-    """The activities with slack_ns, null where the path does not know them."""
+    """Add slack_ns, null for activities that are not on the path."""
     slack = path.select("activity_id", "slack_ns")
     return rows.join(slack, left_on=key, right_on="activity_id", how="left", maintain_order="left")
 
 
 def _place(columns: Sequence[str], values: Sequence[int | None]) -> str:
-    """Where something ran, in words: `queue 1, stream 3`; only what is known of it."""
+    """Describe where something ran, as far as known: `queue 1, stream 3`."""
     known = [f"{c.removesuffix('_id')} {v}" for c, v in zip(columns, values, strict=True) if v is not None]
     return ", ".join(known) or f"{columns[-1].removesuffix('_id')} unknown"
 
 
 def _flow(role: str) -> dict[str, pl.Expr]:
-    """The columns of a flow between a launch and what it launched; correlations are unique only within a process."""
+    """The columns of a flow from a launch to its activity; correlations are unique only within a process."""
     correlation = pl.col("correlation_id")
     return {
         "flow_id": correlation + pl.col("process_id").cast(pl.UInt64) * _CORRELATIONS_OF_A_PROCESS,

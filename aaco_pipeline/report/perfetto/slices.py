@@ -27,18 +27,18 @@ from aaco_pipeline.report.perfetto.records import Spool, Stored, largest
 
 SLICE_COLUMNS: Final = ("track", "start_ns", "end_ns", "name")
 OPTIONAL_SLICE_COLUMNS: Final = ("category", "flow_id", "flow_role")
-#: What a slice has to do with its flow.
+#: The role of a slice in its flow.
 CAUSE, EFFECT = 1, 2
-#: About as many slices are looked at at once.
+#: Approximate number of slices per window.
 _WINDOW_SLICES: Final = 1 << 17
-_EVERY: Final = 64  # the starts by which time is divided
+_EVERY: Final = 64  # every so many starts are kept in memory to divide time
 _MOST_WITH_NULLS: Final = 62
 _FLOW_FIELDS: Final = 2
 Values = npt.NDArray[Any]
 
 
 class Texts:
-    """The different strings of a column, numbered from 1 as they come; 0 is null."""
+    """The distinct strings of a column, numbered from 1 in order of arrival; 0 is null."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -50,7 +50,7 @@ class Texts:
         return list(self._numbers)
 
     def codes(self, values: pl.Series) -> npt.NDArray[np.uint32]:
-        """The number of each value."""
+        """Return the number of each value."""
         if isinstance(values.dtype, pl.Enum):
             names = values.dtype.categories
         else:
@@ -66,9 +66,9 @@ class Texts:
 
 @dataclass
 class Annotation:
-    """A column of annotations: of what `kind`, how wide its largest number, on how many slices, and where it first is.
+    """A column of annotations: its kind, its largest number as a varint, and how many slices have it.
 
-    `at` are the first track and the place among that piece's columns; by it columns are ordered.
+    `at`, the first track and the place among that piece's columns, orders the annotations.
     """
 
     kind: str
@@ -80,10 +80,10 @@ class Annotation:
 
 @dataclass(frozen=True)
 class Window:
-    """The slices that begin in a window of time; what ends before `until` ends in it, in the last one (None) all do.
+    """The slices that begin in a window of time. Slices that end before `until` (None: all) end in it.
 
-    `columns` hold name and category (numbers of texts), flow and role, and annotations by their names; `present` says
-    which slices have an annotation, where not all do.
+    `columns` hold name and category (numbers of texts), flow and role, and annotations by name; `present` masks the
+    slices with an annotation if not all have it.
     """
 
     slices: Slices
@@ -93,9 +93,9 @@ class Window:
 
 
 class Gathering:
-    """What is known of slices before the first byte is written.
+    """Collect and check all slices before the first byte is written.
 
-    `uuids` of tracks ascend; a track of `closed` holds no slices. ValueError names the first offending row of `add`.
+    `uuids` of tracks ascend; tracks of `closed` take no slices. ValueError names the first offending row of `add`.
     """
 
     def __init__(self, uuids: npt.NDArray[np.uint64], closed: Mask, spool: Spool) -> None:
@@ -111,7 +111,7 @@ class Gathering:
         self.has_flows = False
 
     def add(self, piece: pl.DataFrame) -> None:
-        """The next slices; of one track those that came before stand first where nothing else tells their order."""
+        """Add slices. Of equal slices of one track, those added earlier come first."""
         if not piece.height:
             return
         start, end = times("slices", piece, SLICE_COLUMNS, ("start_ns", "end_ns"), self.count)
@@ -131,21 +131,21 @@ class Gathering:
             columns = {name: values[order] for name, values in columns.items()} | {"row": self.count + order}
         self._runs.append({name: self._spool.put(values) for name, values in columns.items()})
         self._first_rows.append(self.count)
-        self._starts.append(columns["start"][::_EVERY].copy())  # a view would hold all of them
+        self._starts.append(columns["start"][::_EVERY].copy())  # a view would keep all of them
         self.count += piece.height
         first = int(start.min())
         self.first_ns = first if self.first_ns is None else min(first, self.first_ns)
         self.most_start, self.most_end = max(self.most_start, int(start.max())), max(self.most_end, int(end.max()))
 
     def check(self) -> None:
-        """ValueError where more may be absent than can be told apart; after all pieces."""
+        """Raise ValueError if too many columns have nulls. To be called after all pieces."""
         absent = [one.count < self.count for one in self.annotations.values()]
         count = sum(absent) + (0 < self.categorized < self.count) + _FLOW_FIELDS * self.has_flows
         if count > _MOST_WITH_NULLS:
             raise ValueError(f"{count} columns have nulls; at most {_MOST_WITH_NULLS} may")
 
     def windows(self, names: Sequence[str]) -> Iterator[Window]:
-        """All slices, the earliest window first, with the columns `names`."""
+        """Yield all slices window by window in time order, with the columns `names`."""
         at = [0] * len(self._runs)
         for until in self._bounds():
             parts = []
@@ -158,13 +158,13 @@ class Gathering:
             yield self._window(parts, until, names)
 
     def _below(self, number: int, until: int) -> int:
-        """How many slices of a run begin before `until`: what lies between two starts that are held is looked at."""
+        """Count the slices of a run that begin before `until`, reading only between two starts kept in memory."""
         stored, known = self._runs[number]["start"], int(np.searchsorted(self._starts[number], until))
         first, last = max(known - 1, 0) * _EVERY, min(known * _EVERY, stored.count)
         return first + int(np.searchsorted(self._spool.get(stored, first, last), until))
 
     def _bounds(self) -> list[int | None]:
-        """Where windows end."""
+        """The ends of the windows."""
         if self.count <= _WINDOW_SLICES:
             return [None]
         starts = np.sort(np.concatenate(self._starts))
@@ -249,7 +249,7 @@ def _kind(values: pl.Series) -> str:
 def times(
     what: str, frame: pl.DataFrame, required: Sequence[str], named: tuple[str, str], before: int = 0
 ) -> tuple[Integers, Integers]:
-    """The two columns of times `named`, checked; so many rows came `before` the frame's."""
+    """Check and return the two columns of times `named`; `before` rows preceded the frame."""
     first, last = named
     for name in required:
         refuse(what, frame, frame[name].is_null().to_numpy(), f"{name} is null", before)
@@ -262,7 +262,7 @@ def times(
 def track_indices(
     what: str, frame: pl.DataFrame, tracks: tuple[npt.NDArray[np.uint64], Mask, str], before: int = 0
 ) -> Integers:
-    """Which track each row is on. `tracks` are their uuids, which of them take no such rows, and why."""
+    """Look up each row's track. `tracks` are the uuids, a mask of tracks closed to such rows, and the reason."""
     uuids, closed, why = tracks
     wanted = frame["track"].cast(pl.UInt64).to_numpy()
     indices = np.searchsorted(uuids, wanted)
@@ -280,35 +280,35 @@ def refuse(what: str, frame: pl.DataFrame, wrong: Mask, reason: str, before: int
         raise ValueError(f"{what} row {before + row} {frame.row(row, named=True)}: {reason}")
 
 
-#: As many ends of flows are joined at once.
+#: Ends of flows joined at once.
 _JOINED_AT_ONCE: Final = 1 << 19
 
 
 class FirstUses:
-    """Where each text of a column is first used: in the lowest lane of the lowest track, there on the first row."""
+    """The first use of each text of a column, by track, lane and row."""
 
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
         self._used = np.full((3, len(texts) + 1), np.iinfo(np.int64).max)
 
     def look(self, codes: npt.NDArray[Any], lane: Integers, window: Window, in_order: Integers) -> None:
-        """Look at a window's codes; `in_order` are its rows by track, lane and row."""
+        """Process a window's codes; `in_order` are its rows sorted by track, lane and row."""
         backwards = in_order[::-1]
         first = np.full(self._used.shape[1], -1, np.int64)
-        first[codes[backwards]] = backwards  # what is written last stays
+        first[codes[backwards]] = backwards  # the last write wins
         first[0] = -1
         used = np.flatnonzero(first >= 0)
         rows = first[used]
         found = np.stack((window.slices.track[rows], lane[rows], window.slices.row[rows]))
         known = self._used[:, used]
         differs = found != known
-        at = np.argmax(differs, axis=0)  # the first key that differs decides
+        at = np.argmax(differs, axis=0)  # the first differing key decides
         columns = np.arange(len(used))
         better = found[at, columns] < known[at, columns]
         self._used[:, used[better]] = found[:, better]
 
     def ranks(self) -> tuple[list[str], Integers]:
-        """The texts in the order of their first use, and the place in it of each code."""
+        """The texts in order of first use, and the rank of each code."""
         track, lane, row = self._used[:, 1:]
         order = np.lexsort((row, lane, track))
         ranks = np.zeros(len(order) + 1, np.int64)
@@ -319,7 +319,7 @@ class FirstUses:
 
 @dataclass(frozen=True)
 class DrawnWindow:
-    """What was found for a window: its events, lanes, and the rows whose flows are drawn, in the order they begin."""
+    """The drawing of a window: events, lanes, and the rows whose flows are drawn, in the order they begin."""
 
     rows: Integers
     is_end: Mask
@@ -333,7 +333,7 @@ class DrawnWindow:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The same in the spool: events are rows, of ends ~row; of what was open before there is track, lane and end."""
+    """A drawn window in the spool: events are rows, ends ~row; `open` is track, lane and end of open slices."""
 
     events: Stored
     lane: Stored
@@ -341,9 +341,11 @@ class _Kept:
 
 
 class Drawing:
-    """`lanes` are those that each track has, `uses` the first uses of texts by column, `flows` the pairs drawn.
+    """Assign lanes, order all begins and ends, and join flows.
 
-    ValueError for a slice that overlaps another on a track of `Rule.REFUSE`.
+    `lanes` are the lanes of each track, `uses` the first uses of texts by column, `flows` the number of drawn pairs.
+    Time is swept twice, here and when bytes are made; results of a window wait in the spool. ValueError for a slice
+    that overlaps another on a track of `Rule.REFUSE`.
     """
 
     def __init__(
@@ -362,7 +364,7 @@ class Drawing:
         return len(self._kept)
 
     def window(self, number: int) -> DrawnWindow:
-        """What was found for a window."""
+        """Read the drawing of a window."""
         kept, get = self._kept[number], self._spool.get
         events = get(kept.events).astype(np.int64)
         is_end = events < 0
@@ -378,7 +380,7 @@ class Drawing:
         )
 
     def _sweep(self, left: Integers) -> None:
-        """Once through all slices, of which those `left` are not in lane 0."""
+        """Sweep through all slices; those of `left` are not in lane 0."""
         self.uses = {name: FirstUses(texts) for name, texts in self._texts.items()}
         self.lanes = [set() for _ in self._rules]
         self._kept: list[_Kept] = []
@@ -394,14 +396,14 @@ class Drawing:
             self._begun.append(self._begun[-1] + len(window.slices))
 
     def _left_from_stacks(self) -> Integers:
-        """The slices that leave lane 0 of their tracks; ValueError where one may not."""
+        """The rows that leave lane 0 of their tracks; ValueError if one may not."""
         sweep = Sweep(self._rules, np.zeros(0, np.int64))
         found = [Slices(*np.zeros((4, 0), np.int64))]
         for window in self._gathering.windows(()):
             nesting = window.slices.of(self._rules[window.slices.track] != Rule.FLAT)
             found.append(crossing(sweep.step(nesting, window.until), len(self._rules)))
         start, end, track, row = (np.concatenate([getattr(one, key.name) for one in found]) for key in fields(Slices))
-        row, first = np.unique(row, return_index=True)  # one is found again while it is open
+        row, first = np.unique(row, return_index=True)  # open slices are found again
         crosses = Slices(start[first], end[first], track[first], row)
         refused = np.flatnonzero(self._rules[crosses.track] == Rule.REFUSE)
         if len(refused):
@@ -432,7 +434,7 @@ class Drawing:
             uses.look(window.columns[name], lane, window, in_order)
 
     def _part_flows(self, window: Window, events: Events, partitions: int) -> None:
-        """Put aside the ends of flows in the order they begin, by flow, so that a part can be joined at a time."""
+        """Spill the ends of flows, partitioned by flow, so that one partition can be joined at a time."""
         if not self._gathering.flows:
             return
         begins = events.rows[~events.is_end] - events.opened
@@ -446,7 +448,7 @@ class Drawing:
             self._flows[number].append(tuple(map(self._spool.put, kept)))  # type: ignore[arg-type]
 
     def _join(self) -> tuple[int, int, list[tuple[list[Stored], list[Stored]]]]:
-        """How many flows are drawn, how many of their ends are not, and by window the places of causes and effects."""
+        """Join flows: the number drawn, the number of ends left out, and by window the places of causes and effects."""
         joined: list[tuple[list[Stored], list[Stored]]] = [([], []) for _ in self._kept]
         drawn = 0
         for partition in self._flows:
@@ -469,7 +471,7 @@ class Drawing:
 
 
 def final_tracks(lanes: Sequence[set[int]], rules: npt.NDArray[np.int8]) -> tuple[Integers, list[list[int]]]:
-    """Of every track the place of its first lane among all, and its lanes; a track of its own without slices is one."""
+    """The place of each track's first lane among all, and its lanes; a `Rule.REFUSE` track always has one."""
     held = [sorted(own) if rule != Rule.REFUSE else [0] for own, rule in zip(lanes, rules, strict=True)]
     counts = np.array([len(own) for own in held], np.int64)
     return np.cumsum(counts) - counts, held

@@ -1,4 +1,4 @@
-"""A session's tables as its trace is drawn from them: a batch of rows at a time, with the little that is known of all.
+"""Read a session's tables for its trace in batches, with the few facts needed about all rows.
 
 What goes on which track is `aaco_pipeline.report.perfetto.session`.
 """
@@ -13,18 +13,18 @@ from aaco_pipeline.analysis.timeline.activities import timed
 from aaco_pipeline.lake.on_disk import GrowingColumn
 from aaco_pipeline.report.perfetto.slices import Texts
 
-#: Some columns of a published table, some rows at a time: `LakeReader.batches` of a session.
+#: Reads columns of a published table in batches: `LakeReader.batches` of a session.
 Batches = Callable[[str, tuple[str, ...]], Iterator[pl.DataFrame]]
 
 
 def whole(batches: Batches, table: str, columns: Sequence[str], chosen: pl.Expr | None = None) -> pl.DataFrame:
-    """Some columns of a table, all rows or the `chosen` ones."""
+    """Read columns of a table, all rows or the `chosen` ones."""
     parts = batches(table, tuple(columns))
     return pl.concat(parts if chosen is None else (batch.filter(chosen) for batch in parts))
 
 
 class Groups:
-    """The slices of a table by some of its columns: which values occur, null last, and the track of each."""
+    """The groups of a table's slices by some columns, nulls last, and the track of each group."""
 
     def __init__(self, table: str, keys: tuple[str, ...], batches: Iterator[pl.DataFrame]) -> None:
         self.table, self.keys = table, keys
@@ -45,11 +45,11 @@ class Groups:
         return set(self._values.get_column("process_id").to_list())
 
     def name(self, track: int) -> None:
-        """The track of the next of the groups."""
+        """Set the track of the next group."""
         self._tracks.append(track)
 
     def on_tracks(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows with a column `track`."""
+        """Add the column `track`."""
         if len(self._tracks) == 1:
             return rows.with_columns(track=pl.lit(self._tracks[0], pl.UInt64))
         tracks = self._values.with_columns(track=pl.Series(self._tracks, dtype=pl.UInt64))
@@ -57,13 +57,13 @@ class Groups:
 
 
 class PathRows:
-    """The rows of the critical path, asked for in their order: by kind, then by number."""
+    """The rows of the critical path, read in order: by kind, then by number."""
 
     def __init__(self, batches: Iterator[pl.DataFrame]) -> None:
         self._batches, self._held = batches, next(batches)
 
     def _upto(self, kind: str, last: int) -> pl.DataFrame:
-        """The next rows, those of this kind with a number up to `last`."""
+        """Read on to number `last` of this kind, and return the rows of this kind."""
         kinds, number = pl.col("activity_kind"), pl.col("activity_id")
         parts = []
         while True:
@@ -76,7 +76,7 @@ class PathRows:
             self._held = following
 
     def beside(self, kind: str, numbers: pl.Series) -> pl.DataFrame:
-        """The rows about the activities of a batch."""
+        """The rows for the activities of a batch."""
         last = numbers.max()
         return self._upto(kind, int(last) if isinstance(last, int) else -1)
 
@@ -89,7 +89,7 @@ class CallNames:
         self._column, self._count = GrowingColumn("u4"), 0
 
     def take(self, calls: pl.DataFrame) -> pl.DataFrame:
-        """The next calls, their numbers ascending, with names as an Enum."""
+        """Take the next calls, in ascending order of their numbers, and return them with names as an Enum."""
         if not calls.height:
             return calls
         codes = self._texts.codes(calls.get_column("name"))
@@ -101,7 +101,7 @@ class CallNames:
         return calls.with_columns(self._named(codes).alias("name"))
 
     def by_number(self) -> Callable[[pl.Series], pl.Series]:
-        """What gives the names of the calls with these numbers; null where there is no such call."""
+        """Return a function from numbers of calls to their names, null for unknown calls."""
         names = self._column.array() if self._count else np.zeros(1, np.uint32)
 
         def name_of(numbers: pl.Series) -> pl.Series:

@@ -18,8 +18,8 @@ HOST, THREAD, DEVICE, POWER = 10, 11, 12, 13
 TRACKS: Final = (
     Track(HOST, "workload", kind="process", pid=4711),
     Track(THREAD, "main thread", HOST, "thread", pid=4711, tid=4712),
-    Track(DEVICE, "CPU EP", HOST, order=2),
-    Track(POWER, "power", HOST, "counter", unit="W", order=1),
+    Track(DEVICE, "CPU EP", HOST),
+    Track(POWER, "power", HOST, "counter", unit="W"),
 )
 SCHEMA: Final = {"track": pl.UInt64, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": pl.String}
 FLOW_SCHEMA: Final = {**SCHEMA, "flow_id": pl.UInt64, "flow_role": pl.String}
@@ -47,8 +47,6 @@ class Decoded:
     counters: list[tuple[int, int, float]] = field(default_factory=list)
     instants: list[tuple[str, int, dict[str, object]]] = field(default_factory=list)
     tracks: dict[int, Any] = field(default_factory=dict)
-    stages: list[Any] = field(default_factory=list)
-    stage_strings: Any = None
 
 
 def decode(content: bytes) -> Decoded:
@@ -57,9 +55,7 @@ def decode(content: bytes) -> Decoded:
     open_slices: defaultdict[int, list[tuple[int, Any]]] = defaultdict(list)
     causes: dict[int, str] = {}
     for packet in trace.packet:
-        if packet.sequence_flags == 1 and packet.trusted_packet_sequence_id == 2:
-            decoded.stage_strings = packet.interned_data
-        elif packet.sequence_flags == 1:
+        if packet.sequence_flags == 1:
             assert strings == {}
             interned = packet.interned_data
             for table in ("event_names", "event_categories", "debug_annotation_names"):
@@ -68,8 +64,6 @@ def decode(content: bytes) -> Decoded:
             strings["texts"] = {entry.iid: entry.str.decode() for entry in texts}
         elif packet.HasField("track_descriptor"):
             decoded.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
-        elif packet.HasField("gpu_render_stage_event"):
-            decoded.stages.append(packet)
         else:
             event = packet.track_event
             assert packet.trusted_packet_sequence_id == 1

@@ -1,9 +1,4 @@
-"""What is encoded is what a decoder finds: slices, nesting, flows, counters, annotations, to the nanosecond.
-
-The GPU rows in here are invented to test the format; no GPU ran them.
-
-Rows that no trace can hold are refused, with the row and what to do about it.
-"""
+"""A decoder finds what was encoded, to the nanosecond; rows that no trace can hold are refused with advice."""
 
 import gzip
 from collections import Counter
@@ -15,10 +10,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
-    InternedGraphicsContext,
-    TrackDescriptor,
-)
 
 from aaco_pipeline.report.perfetto.encoding import Track, encode, write_trace
 from tests.report.perfetto.decoding import (
@@ -41,18 +32,16 @@ from tests.report.perfetto.decoding import (
 
 def test_an_empty_trace_holds_the_tracks_alone() -> None:
     for frame in (NO_SLICES, pl.DataFrame()):
-        decoded = round_trip(frame, counters=pl.DataFrame(), kernels=pl.DataFrame())
+        decoded = round_trip(frame, counters=pl.DataFrame())
         assert set(decoded.tracks) == {HOST, THREAD, DEVICE, POWER}
-        assert (decoded.slices, decoded.counters, decoded.stages) == ([], [], [])
+        assert (decoded.slices, decoded.counters) == ([], [])
 
 
 def test_tracks_are_described() -> None:
     tracks = round_trip().tracks
     assert (tracks[HOST].process.pid, tracks[HOST].process.process_name) == (4711, "workload")
-    assert tracks[HOST].child_ordering == TrackDescriptor.EXPLICIT
     assert (tracks[THREAD].thread.pid, tracks[THREAD].thread.tid, tracks[THREAD].parent_uuid) == (4711, 4712, HOST)
-    assert (tracks[DEVICE].name, tracks[DEVICE].sibling_order_rank) == ("CPU EP", 2)
-    assert (tracks[POWER].counter.unit_name, tracks[POWER].sibling_order_rank) == ("W", 1)
+    assert (tracks[DEVICE].name, tracks[POWER].counter.unit_name) == ("CPU EP", "W")
 
 
 def test_slices_keep_name_times_track_and_depth() -> None:
@@ -199,48 +188,6 @@ def test_many_records_across_chunks_keep_their_order() -> None:
     assert sorted(got, key=lambda slice_: slice_[1]) == frame.rows()
 
 
-def test_format_of_gpu_render_stages_with_invented_rows() -> None:
-    """A format test: these dispatches are invented; a real trace takes them from a GPU tool only."""
-    kernels = pl.DataFrame(
-        {
-            "gpu_id": [0, 1, 0],
-            "process": [4711, 4711, 4712],
-            "queue": ["queue 1", "queue 2", "queue 1"],
-            "start_ns": [300, 100, 200],
-            "end_ns": [350, 160, 200],
-            "name": ["gemm", "ñorm", "gemm"],
-            "submission_id": [None, 1, (1 << 32) - 1],
-            **{f"grid_{axis}": [1000, None, 8] for axis in "xyz"},
-            **{f"workgroup_{axis}": [256, 64, 8] for axis in "xyz"},
-        }
-    )
-    decoded = round_trip(kernels=kernels)
-    strings = decoded.stage_strings
-    names = {entry.iid: entry.name for entry in strings.event_names}
-    contexts = {entry.iid: (entry.pid, entry.api) for entry in strings.graphics_contexts}
-    specifications = {entry.iid: entry.name for entry in strings.gpu_specifications}
-    found = []
-    for packet in decoded.stages:
-        event, launch = packet.gpu_render_stage_event, packet.gpu_render_stage_event.launch
-        assert specifications[event.stage_iid] == "kernel dispatch"
-        assert contexts[event.context][1] == InternedGraphicsContext.HIP
-        found.append(
-            (
-                *(event.gpu_id, contexts[event.context][0], specifications[event.hw_queue_iid], packet.timestamp),
-                *(event.duration, names[event.name_iid]),
-                event.submission_id if event.HasField("submission_id") else None,
-                (launch.grid_size.y, launch.workgroup_size.z) if event.HasField("launch") else None,
-            )
-        )
-    assert found == [
-        (1, 4711, "queue 2", 100, 60, "ñorm", 1, None),
-        (0, 4712, "queue 1", 200, 0, "gemm", (1 << 32) - 1, (1, 8)),
-        (0, 4711, "queue 1", 300, 50, "gemm", None, (4, 256)),
-    ]
-    with pytest.raises(ValueError, match=r"kernels row 0 .* at least one work-item"):
-        encode(TRACKS, NO_SLICES, kernels=kernels.with_columns(workgroup_x=0))
-
-
 def test_a_file_is_replaced_whole_and_is_the_same_for_the_same_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +195,7 @@ def test_a_file_is_replaced_whole_and_is_the_same_for_the_same_input(
     frame, counters = slices((DEVICE, 0, 5, "a"), note=["b"]), counter_rows((POWER, 1, 2.5), (POWER, 2, None))
     first = write_trace(path, TRACKS, frame, counters, metadata={"session": "x"})
     content = path.read_bytes()
-    assert (first.slices, first.counters, first.kernels, first.bytes) == (1, 1, 0, len(content))
+    assert (first.slices, first.counters, first.bytes) == (1, 1, len(content))
     assert gzip.decompress(content) == b"".join(encode(TRACKS, frame, counters, metadata={"session": "x"}))
     monkeypatch.setattr("time.time", lambda: 0.0)
     assert write_trace(path, TRACKS, frame, counters, metadata={"session": "x"}) == first
