@@ -1,1 +1,1 @@
-"""What a device can do, as data: architectures, their ceilings and their occupancy. No Dagster, no clock, no device."""
+"""Devices as data: architectures, ceilings, occupancy and counters. Nothing here opens a device."""

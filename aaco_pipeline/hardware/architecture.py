@@ -1,6 +1,6 @@
-"""What is known of an instruction-set architecture and the products built on it, each figure with what it rests on.
+"""Types for an instruction-set architecture and its products, in which every figure has its source.
 
-Here are the types; `architecture_files` reads them.
+`architecture_files` reads them.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class SourcedValue:
-    """One number of the data: its value, the document it comes from, the words it rests on, and what else to know.
+    """A number of the data: value, source document, the quoted words, and a note.
 
-    `address` is where the document lies; None of a measurement without one.
+    `address` locates the document; None for a measurement without one.
     """
 
     value: float
@@ -23,16 +23,16 @@ class SourcedValue:
 
     @property
     def whole(self) -> int:
-        """The value as a whole number; ValueError when it is none."""
+        """The value as an integer; ValueError if it is not one."""
         if self.value != int(self.value):
             raise ValueError(f"{self.value} is not a whole number")
         return int(self.value)
 
 
 class Figure(NamedTuple):
-    """One figure as a row: its place in the file, dotted, and all that is said of it.
+    """One figure as a row; `name` is its dotted place in the file.
 
-    Where `value` is None nobody can source it, `note` is the reason, and `source`, `address` and `words` are None.
+    A figure that nobody can source has the value None and the reason as its note, and no source, address or words.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class RegisterFile:
-    """Registers one wavefront's lanes can be given on one SIMD: all of them, and the step they are given out in."""
+    """Registers available to a wavefront's lanes on one SIMD, and the allocation step."""
 
     rows: SourcedValue
     granule: SourcedValue
@@ -53,7 +53,7 @@ class RegisterFile:
 
 @dataclass(frozen=True)
 class LocalMemory:
-    """LDS or shared memory of the units that share their wavefronts: bytes, allocation step, bytes the system keeps."""
+    """LDS or shared memory of units sharing wavefronts: bytes, allocation step, and bytes reserved by the system."""
 
     bytes: SourcedValue
     granule: SourcedValue
@@ -62,9 +62,9 @@ class LocalMemory:
 
 @dataclass(frozen=True)
 class OccupancyLimits:
-    """What bounds the resident wavefronts of the units that share one work-group.
+    """Limits of the resident wavefronts on units that share a work-group.
 
-    Such units are one compute unit, on RDNA the two of a work-group processor. `accumulation_registers` is `none`,
+    These are one compute unit, or on RDNA the two of a work-group processor. `accumulation_registers` is `none`,
     `separate` (a file of the same size beside the vector registers) or `unified` (both out of one file).
     `scalar_registers` is None where they never limit.
     """
@@ -94,12 +94,12 @@ class MemoryLevel:
 
 @dataclass(frozen=True)
 class Product:
-    """One product, whole and unpartitioned (one die, where a driver shows dies as devices).
+    """One product, unpartitioned (one die, if a driver shows dies as devices).
 
-    Clocks in MHz, sizes in bytes, bandwidths in byte/s. `recognized_by` are parts of the names tools give it.
-    `l2_bandwidth` is what was measured where the width of the cache is not known. `peer_links` are the links to other
-    devices of its kind, each to one of them, `peer_link_bandwidth` what one carries in one direction. `achieved_…` are
-    what a benchmark sustains on it, in byte/s and flop/s: less than what is published.
+    Clocks in MHz, sizes in bytes, bandwidths in byte/s. `recognized_by` are parts of its names in tools. `l2_bandwidth`
+    is measured if the width of the cache is unknown. `peer_links` counts links to other devices of its kind,
+    `peer_link_bandwidth` is that of one in one direction. `achieved_…` are sustained in benchmarks, in byte/s and
+    flop/s, and lower than published.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Extension:
-    """What an extension of a CPU's instruction set lets one core do."""
+    """The rates that an extension of a CPU's instruction set gives one core."""
 
     operations: Mapping[str, Mapping[str, SourcedValue]]
     memory_levels: Mapping[str, MemoryLevel]
@@ -133,7 +133,7 @@ class Extension:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What every device of one architecture can do; fields that a kind of device does not have are None or empty.
+    """The abilities common to all devices of an architecture; fields that do not apply are None or empty.
 
     `operations` are per clock and compute unit (streaming multiprocessor, CPU core), by unit and number format, a
     fused multiply-add counted 2 and an integer operation 1. `instructions_per_clock_per_simd` is by wavefront size, of
@@ -161,6 +161,6 @@ class Architecture:
     figures: tuple[Figure, ...]
 
     def why_null(self, name: str) -> str | None:
-        """The reason why the figure called `name` is null, or the first one of a block of that name; else None."""
+        """The reason why the figure `name`, or the first null in a block of that name, is null; else None."""
         hits = (one for one in self.figures if one.name == name or one.name.startswith(f"{name}."))
         return next((one.note for one in hits if one.value is None), None)

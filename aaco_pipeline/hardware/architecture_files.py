@@ -1,10 +1,11 @@
-"""Reads the architectures from the data files beside this module, and finds them by the names that tools give.
+"""Read architectures from the data files beside this module, and find them by the names that tools use.
 
-Every number is a `SourcedValue` with the document or measurement it comes from and the words it rests on; a file with a
-number without them does not load. What nobody can source is null with the reason, and is absent from what computes.
+Every number is a `SourcedValue` with its document or measurement and the words it rests on; a file with a number
+without them does not load. A number that nobody can source is null with the reason, and is left out of computations.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -36,11 +37,11 @@ _T = TypeVar("_T")
 
 
 def architecture(name: str | None) -> Architecture | None:
-    """The architecture called `name`, feature suffixes such as `gfx942:sramecc+:xnack-` aside; None when unknown."""
+    """Find the architecture called `name`, ignoring features as in `gfx942:sramecc+:xnack-`; None if unknown."""
     plain = (name or "").strip().partition(":")[0].lower()
     if not plain or plain in _files():
         return _loaded(plain) if plain else None
-    # Only a name that no file has may be another one's alias.
+    # Only a name without a file of its own can be an alias.
     return next((one for one in architectures() if plain in one.aliases), None)
 
 
@@ -51,7 +52,7 @@ def architectures() -> tuple[Architecture, ...]:
 
 
 def why_unknown(name: str | None) -> str:
-    """The sentence that says why there is no data for `name`; ValueError when there is."""
+    """Explain why there is no data for `name`; ValueError if there is."""
     if name is None or not name.strip():
         return "the capture does not name the device's architecture"
     if architecture(name) is not None:
@@ -73,7 +74,7 @@ def _loaded(name: str) -> Architecture:
 
 
 def _content(name: str) -> dict[str, Any]:
-    """What a file says, laid over the file that it names as its base, of which it keeps all but the aliases."""
+    """Read a file, merged over the file it names as its base, without the aliases of that."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     data = yaml.load(_files()[name].read_text(encoding="utf-8"), Loader=loader)
     base = _content(data.pop("base")) if "base" in data else {}
@@ -89,17 +90,17 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
 
 
 def _is_complete(value: Mapping[str, Any]) -> bool:
-    """Return whether a mapping is one figure or one source: such a thing replaces what lies below and is not mixed with it."""
+    """True for one figure or one source, which replaces the value of the base and is not merged with it."""
     return "value" in value or "document" in value
 
 
 def _without_words(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Another source's words are not those of this one."""
+    """Drop the words and note of the base if `above` has another source."""
     return {key: value for key, value in below.items() if key not in ("words", "note")} if "source" in above else below
 
 
 def parsed(data: Mapping[str, Any]) -> Architecture:
-    """The architecture that a file's content describes.
+    """Parse the architecture described by a file's content.
 
     Raises:
         ValueError: a number has no words or no source that the file names, a source names no document or no address,
@@ -130,9 +131,9 @@ def parsed(data: Mapping[str, Any]) -> Architecture:
 
 
 class _Reader:
-    """Takes a file's content apart; what is left over at the end was not understood.
+    """Takes a file's content apart; anything left at the end was not understood.
 
-    `read` are the figures met so far. A figure's `place` is its name there.
+    `read` are the figures met so far, each named by its `place` in the file.
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -155,7 +156,7 @@ class _Reader:
         return value
 
     def source(self, value: Any) -> tuple[str, str | None]:
-        """A source's document and address, which only a measurement may lack."""
+        """Parse a source's document and address, which only a measurement may lack."""
         said = value if isinstance(value, dict) and not set(value) - _OF_A_SOURCE else {}
         document, address, kind = _text(said.get("document")), _text(said.get("address")), said.get("kind")
         if document is None or kind not in (None, _MEASUREMENT):
@@ -167,9 +168,9 @@ class _Reader:
         return document, address
 
     def figure(self, place: str, value: Any, block: Mapping[str, Any]) -> SourcedValue | None:
-        """A number, or a mapping with `value`; source, words and note are its own, else those of its block.
+        """Parse a number, or a mapping with `value`; source, words and note default to those of its block.
 
-        The words of the block are those of the block's source, so that a source of its own needs words of its own.
+        The words of the block belong to the block's source, so a figure with its own source needs its own words.
         """
         own = value if isinstance(value, dict) else {"value": value}
         number = own.get("value")
@@ -195,7 +196,7 @@ class _Reader:
         self.read.append(Figure(place, None, None, None, None, own["reason"]))
 
     def figures(self, place: str, block: Mapping[str, Any]) -> dict[str, SourcedValue]:
-        """The numbers of a block by key, without those that are not known."""
+        """The known numbers of a block by key."""
         entries = {key: value for key, value in block.items() if key not in _TEXTS}
         read = {key: self.figure(f"{place}.{key}", value, block) for key, value in entries.items()}
         return {key: value for key, value in read.items() if value is not None}
@@ -223,13 +224,7 @@ class _Reader:
     def level(self, place: str, block: Mapping[str, Any]) -> MemoryLevel:
         self._has(place, block, "bytes_per_clock")
         numbers = self.figures(place, block)
-        level = MemoryLevel(
-            per=block["per"],
-            bytes_per_clock=numbers.pop("bytes_per_clock", None),
-            bytes=numbers.pop("bytes", None),
-            line_bytes=numbers.pop("line_bytes", None),
-            channels_per_xcd=numbers.pop("channels_per_xcd", None),
-        )
+        level = MemoryLevel(block["per"], **{one.name: numbers.pop(one.name, None) for one in fields(MemoryLevel)[1:]})
         self._none_left(numbers)
         if (level.per == "channel") != ("channels_per_xcd" in block):
             raise ValueError(f"{self._name}: a level per channel needs channels, and no other has them")
@@ -241,7 +236,7 @@ class _Reader:
         return RegisterFile(**numbers) if {"rows", "granule"} <= set(numbers) else None
 
     def occupancy(self, place: str) -> OccupancyLimits | None:
-        """The limits; None without any, or where one that all wavefronts are bound by is not known."""
+        """The limits of occupancy; None without any, or if one that binds all wavefronts is unknown."""
         block = self.taken("occupancy", None)
         if block is None:
             return None
@@ -281,27 +276,8 @@ class _Reader:
         needed = ("compute_units", "max_clock_mhz", "memory_bandwidth", "memory_bus_bits", "xcds")
         self._has(place, stated, *needed)
         numbers = self.figures(place, stated)
-        product = Product(
-            name=block["name"],
-            recognized_by=tuple(block["recognized_by"]),
-            compute_units=numbers.pop("compute_units", None),
-            max_clock_mhz=numbers.pop("max_clock_mhz", None),
-            matrix_clock_mhz=numbers.pop("matrix_clock_mhz", None),
-            memory_bytes=numbers.pop("memory_bytes", None),
-            memory_bandwidth=numbers.pop("memory_bandwidth", None),
-            memory_bus_bits=numbers.pop("memory_bus_bits", None),
-            xcds=numbers.pop("xcds", None),
-            l2_bytes=numbers.pop("l2_bytes", None),
-            l2_bandwidth=numbers.pop("l2_bandwidth", None),
-            infinity_cache_bytes=numbers.pop("infinity_cache_bytes", None),
-            infinity_cache_bandwidth=numbers.pop("infinity_cache_bandwidth", None),
-            peer_links=numbers.pop("peer_links", None),
-            peer_link_bandwidth=numbers.pop("peer_link_bandwidth", None),
-            achieved_memory_bandwidth=numbers.pop("achieved_memory_bandwidth", None),
-            achieved_matrix_fp16=numbers.pop("achieved_matrix_fp16", None),
-            achieved_matrix_bf16=numbers.pop("achieved_matrix_bf16", None),
-            achieved_matrix_fp8=numbers.pop("achieved_matrix_fp8", None),
-        )
+        figures = {one.name: numbers.pop(one.name, None) for one in fields(Product)[2:]}
+        product = Product(block["name"], tuple(block["recognized_by"]), **figures)
         self._none_left(numbers)
         return product
 
@@ -314,7 +290,7 @@ class _Reader:
         return self.blocks(place, self.taken(place, {}), read)
 
     def _has(self, place: str, block: Mapping[str, Any], *needed: str) -> None:
-        """A figure that others are reckoned with stands in the file, be it as a null with its reason."""
+        """Require figures that others are computed from, be they null with a reason."""
         lacking = [key for key in needed if key not in block]
         if lacking:
             raise ValueError(f"{self._name}: {place} has no {', '.join(lacking)}")

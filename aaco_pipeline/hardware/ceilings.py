@@ -61,16 +61,16 @@ class _Ceiling:
 
 
 def spec_ceilings(devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]] | None = None) -> pl.DataFrame:
-    """The rows of the table `ceilings` that published figures give the devices.
+    """Compute the rows of the table `ceilings` from published figures.
 
     Args:
         devices: rows of the table `devices`.
-        extensions: of each CPU, by device_id, the flags of its instruction set as Linux names them (`avx2`,
-            `avx512f`, `avx512_vnni`); without them a CPU has no ceilings of arithmetic.
+        extensions: instruction-set flags of each CPU by device_id, as Linux names them (`avx2`, `avx512f`,
+            `avx512_vnni`); without them a CPU has no ceilings of arithmetic.
 
     Returns:
-        `SCHEMA`, source `spec`. Devices of unknown architecture have no rows, nor have resources whose figures are
-        not known; `missing_ceilings` says why.
+        `SCHEMA`, source `spec`. Devices of unknown architecture and resources with unknown figures have no rows;
+        `missing_ceilings` says why.
     """
     rows = [
         (device, one.resource, one.dtype, one.value, one.unit, "spec", one.reference)
@@ -83,7 +83,7 @@ def spec_ceilings(devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]
 def missing_ceilings(
     devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]] | None = None
 ) -> dict[int, tuple[str, ...]]:
-    """By device_id, why `spec_ceilings` gives a device no rows or not all of them; devices with all are left out."""
+    """The reasons, by device_id, why `spec_ceilings` lacks rows of a device; complete devices are left out."""
     named = devices.select("device_id", "arch").iter_rows()
     reasons: dict[int, tuple[str, ...]]
     reasons = {device: (why_unknown(arch),) if architecture(arch) is None else () for device, arch in named}
@@ -95,16 +95,12 @@ def missing_ceilings(
 def _described(
     devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]] | None
 ) -> Iterator[tuple[int, Architecture, DeviceFacts, frozenset[str]]]:
-    """The devices of known architecture, with it, their facts, and the flags of a CPU's instruction set."""
+    """Yield devices of known architecture with it, their facts, and a CPU's instruction-set flags."""
     for row in devices.iter_rows(named=True):
         known = architecture(row["arch"])
         if known is not None:
-            yield (
-                row["device_id"],
-                known,
-                device_facts(row, known),
-                (extensions or {}).get(row["device_id"], frozenset()),
-            )
+            flags = (extensions or {}).get(row["device_id"], frozenset())
+            yield row["device_id"], known, device_facts(row, known), flags
 
 
 def _why_missing(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) -> Iterator[str]:
@@ -133,7 +129,7 @@ def _why_missing(facts: DeviceFacts, known: Architecture, flags: frozenset[str])
 
 
 def _not_of(facts: DeviceFacts, known: Architecture, figure: str) -> str:
-    """Why the product does not tell a figure: it is not known which it is, or nobody could source it."""
+    """Explain why the product lacks a figure: it is not known, or nobody could source the figure."""
     if facts.product is None:
         return "the product is not known"
     why = known.why_null(f"products.{facts.product.name}.{figure}")
@@ -141,7 +137,7 @@ def _not_of(facts: DeviceFacts, known: Architecture, figure: str) -> str:
 
 
 def _why_null(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) -> Iterator[str]:
-    """For each reason of the data for a figure that is null, the ceilings of the device that it takes away."""
+    """For each reason of a null figure in the data, name the ceilings that the device lacks because of it."""
     lost: dict[str, str] = {}
     for one in known.figures:
         ceiling = _ceiling_of(one.name, facts, flags) if one.value is None else None
@@ -153,7 +149,7 @@ def _why_null(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) ->
 
 
 def _ceiling_of(figure: str, facts: DeviceFacts, flags: frozenset[str]) -> str | None:
-    """The ceiling of the device that is reckoned with a figure of its architecture, which is named by its place."""
+    """The ceiling that is computed from a figure of the architecture, given by its place in the file."""
     path = figure.split(".")
     if path[0] == "extensions":
         if path[1] not in flags:
@@ -169,16 +165,16 @@ def _ceiling_of(figure: str, facts: DeviceFacts, flags: frozenset[str]) -> str |
 
 
 def measured_ceilings(roofline: pl.DataFrame, device_ids: Mapping[int, int]) -> pl.DataFrame:
-    """The rows of the table `ceilings` that rocprof-compute's benchmark measured.
+    """Convert ceilings measured by rocprof-compute's benchmark to rows of the table `ceilings`.
 
     Args:
         roofline: `roofline.csv` as it is written: `device` and, per resource, the mean and its bounds (`HBMBw`,
             `HBMBwLow`, `HBMBwHigh`) in GB/s or Gop/s. Column names are taken in any case, because one is written
             `hbmBwHigh`; only means are taken, so that the slip `MFMAFI8OpsLow` does no harm.
-        device_ids: the device_id of each number in `device` that is known; rows of others are left out.
+        device_ids: device_id by number in `device`; other rows are left out.
 
     Returns:
-        `SCHEMA`, source `measured`. Values of 0 and below were not measured and have no row.
+        `SCHEMA`, source `measured`. Values of 0 and below mean not measured and have no row.
     """
     columns = {name.lower(): name for name in roofline.columns}
     if "device" not in columns:
@@ -226,7 +222,7 @@ def _of_gpu(facts: DeviceFacts, known: Architecture) -> Iterator[_Ceiling]:
 
 
 def _of_cpu(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) -> Iterator[_Ceiling]:
-    """Of each resource and format the most that any extension the CPU has gives it."""
+    """Yield, for each resource and format, the highest rate of any extension the CPU has."""
     if facts.compute_units is None or facts.clock_mhz is None:
         return
     most: dict[tuple[str, str | None], _Ceiling] = {}
@@ -277,7 +273,7 @@ def _levels(facts: DeviceFacts, levels: Mapping[str, MemoryLevel]) -> Iterator[_
 
 
 def _is_without_infinity_cache(known: Architecture) -> bool:
-    """Return whether its products are known to have none; of an architecture without products nothing is known."""
+    """True if its products are known to have none; False if the architecture has no products."""
     sizes = [f"products.{product.name}.infinity_cache_bytes" for product in known.products]
     stated = {one.name for one in known.figures}
     return bool(sizes) and stated.isdisjoint(sizes)
@@ -294,14 +290,18 @@ _Share = tuple[float, str]
 
 
 def reported_ceilings(devices: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
-    """The rows of the table `ceilings` with the source `reported`.
+    """Compute ceilings that benchmarks sustain: the rows of the table `ceilings` with the source `reported`.
+
+    A benchmark's figure is a share of the product's published ceiling, and a device, whole or partitioned, gets that
+    share of its own. A device of no recognized product gets the largest share of any product of its architecture, so
+    that it is never compared with less than it may reach.
 
     Args:
         devices: rows of the table `devices`.
-        published: what `spec_ceilings` gives for them.
+        published: their rows from `spec_ceilings`.
 
     Returns:
-        The columns of `ceilings.SCHEMA`. Resources for which no benchmark is known have no row.
+        `SCHEMA`. Resources without a known benchmark have no row.
     """
     rows = [
         (row["device_id"], resource, dtype, share, reference)
@@ -309,28 +309,16 @@ def reported_ceilings(devices: pl.DataFrame, published: pl.DataFrame) -> pl.Data
         if (known := architecture(row["arch"])) is not None
         for (resource, dtype), (share, reference) in _shares(device_facts(row, known).product, known).items()
     ]
-    schema = {
-        "device_id": pl.Int32,
-        "resource": pl.String,
-        "dtype": pl.String,
-        "share": pl.Float64,
-        "reported": pl.String,
-    }
+    keys = ["device_id", "resource", "dtype"]
+    schema = pl.Schema({**{name: SCHEMA[name] for name in keys}, "share": pl.Float64(), "reported": pl.String()})
     shares = pl.DataFrame(rows, schema=schema, orient="row")
-    reached = published.join(shares, on=["device_id", "resource", "dtype"], nulls_equal=True, maintain_order="left")
-    return reached.select(
-        "device_id",
-        "resource",
-        "dtype",
-        pl.col("value") * pl.col("share"),
-        "unit",
-        source=pl.lit("reported"),
-        reference="reported",
-    ).cast(SCHEMA)
+    reached = published.join(shares, on=keys, nulls_equal=True, maintain_order="left")
+    value, source = pl.col("value") * pl.col("share"), pl.lit("reported")
+    return reached.select(*keys, value, "unit", source=source, reference="reported").cast(SCHEMA)
 
 
 def _shares(product: Product | None, known: Architecture) -> Mapping[tuple[str, str | None], _Share]:
-    """By resource and number format the share of the published ceiling, with what it rests on."""
+    """Shares of the published ceiling by resource and number format, each with its source."""
     if product is not None:
         return dict(_of_product(product, known))
     largest: dict[tuple[str, str | None], _Share] = {}

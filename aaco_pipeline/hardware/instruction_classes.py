@@ -1,6 +1,6 @@
-"""Which unit of an AMD GPU executes an instruction, by its mnemonic: CDNA (gfx9) and RDNA (gfx10 to gfx12) alike.
+"""Classify instructions of AMD GPUs (CDNA and RDNA) by the unit that executes them, from the mnemonic.
 
-What an instruction cost is not here; nor is its operands' meaning.
+Costs of instructions and meanings of operands are not here.
 """
 
 from typing import Final

@@ -3,7 +3,7 @@
 The limits of each architecture are data files read by `aaco_pipeline.hardware.architecture_files`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -32,20 +32,22 @@ OUTPUTS: Final = pl.Schema(
         "tail_ratio": pl.Float64,
     }
 )
-#: Resources by their place in `_limits`; of those that admit equally few the first is the limiter.
+#: Resources by their row in `_limits`; of those that admit equally few the first is the limiter.
 _SLOTS, _GROUPS, _VECTOR, _LDS, _SCALAR = range(5)
 _SIZE: Final = 5
 _NAMES: Final = (
     *("wavefront slots", "workgroup slots", "vector registers", "LDS", "scalar registers"),
     "workgroup size",
 )
+#: The field of `_Demand` that changes with a resource.
+_FIELDS: Final = {_VECTOR: "vector_registers", _LDS: "lds_bytes", _SCALAR: "scalar_registers", _SIZE: "work_items"}
 _ARCH_REGISTERS_ALIGNED_TO: Final = 4
 _NO_LIMIT: Final = np.int64(1 << 40)
 
 
 @dataclass(frozen=True)
 class _Demand:
-    """What each row's wavefronts and work-groups ask for; equally long arrays."""
+    """The demands of each row's wavefronts and work-groups, as arrays of equal length."""
 
     vector_registers: _Whole
     scalar_registers: _Whole
@@ -58,17 +60,11 @@ class _Demand:
         return -(-self.work_items // self.wave_size)
 
     def of(self, rows: npt.NDArray[np.intp]) -> "_Demand":
-        return _Demand(
-            self.vector_registers[rows],
-            self.scalar_registers[rows],
-            self.lds_bytes[rows],
-            self.work_items[rows],
-            self.wave_size[rows],
-        )
+        return _Demand(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 def occupancy(frame: pl.DataFrame, architecture: Architecture) -> pl.DataFrame:
-    """The columns of the table `occupancy` that follow from resources, one row per row of `frame`, in its order.
+    """Compute the columns of the table `occupancy` that follow from resources, one row per row of `frame`.
 
     Args:
         frame: the columns `INPUTS`, whole numbers: registers per wavefront's lane as allocated or used,
@@ -95,7 +91,7 @@ def occupancy(frame: pl.DataFrame, architecture: Architecture) -> pl.DataFrame:
 
 
 def _supplied(architecture: Architecture, limits: OccupancyLimits) -> list[pl.Expr]:
-    """What a capture need not state, because the architecture leaves no choice."""
+    """Fill inputs that a capture need not state, because the architecture leaves no choice."""
     given = []
     if limits.accumulation_registers == "none":
         given.append(pl.lit(0, pl.Int64).alias("accum_vgprs"))
@@ -107,7 +103,7 @@ def _supplied(architecture: Architecture, limits: OccupancyLimits) -> list[pl.Ex
 
 
 def _by_kind(kinds: pl.DataFrame, limits: OccupancyLimits) -> pl.DataFrame:
-    """The columns that depend on a work-group's resources alone, one row per row of `kinds`, which has no nulls."""
+    """The columns that depend only on a work-group's resources, one row per row of `kinds`, which has no nulls."""
     size = kinds.get_column("wavefront_size")
     items = kinds.get_column("workgroup_work_items")
     possible = (items > 0) & (items <= limits.max_work_items.whole) & size.is_in(list(limits.vector_registers))
@@ -143,7 +139,7 @@ def _demand(kinds: pl.DataFrame, limits: OccupancyLimits) -> _Demand:
     column = {name: kinds.get_column(name).to_numpy() for name in _RESOURCES}
     arch, accumulation = column["arch_vgprs"], column["accum_vgprs"]
     if limits.accumulation_registers == "unified":
-        # Accumulation registers, where there are any, begin at the next multiple of four.
+        # Accumulation registers, if any, begin at the next multiple of four.
         start = np.where(accumulation > 0, _up(arch, np.int64(_ARCH_REGISTERS_ALIGNED_TO)), arch)
         vector = start + accumulation
     else:
@@ -154,7 +150,7 @@ def _demand(kinds: pl.DataFrame, limits: OccupancyLimits) -> _Demand:
 
 
 def _limits(demand: _Demand, limits: OccupancyLimits) -> _Whole:
-    """Work-groups that each resource admits on the units that share one: a row per resource, a column per row."""
+    """Work-groups that each resource admits on the units sharing one; shape (resources, rows)."""
     waves = demand.waves
     rows, granule = _file(demand, limits)
     admitted = np.empty((5, len(waves)), np.int64)
@@ -182,7 +178,7 @@ def _by_registers(
 
 
 def _file(demand: _Demand, limits: OccupancyLimits) -> tuple[_Whole, _Whole]:
-    """Rows and granule of each row's file of vector registers, which wavefronts of both sizes see differently."""
+    """Rows and granule of each row's vector register file, which depend on the wavefront size."""
     rows, granule = np.zeros_like(demand.wave_size), np.ones_like(demand.wave_size)
     for size, file in limits.vector_registers.items():
         fits = demand.wave_size == size
@@ -197,7 +193,7 @@ def _sizes(file: RegisterFile) -> tuple[np.int64, np.int64]:
 def _next_steps(
     demand: _Demand, limiter: npt.NDArray[np.intp], groups: _Whole, limits: OccupancyLimits
 ) -> tuple[_Whole, _Whole, npt.NDArray[np.float64]]:
-    """Of the limiting resource: what is used, the most that admits more, and the ratio it admits; NaN for none."""
+    """For the limiting resource: current use, the largest use that admits more, and the ratio then; NaN for none."""
     slots = limits.max_waves_per_simd.whole * limits.shared_by_simds.whole
     target, ratio = _resized(demand, limiter, groups, limits)
     used = demand.work_items.copy()
@@ -212,7 +208,7 @@ def _next_steps(
 
 
 def _goals(demand: _Demand, groups: _Whole, limits: OccupancyLimits) -> dict[int, tuple[_Whole, _Whole]]:
-    """By resource: what each row uses of it, and the most it may use for `groups` work-groups to fit."""
+    """By resource: each row's use, and the largest use with which `groups` work-groups fit."""
     per_simd = -(-groups * demand.waves // limits.shared_by_simds.whole)
     rows, granule = _file(demand, limits)
     lds = _down(limits.lds.bytes.whole // groups, np.int64(limits.lds.granule.whole))
@@ -227,21 +223,15 @@ def _goals(demand: _Demand, groups: _Whole, limits: OccupancyLimits) -> dict[int
 
 
 def _with(demand: _Demand, resource: int, value: _Whole) -> _Demand:
-    return _Demand(
-        value if resource == _VECTOR else demand.vector_registers,
-        value if resource == _SCALAR else demand.scalar_registers,
-        value if resource == _LDS else demand.lds_bytes,
-        value if resource == _SIZE else demand.work_items,
-        demand.wave_size,
-    )
+    return replace(demand, **{_FIELDS[resource]: value})
 
 
 def _resized(
     demand: _Demand, limiter: npt.NDArray[np.intp], groups: _Whole, limits: OccupancyLimits
 ) -> tuple[_Whole, npt.NDArray[np.float64]]:
-    """The nearest size of work-group that reaches more at the same registers and LDS, and the ratio; NaN for none.
+    """Find the nearest work-group size that reaches more with the same registers and LDS, and the ratio; NaN for none.
 
-    A smaller one is sought where the size limits, a larger one where the number of work-groups does.
+    A smaller one is tried if the size limits, a larger one if the number of work-groups does.
     """
     slots = limits.max_waves_per_simd.whole * limits.shared_by_simds.whole
     target, ratio = np.zeros_like(groups), np.full(len(groups), np.nan)
@@ -261,21 +251,14 @@ def _resized(
 
 
 def _step_text() -> pl.Expr:
-    unit = (
-        pl.when(pl.col("limiter") == "LDS")
-        .then(pl.lit(" bytes"))
-        .when(pl.col("limiter").is_in(["workgroup size", "workgroup slots"]))
-        .then(pl.lit(" work-items"))
-        .otherwise(pl.lit(""))
-    )
-    resized = (
-        pl.when(pl.col("limiter") == "workgroup slots").then(pl.lit("workgroup size")).otherwise(pl.col("limiter"))
-    )
+    units = {"LDS": " bytes", "workgroup size": " work-items", "workgroup slots": " work-items"}
+    unit = pl.col("limiter").replace_strict(units, default="", return_dtype=pl.String)
+    resized = pl.col("limiter").replace("workgroup slots", "workgroup size")
     return pl.format("{}: {} to {}{}", resized, pl.col("from"), pl.col("to"), unit)
 
 
 def _against_grid(limits: OccupancyLimits) -> list[pl.Expr]:
-    """The grid's work-groups in rounds of what the device holds at once, and what stays empty in the last of them."""
+    """The grid's work-groups in rounds of what the device holds at once, and the empty part of the last round."""
     units = pl.col("compute_units") / limits.shared_by_cus.whole
     groups = (pl.col("grid_work_items") / pl.col("workgroup_work_items")).ceil()
     known = (pl.col("grid_work_items") > 0) & (pl.col("compute_units") > 0)
@@ -298,11 +281,11 @@ _LAUNCH: Final = (*_STATED[:2], "lds_bytes", *_STATED[2:])
 def kernel_occupancy(
     dispatches: pl.DataFrame, kernels: pl.DataFrame, devices: pl.DataFrame, achieved: pl.DataFrame
 ) -> pl.DataFrame:
-    """Rows of the table `occupancy`, without those that would state neither a theoretical nor an achieved ratio.
+    """Make the rows of the table `occupancy` that state a theoretical or an achieved ratio.
 
-    `achieved`: dispatch_id and achieved_occupancy_ratio of counted dispatches. A kernel has a row of its own; where
-    its launches differ it is that of the launches with most time. A dispatch has one when it was counted, or when its
-    kernel's launches differ.
+    `achieved`: dispatch_id and achieved_occupancy_ratio of counted dispatches. Each kernel has a row; if its launches
+    differ, it is that of the launches with most time. A dispatch has one if it was counted, or if its kernel's launches
+    differ.
     """
     launched = _launches(dispatches, kernels, devices)
     distinct = launched.select(*_LAUNCH, *(name for name in INPUTS if name not in _LAUNCH)).unique(maintain_order=True)
@@ -311,7 +294,7 @@ def kernel_occupancy(
         known = architecture(row["arch"])
         own = distinct.filter(pl.col("device_id") == row["device_id"])
         if known is not None and own.height:
-            # What the capture states of the device may be wrong, and is checked against the product there.
+            # `device_facts` checks what the capture states about the device against the product.
             units = device_facts(row, known).compute_units
             own = own.with_columns(compute_units=pl.lit(None if units is None else units.value, pl.Int64))
             parts.append(pl.concat([own.select(_LAUNCH), occupancy(own, known)], how="horizontal"))
@@ -333,14 +316,14 @@ def kernel_occupancy(
 
 
 def why_no_limits(devices: pl.DataFrame) -> str | None:
-    """Why the limits of a known architecture among the devices are not reckoned with; None when all are known."""
+    """The reason why a known architecture among the devices has no limits; None if all have."""
     known = (architecture(arch) for arch in devices.get_column("arch"))
     reasons = (one.why_null("occupancy") for one in known if one is not None and one.occupancy is None)
     return next((reason for reason in reasons if reason is not None), None)
 
 
 def _launches(dispatches: pl.DataFrame, kernels: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Every dispatch with what occupancy is reckoned from."""
+    """Every dispatch with the inputs of occupancy."""
     registers = kernels.select("kernel_id", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes")
     sizes = devices.select("device_id", "compute_units", "wavefront_size")
     stated = dispatches.select("dispatch_id", "self_ns", "lds_allocated_bytes", *_STATED)
@@ -351,15 +334,15 @@ def _launches(dispatches: pl.DataFrame, kernels: pl.DataFrame, devices: pl.DataF
 
 
 def _differs(name: str) -> pl.Expr:
-    """Return whether a group has more than one value of a column, null being one."""
+    """True if a group has more than one value of a column, counting null as one."""
     value = pl.col(name)
     return ((value.min() != value.max()) | value.null_count().is_between(1, pl.len() - 1)).fill_null(False).alias(name)
 
 
 def _of_kernels(rows: pl.DataFrame) -> pl.DataFrame:
-    """For each kernel the launch with most time; achieved is the mean over counted dispatches by their time.
+    """Choose each kernel's launch with most time; achieved is the mean over counted dispatches weighted by time.
 
-    Without times every dispatch counts the same.
+    Without times every dispatch has the same weight.
     """
     untimed = pl.col("self_ns").null_count().over("kernel_id") > 0
     weight = pl.when(untimed).then(1).otherwise(pl.col("self_ns"))

@@ -77,19 +77,15 @@ class Places:
         return self._found(owner, entry)
 
     def _found(self, owner: str, entry: Entry) -> Place:
-        places: list[Callable[[], Place | None]] = [
-            partial(require_intact, self._lake, entry),
-            partial(self._part, owner, entry),
-        ]
-        failed: LakeError | None = None
-        for look in reversed(places) if self._segments_first else places:
+        failed: dict[bool, LakeError] = {}
+        for in_segment in (True, False) if self._segments_first else (False, True):
             try:
-                if (place := look()) is not None:
+                place = self._part(owner, entry) if in_segment else require_intact(self._lake, entry)
+                if place is not None:
                     return place
             except LakeError as error:
-                failed = failed or error
-        assert failed is not None  # a file that is not there is an error
-        raise failed
+                failed[in_segment] = error
+        raise failed.get(True) or failed[False]
 
     def _part(self, owner: str, entry: Entry) -> Held | None:
         if self._held is None:

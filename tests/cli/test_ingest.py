@@ -252,7 +252,7 @@ def test_what_is_stated_later_is_the_persons_and_the_stages_run_again(
     lake = TraceLake(project.lake)
     evidence = lake.read("evidence", lake.sessions()[0]).rows_by_key("item", named=True, unique=True)
     assert evidence["architecture of device 0"]["reason"] == (
-        "gfx90a: stated by a person; the capture does not name it"
+        "gfx90a: stated by the user; the capture does not name it"
     )
     assert aaco("doctor", "--prove", "latest", project=project).returncode == 0
 

@@ -1,4 +1,4 @@
-"""Architectures as hardware counters see them: which share names and meanings, and what formulas need to know of them.
+"""Families of architectures whose counters share names and meanings, and the traits that formulas need.
 
 The formulas are `formulas.yaml`, read by `aaco_pipeline.hardware.counters.formulas`; they read one column per counter
 under its plain name (`TCC_EA_RDREQ`, never `TCC_EA0_RDREQ_sum`; see `plain_name`). `docs/counters.md` lists them and
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-#: How work's columns name the formats of matrix instructions, and how the counters do.
+#: Formats of matrix instructions: their columns of work, and their names in counters.
 MATRIX_FORMATS: Final[Mapping[str, str]] = {
     "matrix_fp64_flops": "F64",
     "matrix_fp32_flops": "F32",
@@ -63,7 +63,7 @@ MULTIPROCESSORS: Final = (Family.SM80, Family.SM90)
 
 @dataclass(frozen=True)
 class Traits:
-    """What the formulas need to know of a family; None where its counters give no such amount.
+    """Traits of a family that formulas need; None if its counters give no such amount.
 
     `l2_channels` and `xcc_count` are of a whole device: channels of one XCC, and the number of XCCs where it is fixed.
     `matrix_formats` are the columns of `MATRIX_FORMATS` that the family has instructions for and counts.

@@ -1,7 +1,7 @@
-"""The formulas of `formulas.yaml`, beside this module, as Polars expressions by architecture.
+"""Read `formulas.yaml`, beside this module, as Polars expressions by architecture.
 
-What a dispatch's work and the derived metrics are is declared there, each with unit, source and a worked example; here
-it is read. Applying the expressions to counted dispatches is `aaco_pipeline.analysis.roofline`.
+The file declares a dispatch's work and the derived metrics, each with unit, source and a worked example. Expressions
+are applied in `aaco_pipeline.analysis.roofline`.
 """
 
 import ast
@@ -75,7 +75,7 @@ class Formula:
 
 @dataclass(frozen=True)
 class DerivedMetric:
-    """A metric made of counters: `numerator / denominator` of each dispatch, of sums over several.
+    """A metric derived from counters: `numerator / denominator` of a dispatch, or of sums over several.
 
     Without a denominator it is an amount per dispatch.
     """
@@ -92,7 +92,7 @@ class DerivedMetric:
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """What a formula names, each once, in order."""
+    """The distinct names in a formula, in order."""
     nodes = sorted(
         (node for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)),
         key=lambda node: (node.lineno, node.col_offset),
@@ -148,7 +148,7 @@ def read_size_is_assumed(family: Family) -> pl.Expr:
 
 @cache
 def _terms(family: Family) -> Mapping[str, pl.Expr]:
-    """What stands for its name in a formula: figures of the architecture, terms made of counters, and what is null."""
+    """Expressions by name in formulas: figures of the architecture, terms of counters, and unknowns."""
     figures = {name: pl.lit(getattr(TRAITS[family], name), pl.Float64) for name in ARCHITECTURE_FIGURES}
     every = dict.fromkeys((one.name for one in formulas() if one.section == TERMS), _UNKNOWN)
     return {**every, **_first(TERMS, family, {"unknown": _UNKNOWN, **figures})}
