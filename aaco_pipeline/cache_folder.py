@@ -1,7 +1,7 @@
-"""The folder for what can be made again at any time, and the one door to code that is made once and executed later.
+"""The cache folder, and the only access to code that is built once and executed later.
 
-Who can change such code, or the way to it, runs as whoever executes it. So nothing is executed that another user could
-have put there: native code, models and compiled templates all come through `own_code` and `kept_code`.
+Whoever can change such code, or the path to it, runs as the user who executes it. So nothing is executed that another
+user could have put there: native code, models and compiled templates all come through `own_code` and `kept_code`.
 """
 
 import atexit
@@ -20,16 +20,16 @@ from typing import Final
 
 from aaco_pipeline.errors import UsageError
 
-#: Where a private folder may lie when the one for temporary files can be changed by others.
+#: Places for a private folder if others can change the one for temporary files.
 _TEMPORARY: Final = ("/tmp", "/var/tmp")
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Without waiting for whoever writes into a pipe.
+#: Opening never waits for the writer of a pipe.
 _OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIGEST: Final = ".sha256"
 
 
 def default_cache_dir() -> Path:
-    """Where is kept what can be made again: `$AACO_CACHE`, else `$XDG_CACHE_HOME/aaco`, else `~/.cache/aaco`."""
+    """The folder of the cache: `$AACO_CACHE`, else `$XDG_CACHE_HOME/aaco`, else `~/.cache/aaco`."""
     if chosen := os.environ.get("AACO_CACHE"):
         return Path(chosen)
     shared = os.environ.get("XDG_CACHE_HOME", "")
@@ -44,9 +44,9 @@ def default_cache_dir() -> Path:
 
 
 def own_folder(name: str) -> Path | None:
-    """A folder in the cache that this user and root alone can change or replace; None where there is none.
+    """A folder in the cache that only this user and root can change or replace, created if missing; None if impossible.
 
-    It is made where it is missing. Its path is without links and stays true: see `_checked_folder`.
+    Its path has no links and stays valid; see `_checked_folder`.
     """
     try:
         folder = _own_folder(name)
@@ -83,7 +83,7 @@ def own_code(name: str, build: Callable[[Path], object]) -> Path:
 
 
 def kept_code(name: str) -> bytes | None:
-    """The content of a file that `own_code` made in the cache, None where none is there that could be executed."""
+    """The content of a file that `own_code` made in the cache; None if there is none that may be executed."""
     folder, _, file = name.rpartition("/")
     own = own_folder(folder)
     return None if own is None else _whole(own / file)
@@ -91,9 +91,9 @@ def kept_code(name: str) -> bytes | None:
 
 @cache
 def private_folder() -> Path:
-    """The folder of this process for what the cache cannot keep, removed when it ends; that it is used is said once.
+    """This process's folder for what the cache cannot keep, removed at exit. Its first use is reported.
 
-    UsageError where another user could replace every folder for temporary files.
+    UsageError if another user could replace every folder for temporary files.
     """
     try:
         folder = temporary_folder("aaco-code-")
@@ -111,9 +111,9 @@ def private_folder() -> Path:
 
 
 def temporary_folder(prefix: str) -> Path:
-    """Make a folder that no other user may enter, rename or replace, where temporary files lie.
+    """Create a temporary folder that no other user may enter, rename or replace.
 
-    UsageError where another user could replace what is in every folder for temporary files.
+    UsageError if another user could replace the content of every folder for temporary files.
     """
     for place in dict.fromkeys((tempfile.gettempdir(), *_TEMPORARY)):
         with suppress(OSError):
@@ -142,12 +142,12 @@ def _own_folder(name: str) -> Path:
 
 
 def _checked_folder(top: Path, name: str, *, is_shared: bool = False) -> Path:
-    """`top / name` without links, each missing folder made; PermissionError where another user could replace any of it.
+    """Resolve `top / name` without links, creating missing folders; PermissionError if another user could replace any.
 
-    `top` and what is in it are this user's alone, unless it `is_shared`; what is above it is root's or this user's.
+    `top` and its content must belong to this user, unless it `is_shared`; folders above belong to root or this user.
     """
-    # Links above are resolved first, whoever made them: what is checked, and used from then on, is where they lead.
-    # Each name checked lies in a folder that only root and this user may change, so none is another's afterwards.
+    # Resolve links first, whoever made them, then check and use only their targets. Each checked name lies in a folder
+    # that only root and this user may change, so it stays safe afterwards.
     whole = Path(os.path.realpath(top))
     above = len(whole.parts) - (0 if is_shared else 1)
     path = Path("/")
@@ -169,19 +169,19 @@ def _checked_folder(top: Path, name: str, *, is_shared: bool = False) -> Path:
 
 
 def _entered(folder: int, name: str) -> int:
-    """The descriptor of a folder in one that is open, made where it is missing."""
+    """Open a folder inside an open folder, creating it if missing."""
     try:
         return os.open(name, _OPEN_FOLDER, dir_fd=folder)
     except FileNotFoundError:
-        with suppress(FileExistsError):  # whoever was faster, its owner is looked at
+        with suppress(FileExistsError):  # another process was faster; its owner is checked
             os.mkdir(name, 0o700, dir_fd=folder)
     return os.open(name, _OPEN_FOLDER, dir_fd=folder)
 
 
 def _is_own(status: os.stat_result, *, is_above: bool = False) -> bool:
-    """Return whether this user alone can change what is there: what an access list grants to others shows in the group's bits.
+    """Tell whether only this user can change a file; access lists show in the group's bits.
 
-    Above a cache it may be root's, and one like /tmp: there everyone may add names and nobody replace another's.
+    Above a cache it may be root's, or sticky like /tmp, where nobody can replace another's names.
     """
     if is_above and status.st_uid == 0:
         return not status.st_mode & 0o022 or bool(status.st_mode & stat.S_ISVTX)
@@ -189,7 +189,7 @@ def _is_own(status: os.stat_result, *, is_above: bool = False) -> bool:
 
 
 def _made(folder: Path, name: str, build: Callable[[Path], object]) -> Path:
-    """The file of that name in a folder of one's own: the one that is there, else a new one, put in place whole."""
+    """Return the file of that name in a private folder, built and renamed into place if it is missing."""
     path = folder / name
     if _whole(path) is None:
         with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as scratch:
@@ -204,13 +204,13 @@ def _made(folder: Path, name: str, build: Callable[[Path], object]) -> Path:
 
 
 def _whole(path: Path) -> bytes | None:
-    """A file's content where it is as it was made: a crash leaves some of it, or another's digest beside it."""
+    """The content of a file if it matches its digest; a crash may leave only part of it."""
     content, digest = _own_content(path), _own_content(path.with_name(path.name + _DIGEST))
     return content if content is not None and digest == _sha256(content).encode() else None
 
 
 def _own_content(path: Path) -> bytes | None:
-    """The content of a regular file in a folder of one's own that is this user's, and has no second name elsewhere."""
+    """The content of a regular file of this user in a private folder, without a second name elsewhere."""
     try:
         file = os.open(path, _OPEN_FILE)
     except OSError:
@@ -228,5 +228,5 @@ def _sha256(content: bytes) -> str:
 
 
 def _remove_own(folder: Path, process: int) -> None:
-    if os.getpid() == process:  # and not in a process forked from it
+    if os.getpid() == process:  # not in a forked process
         shutil.rmtree(folder, ignore_errors=True)

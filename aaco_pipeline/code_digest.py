@@ -1,4 +1,4 @@
-"""Digests of this package's code by its rooms: what a module imports from decides what it computes."""
+"""Digest this package's code by top-level package, because a module's results depend on what it imports."""
 
 import hashlib
 import re
@@ -10,13 +10,13 @@ _IMPORT: Final = re.compile(r"^\s*from aaco_pipeline\.([\w.]+) import", re.MULTI
 
 
 def imported_rooms(text: str) -> set[str]:
-    """The rooms, or halls of rooms, that a module's text imports from: `errors`, `analysis/timeline`."""
+    """The packages that a module's text imports from, two levels deep: `errors`, `analysis/timeline`."""
     return {"/".join(name.split(".")[:2]) for name in _IMPORT.findall(text)}
 
 
 @cache
 def room_digest(package: Path, room: str) -> str:
-    """The SHA-256 of every file of a room, or of the module of that name."""
+    """Compute the SHA-256 of all files of a package, or of the module of that name."""
     place = package / room
     files = sorted(place.rglob("*.*")) if place.is_dir() else [place.with_suffix(".py")]
     files = [file for file in files if file.is_file() and "__pycache__" not in file.parts]

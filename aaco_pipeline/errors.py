@@ -1,19 +1,19 @@
-"""The errors a person can cause or meet, one small class per exit code of the `aaco` command.
+"""Expected errors, one small class per exit code of the `aaco` command.
 
-Nothing else belongs here: an error is raised where the fact is known, worded once there (what, where,
-what to do), and the command only prints it and exits with `exit_code`.
+An error is raised and worded where the fact is known (what, where, what to do); the command only prints it and exits
+with `exit_code`.
 """
 
 from typing import ClassVar
 
 
 class AacoError(Exception):
-    """Base of every expected error, told in one line. `exit_code` is what the `aaco` command exits with."""
+    """Base of every expected error, a one-line message. `exit_code` is the exit code of the command."""
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str) -> None:
-        # What a library says, and what a file is called, may hold line ends.
+        # Messages of libraries and names of files may contain line breaks.
         super().__init__(" ".join(message.splitlines()))
 
 
@@ -30,7 +30,7 @@ class ModelError(AacoError):
 
 
 class UnavailableError(AacoError):
-    """Hardware, an execution provider or a tool that was asked for is not available."""
+    """Requested hardware, an execution provider or a tool is not available."""
 
     exit_code: ClassVar[int] = 4
 
@@ -42,11 +42,11 @@ class CaptureError(AacoError):
 
 
 class SourceError(CaptureError):
-    """The system could not read a capture's files (permissions, a disk, a copy still under way): no verdict on them."""
+    """The system could not read a capture's files (permissions, a disk, an unfinished copy); no verdict on them."""
 
 
 class IncompleteError(AacoError):
-    """A recording contradicts itself, or its tool says that it is not whole: some answers it cannot carry."""
+    """A recording is inconsistent or incomplete, and does not support some answers."""
 
     exit_code: ClassVar[int] = 9
 
@@ -58,12 +58,12 @@ class LakeError(AacoError):
 
 
 class PassingLakeError(LakeError):
-    """The lake could not be read, written or locked just now: the same may succeed in a while, and nothing is torn."""
+    """The lake could not be read, written or locked right now; retrying may succeed, and nothing is damaged."""
 
 
 class ContractError(LakeError):
-    """A table does not fulfil its contract, so it is not published."""
+    """A table violates its contract and is not published."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came, where an interrupt is SIGINT: whoever tidies up after the one does so after the other."""
+    """SIGTERM, handled like the KeyboardInterrupt of SIGINT so that the same cleanup runs."""

@@ -1,7 +1,7 @@
-"""Marks that a program sets of itself, for `aaco record`; `python -m aaco_pipeline.mark` prints where aaco_mark.h is.
+"""Marks that a program sets in its own recording by `aaco record`; run as a module it prints where aaco_mark.h is.
 
 In Python `from aaco_pipeline.mark import iteration, mark, phase`; in C and C++ `#include <aaco_mark.h>`, compiled with
-`-I"$(python -m aaco_pipeline.mark)"`. What they do is told in docs/marks.md.
+`-I"$(python -m aaco_pipeline.mark)"`. They are described in docs/marks.md.
 """
 
 from pathlib import Path

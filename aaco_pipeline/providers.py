@@ -1,4 +1,4 @@
-"""The names of ONNX Runtime's execution providers: the one place that spells them."""
+"""The names of ONNX Runtime's execution providers."""
 
 from typing import Final
 
@@ -6,5 +6,5 @@ CPU_PROVIDER: Final = "CPUExecutionProvider"
 MIGRAPHX_PROVIDER: Final = "MIGraphXExecutionProvider"
 ROCM_PROVIDER: Final = "ROCMExecutionProvider"
 CUDA_PROVIDER: Final = "CUDAExecutionProvider"
-#: Those that take a `device_id`.
+#: Providers that take a `device_id`.
 GPU_PROVIDERS: Final = (MIGRAPHX_PROVIDER, ROCM_PROVIDER, CUDA_PROVIDER, "TensorrtExecutionProvider")

@@ -1,4 +1,4 @@
-"""The stage `att_enrichment`: what a thread trace or program-counter samples say about single instructions.
+"""The stage `att_enrichment`: stalls of single instructions from a thread trace or program-counter samples.
 
 The figures are `aaco_pipeline.analysis.instructions`; they never give durations to the timeline.
 """
@@ -86,7 +86,7 @@ def _stall_evidence(instructions: pl.DataFrame, stalls: pl.DataFrame) -> list[Ev
 
 
 def _share_evidence(share: pl.DataFrame) -> list[Evidence]:
-    """What part of the wavefronts was traced; no figure is scaled up to those that were not."""
+    """State which wavefronts were traced; no figure is scaled up to the others."""
     said = []
     for row in share.iter_rows(named=True):
         units = ", ".join(map(str, row["compute_units"])) or "not stated"
@@ -102,7 +102,7 @@ def _share_evidence(share: pl.DataFrame) -> list[Evidence]:
 
 
 def _asked_evidence(kernels: pl.DataFrame, traced: pl.DataFrame, asked: tuple[str, ...]) -> list[Evidence]:
-    """Return whether the thread trace of this project's own session is of the kernel that it was asked for."""
+    """State which kernels the session was asked to trace and did not."""
     names = set(kernels.join(traced.select("kernel_id").unique(), on="kernel_id", how="semi").get_column("name"))
     return [
         Evidence("kernel to trace", "absent", f"the trace asked for is of {kernel!r}, and no traced dispatch is")

@@ -1,6 +1,6 @@
-"""The stage `capture`: run the workload once, or take the complete raw capture that is there, and say what it holds.
+"""The stage `capture`: run the workload once, or take an existing complete capture, and state its content.
 
-Measuring is `aaco_pipeline.resources.measure`; what the raw files mean is `aaco_pipeline.capture`.
+Measuring is `aaco_pipeline.resources.measure`, reading raw files `aaco_pipeline.capture`.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ def capture(session: Session) -> Outcome:
 
 
 def _measured_once(session: Session) -> None:
-    """Measure what was asked for, unless the capture is complete: a new measurement is a new session."""
+    """Measure the request unless the capture is complete: a new measurement is a new session."""
     lake = session.lake
     if not lake.raw(session.id).is_dir():
         requested = lake.requested(session.id)

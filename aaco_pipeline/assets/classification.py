@@ -27,12 +27,12 @@ from aaco_pipeline.resources.project import DEFAULTS
 
 BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE
 _READ: Final = tuple(dict.fromkeys((*INPUTS, *ANSWERED_FROM, *RECORDED_FROM)))
-#: What is looked at of the dispatches.
+#: Columns needed of the dispatches.
 _OF_DISPATCHES: Final = (
     *("dispatch_id", "process_id", "device_id", "kernel_id", "correlation_id", "start_ns", "end_ns", "iteration"),
     *("parent_dispatch_id", "scratch_bytes", "grid_work_items", "workgroup_work_items"),
 )
-#: What is looked at of the table that has a row for every activity.
+#: Columns needed of the table with a row for every activity.
 _OF_PATH: Final = ("activity_kind", "activity_id", "is_critical")
 
 
@@ -47,9 +47,9 @@ def classification(session: Session) -> Outcome:
     """Where did the time go, what should be fixed first, and what would that save at most?"""
     run = session.derive(recorded, RECORDED_FROM)
     tables = session.tables(*(name for name in _READ if name not in ("dispatches", "critical_path")))
-    # Which rank's launches are others' is asked of collectives alone.
+    # Grids are needed only to match collectives between ranks.
     of_dispatches = (*_OF_DISPATCHES, *(GRID if tables["collectives"].height else ()))
-    # The dispatches that every other figure of the traced pass is over.
+    # The dispatches on which all other figures of the traced pass are based.
     tables["dispatches"], _ = counted_dispatches(session.columns("dispatches", of_dispatches), tables["iterations"])
     tables["critical_path"] = session.columns("critical_path", _OF_PATH)
     sessions = tables["sessions"]
@@ -83,7 +83,7 @@ def classification(session: Session) -> Outcome:
 
 
 def load_bottleneck_rules(path: Path) -> Rules:
-    """The rules of the file at `path`, or the package's own where there is none. UsageError naming file and key."""
+    """Load the rules at `path`, or the built-in ones if there is no such file. UsageError naming file and key."""
     if path.exists() and not path.samefile(BUILT_IN_RULES) and (own := read_yaml(path)) is not None:
         return rules_of(own, path)
     return _built_in_rules()
@@ -91,13 +91,13 @@ def load_bottleneck_rules(path: Path) -> Rules:
 
 @cache
 def _built_in_rules() -> Rules:
-    """The package's own rules. Their file is trusted: no need of the slow reader that finds a person's slips."""
+    """The built-in rules. Their file is trusted and does not need the slow, strict reader."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return rules_of(yaml.load(BUILT_IN_RULES.read_text(encoding="utf-8"), Loader=loader), BUILT_IN_RULES)
 
 
 def _evidence(answer: Answer, kernels: pl.DataFrame) -> list[Evidence]:
-    """Return whether the recording carries an answer, what would sharpen it, and kernels without a label."""
+    """State whether the recording supports an answer, what would sharpen it, and kernels without a label."""
     row = answer.answers.row(0, named=True)
     valid = row["class"] not in (INCOMPLETE, COLD_START)
     items = [

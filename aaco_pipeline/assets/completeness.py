@@ -1,6 +1,6 @@
-"""The stage `completeness`: what the recording lacks, and which figures that makes a bound or void.
+"""The stage `completeness`: losses of the recording, and figures that become bounds or void by them.
 
-The arithmetic is `aaco_pipeline.analysis.completeness`; stages that read its findings obey them (`stage`).
+The arithmetic is `aaco_pipeline.analysis.completeness`; `stage` applies its findings to stages that read them.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 
 _READ: Final = tuple(dict.fromkeys((*EXAMINED, *RECORDED_FROM)))
-#: Of the tables with a row for each launch what is looked at, unless rows of another table ask for the others' columns.
+#: Columns needed of tables with a row per launch, unless a table of `_ASKING` has rows.
 _COLUMNS: Final = {
     "dispatches": (
         *("dispatch_id", "process_id", "device_id", "queue_id", "stream_id", "kernel_id", "correlation_id"),
@@ -22,7 +22,7 @@ _COLUMNS: Final = {
     "api_calls": ("process_id", "domain", "start_ns", "end_ns"),
 }
 _ASKING: Final = ("counters", "captured_launches")
-#: What a capture states of thread traces.
+#: Tables of a capture about thread traces.
 _TRACED: Final = ("att_instructions", "instruction_parts", "waves", "wave_starts")
 _STATUS: Final[dict[str, Status]] = {"fault": "invalid", "bound": "partial", "note": "partial"}
 
@@ -36,7 +36,7 @@ _STATUS: Final[dict[str, Status]] = {"fault": "invalid", "bound": "partial", "no
 def completeness(session: Session) -> Outcome:
     """Can this recording carry the answer: what was launched, recorded, linked, counted and lost?"""
     tables, captured = session.tables(*(name for name in _READ if name not in _COLUMNS)), session.capture.tables()
-    # Where no warm-up is left out, the timeline looks at the same activities.
+    # Without a warm-up to leave out, the timeline uses the same activities.
     warm_up = tables["iterations"].filter(pl.col("pass") == "trace").height > 0
     if warm_up:
         run = everything({name: session.columns(name, columns) for name, columns in RECORDED_FROM.items()})

@@ -1,4 +1,4 @@
-"""The stage `critical_path`: which chain of activities the run could not be shorter than, and who waited for whom.
+"""The stage `critical_path`: the chain of activities that bounds the run's time, and waits between processes.
 
 The graph is `aaco_pipeline.analysis.timeline.dependency_graph`, the path `analysis.timeline.critical_path`; processes'
 clocks and their collectives are `analysis.timeline.ranks` and `analysis.timeline.collectives`.
@@ -23,7 +23,7 @@ from aaco_pipeline.lake.validation import empty_table, in_contract, to_contract
 _READ: Final = (*RECORDED_FROM, "markers", "processes", "clock_domains", "devices", FINDINGS)
 _OF_COLLECTIVES: Final = ("dispatches", "api_calls")
 _TABLES: Final = ("critical_path", "critical_path_summary", "what_if", "rank_clocks", "collectives")
-#: Kernels that are asked about, and how many times as fast they are imagined: each costs a pass over the network.
+#: Kernels of the what-if, each of which costs a pass over the network, and their assumed speedup.
 _ASKED: Final = 5
 _SPEEDUP: Final = 2.0
 _NOT_DESCRIBED: Final = "the capture describes no collective: names are of ranges and kernels, and sizes are not known"
@@ -54,7 +54,7 @@ def critical_path(session: Session) -> Outcome:
     if not run.activities.height:
         missing = Evidence("activity network", "absent", "the session has no device activities with times")
         return Outcome({name: empty_table(name) for name in _TABLES}, [missing])
-    # Only collectives are looked up in the tables again, which may be large.
+    # These tables may be large, and only collectives need them.
     talks = (run.activities.get_column("category") == COMMUNICATION).any()
     tables = session.tables(*(name for name in _READ if talks or name not in _OF_COLLECTIVES))
     tables = {**{name: empty_table(name) for name in _OF_COLLECTIVES}, **tables}
@@ -66,7 +66,7 @@ def critical_path(session: Session) -> Outcome:
         found.kernels.select("kernel_id", "criticality"), on="kernel_id", how="left", maintain_order="left"
     )
     largest = found.summary.filter(pl.col("category_ns") > 0).sort("category_ns", "category", descending=[True, False])
-    # Activities without any length, at one instant: a path without time has no categories.
+    # Without activities of any length the path has no categories.
     window, path = found.summary.select("window_ns", "path_ns").row(0) if found.summary.height else (0, 0)
     return Outcome(
         {
@@ -95,7 +95,7 @@ def critical_path(session: Session) -> Outcome:
 
 
 def _ranks_headline(several: Ranks) -> dict[str, int | str | None]:
-    """How many collectives, how long nothing hid them, and which process the others waited for most often."""
+    """The number of collectives, their exposed time, and the process that the others waited for most often."""
     found = several.collectives
     if not found.height:
         return {}
@@ -109,7 +109,7 @@ def _ranks_headline(several: Ranks) -> dict[str, int | str | None]:
 
 
 def _ranks_evidence(several: Ranks) -> list[Evidence]:
-    """What the collectives rest on, and why waits between processes are not known where they are not."""
+    """State the sources of the collectives, and why waits between processes are unknown."""
     found, clocks = several.collectives, several.clocks
     if not found.height:
         return [Evidence("collectives", "present", "no communication kernel ran", None, 0)]
@@ -147,25 +147,17 @@ def _ranks_evidence(several: Ranks) -> list[Evidence]:
 
 
 def _evidence(network: Network, run: Recorded) -> list[Evidence]:
-    """What the network is made of, and what had to be concluded because nothing recorded it."""
+    """State the size of the network, and its inferred and contradicted dependencies."""
     edges = len(network.target)
     items = [Evidence("activity network", "present", f"{network.nodes.height} activities, {edges} edges", None, edges)]
     inferred = int(network.inferred.sum())
     if inferred:
-        items.append(
-            Evidence(
-                "dependencies",
-                "partial",
-                f"{inferred} of {edges} are inferred from order, not recorded",
-                None,
-                inferred,
-            )
-        )
+        reason = f"{inferred} of {edges} are inferred from order, not recorded"
+        items.append(Evidence("dependencies", "partial", reason, None, inferred))
     for reason, count in network.left_out.select("reason", "edges").iter_rows():
         if count:
             items.append(Evidence(f"dependencies {reason}", "partial", "their times contradict them", None, count))
     if not run.calls.height:
-        items.append(
-            Evidence("host calls", "absent", "no calls were recorded: the host's part of the path is unexplained")
-        )
+        reason = "no calls were recorded: the host's part of the path is unexplained"
+        items.append(Evidence("host calls", "absent", reason))
     return items

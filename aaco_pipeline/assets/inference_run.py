@@ -1,6 +1,6 @@
-"""The stage `inference_run`: every iteration of both passes, what lay between them, and the figures over them.
+"""The stage `inference_run`: the iterations of both passes, the gaps between them, and their metrics.
 
-The figures' formulas are `aaco_pipeline.analysis.sessions`; kernels are the next stage's.
+Formulas are `aaco_pipeline.analysis.sessions`; kernels are the stage `kernel_trace`.
 """
 
 import polars as pl
@@ -48,21 +48,17 @@ def inference_run(session: Session) -> Outcome:
     captured = session.capture
     tables = captured.tables()
     iterations, blocks, runs = (tables[name] for name in ("iterations", "iteration_blocks", "program_runs"))
-    # What lies between the steps of a program that this project's loop did not run is that program's own work.
+    # Between the steps of a program that ran by itself lies that program's own work.
     gaps = iteration_gaps(iterations if captured.facts().ran_here else iterations.clear(), blocks)
     what = session.tables("sessions")["sessions"].row(0, named=True)
-    metrics = pl.concat(
-        [
-            latency_metrics(of_one_unit(iterations, runs), blocks, what["batch_size"]),
-            gap_metrics(iterations, gaps),
-            steady_state_metrics(units_of_work(iterations)),
-            *(
-                [generation_metrics(iterations, what["batch_size"], what["prompt_tokens"])]
-                if what["output_tokens"]
-                else []
-            ),
-        ]
-    )
+    found = [
+        latency_metrics(of_one_unit(iterations, runs), blocks, what["batch_size"]),
+        gap_metrics(iterations, gaps),
+        steady_state_metrics(units_of_work(iterations)),
+    ]
+    if what["output_tokens"]:
+        found.append(generation_metrics(iterations, what["batch_size"], what["prompt_tokens"]))
+    metrics = pl.concat(found)
     latency = metrics.filter(pl.col("pass").is_null() | (pl.col("pass") == "latency"))
     values = dict(latency.select("metric", "value").iter_rows())
     return Outcome(

@@ -1,4 +1,4 @@
-"""The stage `iteration_delays`: what each iteration was delayed by, which are spikes and why, how quiet it was.
+"""The stage `iteration_delays`: the delays of each iteration, spikes with their causes, and quietness.
 
 The rules are `aaco_pipeline.analysis.delays`.
 """
@@ -36,7 +36,7 @@ def iteration_delays(session: Session) -> Outcome:
     iterations, states, threads, events, probes = session.tables(*names).values()
     captured = session.capture.tables() if states.height else {}
     costs = dict(captured["kernel_costs"].iter_rows()) if captured else {}
-    parts, graded, figures = [], [], []
+    made: dict[str, list[pl.DataFrame]] = {"iteration_delays": [], "iteration_grades": [], "delay_figures": []}
     marking = dict(captured["iteration_threads"].iter_rows()) if "iteration_threads" in captured else {}
     for name in PROCESS_OF if states.height else ():
         some = iterations.filter(pl.col("pass") == name)
@@ -52,23 +52,19 @@ def iteration_delays(session: Session) -> Outcome:
             continue
         of_pass = pl.concat(of_runs)
         judged = grades.iteration_grades(some, of_pass)
-        parts.append(of_pass)
-        graded.append(judged)
-        figures.append(grades.delay_figures(some, of_pass, judged))
-    delays, judgement, told = (
-        to_contract(table, pl.concat(made)) if made else empty_table(table)
-        for table, made in (("iteration_delays", parts), ("iteration_grades", graded), ("delay_figures", figures))
-    )
+        for frames, frame in zip(
+            made.values(), (of_pass, judged, grades.delay_figures(some, of_pass, judged)), strict=True
+        ):
+            frames.append(frame)
+    tables = {
+        name: to_contract(name, pl.concat(frames)) if frames else empty_table(name) for name, frames in made.items()
+    }
+    delays, judgement, told = tables.values()
     metrics = quietness_metrics(iterations, judgement, probes)
     of_latency = judgement.filter(pl.col("pass") == "latency")
     spikes = of_latency.filter("is_spike")
     return Outcome(
-        {
-            "iteration_delays": delays,
-            "iteration_grades": judgement,
-            "delay_figures": told,
-            "session_metrics": to_contract("session_metrics", metrics),
-        },
+        {**tables, "session_metrics": to_contract("session_metrics", metrics)},
         _evidence(states, delays),
         {
             "spikes": spikes.height,
@@ -83,9 +79,7 @@ def iteration_delays(session: Session) -> Outcome:
 def _evidence(states: pl.DataFrame, delays: pl.DataFrame) -> list[Evidence]:
     if delays.height:
         return [Evidence("delays of iterations", "present", None, "thread_states", delays.height)]
-    reason = (
-        "no iteration lies within the recorded states"
-        if states.height
-        else "no states of threads were recorded; --kernel-plane records them"
-    )
+    reason = "no states of threads were recorded; --kernel-plane records them"
+    if states.height:
+        reason = "no iteration lies within the recorded states"
     return [Evidence("delays of iterations", "absent", reason, "thread_states", 0)]

@@ -1,6 +1,6 @@
-"""The stage `kernel_plane`: what the kernel recorded of the measured threads, and the state of each at every instant.
+"""The stage `kernel_plane`: kernel events of the measured threads, and the state of each at every instant.
 
-Recording happened during the capture (`aaco_pipeline.resources.kernel_plane`); what states are is
+Recording happened during the capture (`aaco_pipeline.resources.kernel_plane`); states are defined in
 `aaco_pipeline.analysis.delays`.
 """
 
@@ -14,7 +14,7 @@ from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: The process of each pass of a model's; of a program's each run has its own. Their order is that of `processes`.
+#: The process of each pass of a model, as ordered in `processes`; each run of a program has its own.
 PROCESS_OF: Final = {"latency": 0, "trace": 1}
 
 

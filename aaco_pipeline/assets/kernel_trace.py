@@ -1,7 +1,7 @@
-"""The stage `kernel_trace`: which kernels ran when, from the session's profiled pass.
+"""The stage `kernel_trace`: the kernels of the session's profiled pass with their times.
 
-Reading the profile is `aaco_pipeline.capture`, what a kernel's name says `aaco_pipeline.analysis.kernels.names`. What
-the times add up to is the stage `timeline`.
+Reading the profile is `aaco_pipeline.capture`, parsing names of kernels `aaco_pipeline.analysis.kernels.names`. Sums of
+times are the stage `timeline`.
 """
 
 from typing import Final
@@ -49,7 +49,7 @@ def kernel_trace(session: Session) -> Outcome:
     tables = {name: captured[name] for name in _TABLES}
     dispatches = tables["dispatches"]
     if session.capture.facts().kernels_named_by == "compiler":
-        # The grammar of kernels' names: only where there are such names.
+        # Import the grammar of kernels' names only if there are such names.
         from aaco_pipeline.analysis.kernels.names import classify_names, with_operators
         from aaco_pipeline.analysis.model.launching_operators import launching_operators
 

@@ -1,7 +1,7 @@
-"""The stage `model_graph`: the model's nodes with their work, its edges, and which kernel ran for which node.
+"""The stage `model_graph`: the model's nodes with their work, its edges, and the kernels of each node.
 
 Reading the model is `aaco_pipeline.capture.measured`, work per node `aaco_pipeline.analysis.model.operator_work`, and
-where the kernels' time went `aaco_pipeline.analysis.model.attribution`.
+mapping kernels to nodes `aaco_pipeline.analysis.model.attribution`.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -49,7 +49,7 @@ def model_graph(session: Session) -> Outcome:
     model = session.capture.model()
     if model is None:
         return _without_model(by_operators(dispatches, tables["api_calls"]))
-    # Work per node: only where there is a model.
+    # Imported only if there is a model.
     from aaco_pipeline.analysis.model.operator_work import work
 
     graph, optimized = model.graph, model.optimized
@@ -87,7 +87,7 @@ def model_graph(session: Session) -> Outcome:
 
 
 def _without_model(found: Attribution) -> Outcome:
-    """A capture without the model: a framework's operators, where it recorded them, and no graph."""
+    """The outcome without a model: a framework's operators if recorded, and no graph."""
     absent = Evidence("model graph", "absent", "the capture holds no model")
     return Outcome(
         {

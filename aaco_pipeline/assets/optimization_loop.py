@@ -1,7 +1,7 @@
-"""The stage `optimization_loop`: which kernel to make faster first, and how `aaco optimize` would go about it.
+"""The stage `optimization_loop`: the kernels to make faster first, and the proposers `aaco optimize` would use.
 
-The arithmetic is `aaco_pipeline.optimization.first_to_fix`. The attempts themselves are a campaign's
-(`aaco_pipeline.pipeline.optimizing`): they need a source, which a session does not have.
+The arithmetic is `aaco_pipeline.optimization.first_to_fix`. Attempts are made in campaigns
+(`aaco_pipeline.pipeline.optimizing`), because they need source code.
 """
 
 import polars as pl
@@ -26,7 +26,7 @@ def optimization_loop(session: Session) -> Outcome:
         tables["kernels"].select("kernel_id", pl.col("name", "short_name").cast(pl.String)), on="kernel_id", how="left"
     ).sort("rank")
     first = named.row(0, named=True) if named.height else {}
-    # Searches come after this stage: it tells of those that were there when it ran, `aaco show --kernel` of all.
+    # Searches follow this stage: it reports those that existed when it ran, `aaco show --kernel` reports all.
     made = searches_of(session.lake, session.id, first["name"]) if first else []
     return Outcome(
         {"kernels_to_fix": found},
@@ -47,7 +47,7 @@ def optimization_loop(session: Session) -> Outcome:
 
 
 def _evidence(found: pl.DataFrame) -> list[Evidence]:
-    """How many kernels have a bound on what can be saved, and why the others have none."""
+    """State how many kernels have a bound on savings, and why the others have none."""
     if not found.height:
         return [Evidence("kernels to fix", "absent", "the session has no kernels with times")]
     bounded = found.height - int(found.get_column("saves_at_most_ns").null_count())

@@ -1,6 +1,6 @@
 """The view `perfetto_trace`: everything of a session on one axis, as a trace for ui.perfetto.dev.
 
-How it is made and kept is `aaco_pipeline.report.on_demand`; in Dagster it is made anew whenever somebody asks for it.
+It is made and kept by `aaco_pipeline.report.on_demand`; in Dagster it is made again on each request.
 """
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage

@@ -1,7 +1,6 @@
-"""The stage `regression`: where a session lies among earlier ones like it, and what changed since the last of them.
+"""The stage `regression`: the rank of a session among earlier ones like it, and changes since the last of them.
 
-The arithmetic is `aaco_pipeline.statistics.session_history`. Other sessions are read from the lake as they are: none of
-them has to be whole, and none is waited for.
+The arithmetic is `aaco_pipeline.statistics.session_history`. Other sessions are read as they are; none must be whole.
 """
 
 from typing import Any, Final
@@ -27,12 +26,12 @@ from aaco_pipeline.statistics.session_quantiles import (
     session_quantiles,
 )
 
-#: Sessions of the workload's name that are looked at for ones that are like this one, the newest.
+#: The newest sessions of the same workload that are searched for ones like this.
 _MOST_LOOKED_AT: Final = 60
-#: With more dispatches, kernels are left to `aaco diff`: a stage of every session must not read two large traces.
+#: With more dispatches, kernels are left to `aaco diff`, as this stage must not read two large traces.
 _MOST_DISPATCHES: Final = 500_000
 _READ: Final = tuple(dict.fromkeys((*FACTS, *ACCOUNTED_FROM)))
-#: What a session's level is made of.
+#: Tables from which a session's level is computed.
 _LEVEL: Final = ("iterations", "session_metrics")
 
 
@@ -78,18 +77,18 @@ def regression(session: Session) -> Outcome:
 
 
 def _level(session: Session) -> tuple[int | None, str | None]:
-    """The session's own steady median, or why there is none."""
+    """The session's own steady median, or the reason why there is none."""
     iterations, figures = session.tables(*_LEVEL).values()
     measured = _measured(session.id, iterations)
     if measured.is_empty():
-        return None, "no unprofiled iterations: times of a profiled run are not held against others"
+        return None, "no unprofiled iterations: times of a profiled run are not compared with others"
     (found,) = _usable(measured, figures.with_columns(session_id=pl.lit(session.id))).to_dicts()
     why = None if found["p50_ns"] is not None else "; ".join(found["reasons"]) or found["state"]
     return found["p50_ns"], why
 
 
 def _levels(lake: TraceLake, names: list[str], unread: dict[str, str]) -> pl.DataFrame:
-    """session_id and level_ns, the steady median, of sessions with unprofiled iterations."""
+    """session_id, level_ns (the steady median) and is_usable of sessions with unprofiled iterations."""
     parts = [_measured(name, _of_others(lake, "iterations", [name], unread)) for name in names]
     measured = pl.concat(parts) if parts else _measured("", empty_table("iterations"))
     figures = _of_others(lake, "session_metrics", names, unread)
@@ -98,7 +97,7 @@ def _levels(lake: TraceLake, names: list[str], unread: dict[str, str]) -> pl.Dat
 
 
 def _usable(measured: pl.DataFrame, figures: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `session_quantiles`, without the level of those that the machine disturbed too often to be compared."""
+    """Rows of `session_quantiles`, without the level of sessions disturbed too often to be compared."""
     rows = leave_out_disturbed(session_quantiles(measured), disturbed_ratios(figures), MOST_DISTURBED)
     return rows.with_columns(p50_ns=pl.when(pl.col("state") != UNUSABLE).then("p50_ns"))
 
@@ -111,7 +110,7 @@ def _measured(name: str, iterations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_others(lake: TraceLake, table: str, names: list[str], unread: dict[str, str]) -> pl.DataFrame:
-    """A table of other sessions; those whose files cannot be read are named in `unread`, and stop nothing here."""
+    """Read a table of other sessions; unreadable ones are skipped and added to `unread`."""
     frames = []
     for name in names:
         try:
@@ -122,7 +121,7 @@ def _of_others(lake: TraceLake, table: str, names: list[str], unread: dict[str, 
 
 
 def _previous(session: Session, names: list[str]) -> str | None:
-    """The last session that is like this one; of those with kernels, where this one has any."""
+    """The last session like this one; one with kernels, if this one has any."""
     if not _dispatches(session.lake, session.id):
         return names[0] if names else None
     return next((name for name in names if _dispatches(session.lake, name)), names[0] if names else None)
@@ -133,7 +132,7 @@ def _dispatches(lake: TraceLake, name: str) -> int:
 
 
 def _changes(session: Session, previous: str) -> tuple[pl.DataFrame, str | None]:
-    """Rows of `session_changes`, and why not all was held against each other, if it was not."""
+    """Rows of `session_changes`, and the reason if not everything was compared."""
     most = max(_dispatches(session.lake, name) for name in (session.id, previous))
     skipped = f"{most:,} dispatches: `aaco diff {previous} {session.id}`" if most > _MOST_DISPATCHES else None
     names = FACTS if skipped else _READ

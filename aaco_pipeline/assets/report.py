@@ -1,6 +1,6 @@
 """The view `report`: one page about the session, that is worth handing on.
 
-How it is made and kept is `aaco_pipeline.report.on_demand`; in Dagster it is made anew whenever somebody asks for it.
+It is made and kept by `aaco_pipeline.report.on_demand`; in Dagster it is made again on each request.
 """
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage

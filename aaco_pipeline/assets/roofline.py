@@ -1,7 +1,6 @@
-"""The stage `roofline`: what the devices can do at most, what each kernel did, and which resource was nearest its roof.
+"""The stage `roofline`: ceilings of the devices, work of each kernel, and the resource nearest its roof.
 
-Ceilings and occupancy are `aaco_pipeline.hardware`, the work of kernels, figures from counters and the roofline itself
-`aaco_pipeline.analysis.roofline`.
+Ceilings and occupancy are `aaco_pipeline.hardware`; work, counters and the roofline `aaco_pipeline.analysis.roofline`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +38,7 @@ _READ: Final = (
     *("model_nodes", "model_edges", "operator_kernels", "api_calls", "memory_copies", "operator_inputs"),
     *(FINDINGS, "captured_launches"),
 )
-#: What the ceilings of a calibrated machine are called in `evidence`.
+#: The item in `evidence` for ceilings of a calibrated machine.
 _CALIBRATION: Final = "measured ceilings"
 _OPERATORS: Final = ("dispatches", "memory_copies", "api_calls", "operator_inputs", "kernels")
 _REPLAYS: Final = ("dispatches", "memory_copies", "api_calls", "kernels", "captured_launches")
@@ -106,7 +105,7 @@ def roofline(session: Session) -> Outcome:
 def _ceilings(
     session: Session, tables: Tables, facts: Mapping[str, str], threads: int | None
 ) -> tuple[pl.DataFrame, list[Evidence]]:
-    """Published and reported ceilings, those that the capture brought along, and this machine's calibration."""
+    """Collect published and reported ceilings, those in the capture, and this machine's calibration."""
     devices = tables["devices"]
     extensions = frozenset((facts.get("extensions") or "").split())
     cpus = dict.fromkeys(devices.filter(pl.col("handle") == CPU).get_column("device_id"), extensions)
@@ -157,7 +156,7 @@ def _evidence(tables: Tables, found: Tables) -> Iterator[Evidence]:
 
 
 def _shapes_evidence(tables: Tables, shapes: pl.DataFrame) -> Iterator[Evidence]:
-    """Return whether the work of operators is known, and of how much of their time it is not, and why."""
+    """State whether the work of operators is known, else for how many it is not and why."""
     if tables["operator_inputs"].is_empty() and shapes.is_empty():
         if tables["dispatches"].height:
             reason = "no inputs of framework operators are recorded; PyTorch's profiler does with record_shapes=True"

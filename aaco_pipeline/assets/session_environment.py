@@ -1,6 +1,6 @@
-"""The stage `session_environment`: the facts about host and software under which the session was captured.
+"""The stage `session_environment`: facts about host and software during the capture.
 
-The facts were read at capture time (`aaco_pipeline.resources.host`); which of them make sessions comparable is
+They were read at capture time (`aaco_pipeline.resources.host`); those that make sessions comparable are defined in
 `aaco_pipeline.analysis.sessions.environment`.
 """
 
@@ -24,7 +24,7 @@ def session_environment(session: Session) -> Outcome:
     """Under which host, software and clocks was this measured, and which other sessions is it comparable with?"""
     captured = session.capture.tables()
     tables = {name: captured[name] for name in _TABLES}
-    # Kernels are asked only where nothing else tells: a capture of which they cannot be read has its environment.
+    # Kernels are read only if needed, so that a capture with unreadable kernels still has an environment.
     asked = bool(tables["devices"].get_column("arch").null_count())
     dispatches, kernels = (captured[name] if asked else empty_table(name) for name in ("dispatches", "kernels"))
     devices = identified(tables["devices"], dispatches, kernels, session.stated)

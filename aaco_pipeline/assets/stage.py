@@ -1,7 +1,7 @@
-"""What a stage is: a plain function on one session, with what it reads, publishes and promises. Free of Dagster.
+"""The stage: a plain function on one session, with the tables it reads and publishes, and its checks.
 
-Every other module of this package holds one stage; `stages` finds them. How a stage becomes an asset with its checks is
-`aaco_pipeline.automation.stage_assets`, how a session's stages run is `aaco_pipeline.pipeline.session_stages`.
+Every other module of this package holds one stage; `stages` finds them. Turning stages into assets is
+`aaco_pipeline.automation.stage_assets`, running a session's stages `aaco_pipeline.pipeline.session_stages`.
 """
 
 import hashlib
@@ -37,22 +37,23 @@ Log = Callable[[str], None]
 Columns = Mapping[str, tuple[str, ...]]
 Derived = TypeVar("Derived")
 ALL_KINDS: Final[frozenset[Kind]] = frozenset({"measured", "profiled", "ingested", "timed", "program"})
-#: Kinds whose kernels are recorded: what most stages are about.
+#: Kinds with recorded kernels, which most stages need.
 TRACED_KINDS: Final[frozenset[Kind]] = ALL_KINDS - {"timed"}
 EVIDENCE: Final = "evidence"
-#: What the recording lacks: a stage that reads it has its figures made null, or told to be a bound, by it.
+#: Losses of the recording: figures of a stage that reads them become null or bounds.
 FINDINGS: Final = "completeness_findings"
-#: A table that takes no more memory is kept for the stages after the one that read it.
+#: Larger tables are not kept for later stages.
 _KEPT_BYTES: Final = 8 << 20
 _PACKAGE: Final = Path(__file__).parents[1]
-#: How a stage looks into what was recorded.
+#: The text by which a stage's module accesses the capture.
 _CAPTURE: Final = "session.capture"
 
 
 class Session:
-    """One session as its stages see it: its tables, its capture, its configuration. Tables are read once a run.
+    """One session for its stages: tables, capture and configuration. Tables are read once per run.
 
-    `measure` is called with an empty folder when the session's capture has still to be made; None where nothing can.
+    `measure` fills an empty folder with the session's capture if that is still to be made; None if measuring is
+    impossible.
     """
 
     def __init__(
@@ -73,26 +74,26 @@ class Session:
 
     @property
     def capture(self) -> Capture:
-        """What was recorded; CaptureError when it is damaged or not there."""
+        """The session's capture; CaptureError when it is damaged or missing."""
         from aaco_pipeline.resources.confinement.client import open_capture  # readers: only where one is looked into
 
         return open_capture(self.lake.raw(self.id))
 
     @property
     def stated(self) -> dict[str, str]:
-        """What a person said of the session that its capture does not."""
+        """Facts about the session stated by the user."""
         return dict(self.lake.manifest(self.id).stated)
 
     def tables(self, *names: str) -> "dict[str, pl.DataFrame]":
-        """The published tables by name, without the session key; without rows where nothing is published."""
+        """The published tables by name, without the session key; empty if nothing is published."""
         return {name: self._table(name) for name in names}
 
     def columns(self, name: str, columns: tuple[str, ...]) -> "pl.DataFrame":
-        """These columns of a published table, which may be larger than they are by far."""
+        """Columns of a published table, which may be far larger."""
         return self._table(name, columns)
 
     def derive(self, function: "Callable[[Mapping[str, pl.DataFrame]], Derived]", columns: Columns) -> Derived:
-        """`function` of these columns of tables, by name; computed once for all stages of a run that ask for it."""
+        """Apply `function` to these columns of tables; computed once for all stages of a run."""
         state = tuple(self.lake.manifest(self.id).of_table(name) for name in columns)
         if self._derived.get(function, (None, None))[0] != state:
             self._derived.pop(function, None)  # its memory is free before that of the new one is taken
@@ -101,12 +102,12 @@ class Session:
         return self._derived[function][1]  # type: ignore[return-value]
 
     def forget(self) -> None:
-        """Free what was derived: no later stage of the run asks for it."""
+        """Free derived values that no later stage of the run needs."""
         self._derived.clear()
 
     def _table(self, name: str, columns: tuple[str, ...] | None = None) -> "pl.DataFrame":
         entries = self.lake.manifest(self.id).of_table(name)
-        for held in (None, columns):  # what is kept whole has the columns, too
+        for held in (None, columns):  # a whole table has the columns, too
             state, frame = self._kept.get((name, held), (None, None))
             if frame is not None and state == entries:
                 return frame if columns is None else frame.select(columns)
@@ -119,7 +120,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage made of one session: tables, what it had and lacked, headline numbers, a table for people."""
+    """The result of a stage for one session: tables, evidence, headline numbers, and a preview."""
 
     tables: "Mapping[str, pl.DataFrame]"
     evidence: Sequence[Evidence] = ()
@@ -130,9 +131,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Check:
-    """A promise that a session's tables keep: `holds` is given the tables in `reads`, by name.
+    """An invariant of a session's tables; `holds` gets the tables in `reads` by name.
 
-    Of a table in `columns` it is given those columns alone: a table may be larger than what it looks at by far.
+    Of a table in `columns` it gets only those columns, as tables may be large.
     """
 
     name: str
@@ -143,7 +144,7 @@ class Check:
     columns: Columns = field(default_factory=dict)
 
     def finding(self, session: Session) -> "Finding":
-        """Return whether a session's published tables keep it."""
+        """Check a session's published tables."""
         whole = session.tables(*(name for name in self.reads if name not in self.columns))
         parts = {name: session.columns(name, columns) for name, columns in self.columns.items()}
         return self.holds({**whole, **parts})
@@ -151,7 +152,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage; call it with a session. `reads` and `publishes` are tables, `after` stages whose files it reads."""
+    """One stage, called with a session. `reads` and `publishes` are tables, `after` are stages whose files it reads."""
 
     name: str
     question: str
@@ -175,12 +176,12 @@ class Stage:
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
-        """Every table it publishes: those of `publishes`, and `evidence`; of a view none."""
+        """All tables it publishes: `publishes` and `evidence`; none for a view."""
         return () if self.is_view else (*self.publishes, EVIDENCE)
 
     @property
     def is_view(self) -> bool:
-        """True for a stage that only renders what others published: made on request, never expected of a session."""
+        """True for a stage that only renders published tables: made on request, never expected of a session."""
         return not self.session_kinds
 
     @cached_property
@@ -191,14 +192,14 @@ class Stage:
 
     @cached_property
     def needs_capture(self) -> bool:
-        """Return whether it looks into what was recorded."""
+        """True if the stage reads the capture."""
         return _CAPTURE in Path(self.function.__code__.co_filename).read_text()
 
     @cached_property
     def code_version(self) -> str:
-        """Changes when the stage's module, a room that it imports from, or a contract of its tables does.
+        """A version that changes with the stage's module, the packages it imports from, and contracts of its tables.
 
-        A stage that looks into the capture also rests on the readers behind it.
+        A stage that reads the capture also depends on the readers.
         """
         module = Path(self.function.__code__.co_filename)
         rooms = imported_rooms(module.read_text()) | ({"capture", "formats"} if self.needs_capture else set())
@@ -209,7 +210,7 @@ class Stage:
 
 
 def _obedient(outcome: Outcome, session: Session) -> Outcome:
-    """What a stage made, as the findings on the recording's completeness leave it."""
+    """Apply the findings on the recording's completeness to an outcome."""
     findings = session.tables(FINDINGS)[FINDINGS]
     if not findings.height:
         return outcome
@@ -234,11 +235,11 @@ def stage(
     plots: "Mapping[str, Callable[[Mapping[str, pl.DataFrame]], str | None]] | None" = None,
     file: "tuple[str, Callable[[TraceLake, str], Path]] | None" = None,
 ) -> Callable[[Callable[[Session], Outcome]], Stage]:
-    """Make a function on one session a stage, named after it; its docstring is the question that it answers.
+    """Make a function on one session a stage of its name; its docstring is the question that it answers.
 
-    `reads` and `publishes` name tables and decide which stages go before; `after` names stages of which it reads files.
-    `configs` are the configuration files it reads, `session_kinds` the kinds of captures that are to have it, `pool`
-    the slot it needs. `plots` draw from the tables in `reads` and `publishes`, by title, as SVG.
+    `reads` and `publishes` name tables and decide the order of stages; `after` names stages whose files it reads.
+    `configs` are the configuration files it reads, `session_kinds` the kinds of captures it applies to, `pool` the slot
+    it needs. `plots` draw SVG from the tables in `reads` and `publishes`, by title.
     """
 
     def made(function: Callable[[Session], Outcome]) -> Stage:
@@ -246,13 +247,11 @@ def stage(
             function.__name__,
             " ".join((function.__doc__ or "").split()),
             function,
-            tuple(reads),
-            tuple(publishes),
+            *(tuple(reads), tuple(publishes)),
             group,
             frozenset(kinds),
             tuple(checks),
-            tuple(after),
-            tuple(configs),
+            *(tuple(after), tuple(configs)),
             frozenset(session_kinds),
             pool,
             dict(plots or {}),
@@ -264,24 +263,24 @@ def stage(
 
 @cache
 def stages() -> Mapping[str, Stage]:
-    """Every stage that sessions have, by name, each after those it depends on. KeyError for an unknown dependency."""
+    """All stages of sessions by name, in dependency order. KeyError for an unknown dependency."""
     return {name: one for name, one in _in_order().items() if not one.is_view}
 
 
 @cache
 def views() -> Mapping[str, Stage]:
-    """The stages that no session has to have, by name, each after those it depends on."""
+    """All views by name, in dependency order."""
     return {name: one for name, one in _in_order().items() if one.is_view}
 
 
 def stages_of(kind: Kind) -> tuple[str, ...]:
-    """Name the stages that a session of that kind is to have, in the order they run."""
+    """The stages of a session of this kind, in the order they run."""
     return tuple(name for name, one in stages().items() if kind in one.session_kinds)
 
 
 def kind_of(lake: "TraceLake", session: str) -> Kind:
-    """What kind a session's capture is, or will be by what was asked for; without either it is a measured one."""
-    # Readers: only for a session that states no stages.
+    """The kind of a session's capture, or by its request the future kind; without either `measured`."""
+    # Imported only for a session that states no stages.
     from aaco_pipeline.capture import ingested, measured, program
 
     raw = lake.raw(session)
@@ -291,20 +290,20 @@ def kind_of(lake: "TraceLake", session: str) -> Kind:
         asked = json.loads(lake.requested(session) or "{}")
         request: Mapping[str, object] = asked if isinstance(asked, dict) else {}
     except ValueError:
-        request = {}  # measuring it says what is wrong with the request
+        request = {}  # measuring reports what is wrong with it
     if request.get("profile") or (raw / measured.FOLDER).is_dir():
         return "profiled"
     return "timed" if request.get("untraced") or measured.is_untraced(raw) else "measured"
 
 
 def standing(lake: "TraceLake", session: str) -> Progress:
-    """How far a session has come; where its manifest does not state its stages, by those of its kind."""
+    """The progress of a session; if its manifest states no stages, those of its kind are expected."""
     manifest = lake.manifest(session)
     return progress_of(manifest if manifest.expected else manifest.expecting(stages_of(kind_of(lake, session))))
 
 
 def state_expected(lake: "TraceLake", session: str, running: Collection[str] = ()) -> None:
-    """State in the lake which stages the session is to have: those it states, else those of its kind, and `running`."""
+    """Record the session's expected stages: those it states, else those of its kind, and `running`."""
     expected = standing(lake, session).expected
     of_later = tuple(name for name in expected if name not in stages())
     wanted = (*(name for name in stages() if name in expected or name in running), *of_later)
@@ -313,10 +312,10 @@ def state_expected(lake: "TraceLake", session: str, running: Collection[str] = (
 
 
 def outdated(lake: "TraceLake", session: str, manifest: "Manifest | None" = None) -> tuple[str, ...]:
-    """The stages of a session that an earlier version lacked, in part or whole, in the order they run.
+    """The stages of a session that an earlier version lacked, in part or entirely, in the order they run.
 
-    Those that published its tables before they had all that they have now, and those of its kind that it does not
-    state, for they have come since. `manifest` is the session's, where the caller has it.
+    These published before they had all their current tables, or were added to the kind later. `manifest` is the
+    session's, if the caller has it.
     """
     manifest = manifest or lake.manifest(session)
     published: dict[str, set[str]] = {}
@@ -331,10 +330,10 @@ def outdated(lake: "TraceLake", session: str, manifest: "Manifest | None" = None
 
 
 def to_finish(lake: "TraceLake", session: str) -> tuple[str, ...]:
-    """The stages that make a session whole: those not published or outdated, and all that depend on one of them."""
+    """The stages that make a session whole: unpublished and outdated ones, and all that depend on them."""
     progress, behind = standing(lake, session), outdated(lake, session)
     due: list[str] = []
-    for name, one in stages().items():  # none of those that only a later version has
+    for name, one in stages().items():  # stages of later versions are left out
         lacking = name in progress.unpublished or name in behind
         if lacking or (name in progress.expected and set(one.dependencies) & set(due)):
             due.append(name)
@@ -343,18 +342,18 @@ def to_finish(lake: "TraceLake", session: str) -> tuple[str, ...]:
 
 @contextmanager
 def failure_recorded(session: Session, one: Stage) -> Iterator[None]:
-    """State in the lake that a stage failed, and why, before its error goes on; not of a view, nor an interrupt."""
+    """Record in the lake why a stage failed, before its error propagates; not for views and interrupts."""
     try:
         yield
     except Exception as error:
-        with suppress(LakeError):  # a full disk, say, which is what the error tells of
+        with suppress(LakeError):  # such as a full disk, which the error already reports
             if not one.is_view:
                 session.lake.record_failure(session.id, one.name, one.code_version, str(error) or type(error).__name__)
         raise
 
 
 def publish(session: Session, one: Stage, outcome: Outcome) -> "tuple[Entry, ...]":
-    """Publish what the stage made, all at once; of a view nothing. UsageError when it made other than it declares."""
+    """Publish a stage's tables atomically; nothing for a view. UsageError if they are not those it declares."""
     if set(outcome.tables) != set(one.publishes):
         stray = ", ".join(sorted(set(outcome.tables) ^ set(one.publishes)))
         raise UsageError(f"stage {one.name} declares other tables than it made: {stray}")
@@ -365,7 +364,7 @@ def publish(session: Session, one: Stage, outcome: Outcome) -> "tuple[Entry, ...
 
 
 def materialize(session: Session, names: Sequence[str] | None = None) -> dict[str, Outcome]:
-    """Run and publish stages (default: all), without Dagster and without checks: for tests and notebooks."""
+    """Run and publish stages (default: all) without Dagster and without checks, for tests and notebooks."""
     made = {}
     if names is None:
         state_expected(session.lake, session.id)
@@ -385,7 +384,7 @@ def _in_order() -> Mapping[str, Stage]:
 
 @cache
 def _declared() -> tuple[Stage, ...]:
-    """The stage of every module beside this one. TypeError names a module that holds none, or several."""
+    """Import the stage of every module beside this one. TypeError names a module with none or several."""
     package = __name__.rpartition(".")[0]
     found = []
     for module in sorted(pkgutil.iter_modules([str(Path(__file__).parent)]), key=lambda module: module.name):

@@ -1,4 +1,4 @@
-"""The stage `telemetry`: what the host and the measured process did meanwhile, on the session's axis.
+"""The stage `telemetry`: samples of the host and the measured process, on the session's axis.
 
 Sampling happened during the capture (`aaco_pipeline.resources.telemetry`); reading it is `aaco_pipeline.capture`.
 """

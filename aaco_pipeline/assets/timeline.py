@@ -19,7 +19,7 @@ from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import in_contract, to_contract
 
 _READ: Final = tuple(dict.fromkeys((*RECORDED_FROM, *STEADY_FROM)))
-#: What only the findings on the recording's completeness tell (`stage`).
+#: Columns filled by `stage` from the findings on completeness.
 _UNTOLD: Final = pl.lit(None, pl.String)
 _PUBLISHED: Final = (
     *("timeline", "gaps", "kernel_stats", "session_metrics"),
@@ -89,7 +89,7 @@ def timeline(session: Session) -> Outcome:
 
 
 def _with_repetitions(steady: SteadyPart) -> pl.DataFrame:
-    """The parts as the table has them: how the work repeats is told of the device that it was found on."""
+    """Shape parts for `session_parts`; repetition columns are set only on the device where the loop was found."""
     found = steady.repetition
     device, times, period = (
         (-1, None, None) if found is None else (found.device_id, found.repetitions, found.median_period_ns)
@@ -123,7 +123,7 @@ def _evidence(run: Recorded) -> list[Evidence]:
 
 
 def _of_launches(cost: LaunchCost) -> list[Evidence]:
-    """What the figures on launching rest on."""
+    """State the basis of the figures on launching."""
     busiest, devices = cost.busiest, cost.devices.height
     if busiest is None:
         return []
