@@ -163,6 +163,12 @@ def described_kernels(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def dispatch_table(rows: pl.DataFrame) -> pl.DataFrame:
+    """Build the table `dispatches` from columns with `start_ns` and `end_ns`; adds `self_ns` and `below_resolution`."""
+    self_ns = (pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0)
+    return to_contract("dispatches", rows.with_columns(self_ns=self_ns, below_resolution=False))
+
+
 def fingerprint(text: str) -> str:
     """Hash a text to sixteen hexadecimal digits, stable across sessions."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]

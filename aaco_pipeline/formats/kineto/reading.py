@@ -176,15 +176,14 @@ def _collectives(events: Objects, rows: Positions, calls: pl.DataFrame, into: Co
 
 
 def _device_activities(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
-    """Read times with device, stream and correlation; early traces name device and stream only as process and thread."""
+    """Read times with device, stream and correlation; early traces name these only as process and thread."""
     placed = _times(events, rows, kinds).with_columns(
         device=events.integers("device", rows).series(),
         stream=events.integers("stream", rows).series(),
         correlation=events.unsigned("correlation", rows).series(),
     )
-    return placed.with_columns(device=pl.coalesce("device", "pid"), stream=pl.coalesce("stream", "tid")).drop(
-        "pid", "tid"
-    )
+    placed = placed.with_columns(device=pl.coalesce("device", "pid"), stream=pl.coalesce("stream", "tid"))
+    return placed.drop("pid", "tid")
 
 
 def _kernels(events: Objects, rows: Positions) -> pl.DataFrame:

@@ -10,7 +10,14 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, described_kernels, overlapping_count, table_of
+from aaco_pipeline.formats.capture_tables import (
+    CaptureTables,
+    Findings,
+    described_kernels,
+    dispatch_table,
+    overlapping_count,
+    table_of,
+)
 from aaco_pipeline.formats.kineto.events import (
     AXES,
     CALLS,
@@ -261,15 +268,12 @@ class Trace:
         frame = frame.join(distinct, on="name", how="left", maintain_order="left")
         kernels = described_kernels(distinct.with_columns(pl.col("name").cast(pl.String)))
         self._oddities(frame)
-        dispatches = to_contract(
-            "dispatches",
+        dispatches = dispatch_table(
             frame.select(
                 *("dispatch_id", "process_id", "thread_id", "device_id", "stream_id", "kernel_id", "correlation_id"),
                 *("start_ns", "end_ns", *AXES, "graph_node_id"),
                 lds_allocated_bytes="lds",
-                self_ns=(pl.col("end_ns") - pl.col("start_ns")).clip(0),
-                below_resolution=pl.lit(False),
-            ),
+            )
         )
         stated = ("registers_per_thread", *RATIOS)
         facts = frame.filter(pl.any_horizontal(pl.col(stated).is_not_null())).select("dispatch_id", *stated)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import Findings, described_kernels
+from aaco_pipeline.formats.capture_tables import Findings, described_kernels, dispatch_table, table_of
 from aaco_pipeline.formats.parsing.csv_text import LATEST_NS, TextTable, kernel_name, number, plain_name
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
@@ -44,6 +44,7 @@ TIMES_MEANING: Final = {
     "absent": "the file states no times",
 }
 _EXACT: Final = pl.Decimal(38, 6)
+_OWN_CLOCK: Final = "the profiler's own clock; the files do not tie it to wall clock"
 
 
 def execution_columns(table: TextTable, pass_name: str) -> dict[str, pl.Expr]:
@@ -103,17 +104,14 @@ def dispatch_rows(executions: pl.DataFrame) -> pl.DataFrame:
     """Build the table `dispatches` from executions with measured times and all ids; the source states sizes only as
     products, so those along single axes are null.
     """
-    return to_contract(
-        "dispatches",
+    return dispatch_table(
         executions.select(
             *("dispatch_id", "process_id", "thread_id", "device_id", "queue_id", "kernel_id", "correlation_id"),
             *("start_ns", "end_ns", "scratch_bytes"),
             lds_allocated_bytes="lds_bytes",
             grid_work_items="grid_size",
             workgroup_work_items="workgroup_size",
-            self_ns=(pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0),
-            below_resolution=pl.lit(False),
-        ),
+        )
     )
 
 
@@ -129,11 +127,10 @@ def counter_rows(counters: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFra
     return to_contract("counters", joined.select("dispatch_id", "counter", "value", "pass", "pass_duration_ns"))
 
 
-def clock_domains(clock: str, timed: int) -> pl.DataFrame:
+def clock_domains(clock: str, timed: int, anchor: str = _OWN_CLOCK) -> pl.DataFrame:
     """Build the one row that names the capture's clock; none when nothing is timed by it."""
-    anchor = "the profiler's own clock; the files do not tie it to wall clock"
-    row = pl.DataFrame({"domain": [clock], "offset_ns": [0], "uncertainty_ns": [0], "anchor": [anchor]})
-    return to_contract("clock_domains", row.head(1 if timed else 0))
+    row = {"domain": clock, "offset_ns": 0, "uncertainty_ns": 0, "anchor": anchor}
+    return table_of("clock_domains", [row] if timed else [])
 
 
 def say_times(findings: Findings, item: str, source: str | None, executions: pl.DataFrame) -> None:
