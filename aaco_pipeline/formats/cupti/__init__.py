@@ -27,8 +27,6 @@ def probe(path: Path) -> DetectedFormat | None:
     return None
 
 
-__all__ = ["DOCUMENTATION", "probe", "read"]
-
 DOCUMENTATION: Final = FormatRow(
     "CUPTI streams of `aaco record` on NVIDIA, a file a process, also gzip",
     "their first eight bytes, `AACOCUPT`",

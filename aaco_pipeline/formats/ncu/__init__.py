@@ -50,8 +50,6 @@ def columns_of(line: bytes) -> tuple[str, ...] | None:
     return names if set(COLUMNS) <= set(names) else None
 
 
-__all__ = ["DOCUMENTATION", "probe", "read"]
-
 DOCUMENTATION: Final = FormatRow("Nsight Compute, `ncu --csv`, both pages", "the header", "counters of NVIDIA GPUs")
 
 

@@ -59,8 +59,6 @@ def newest(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return {kind: tuple(name for _, name in sorted(several)) for kind, several in found.items()}
 
 
-__all__ = ["DOCUMENTATION", "probe", "read"]
-
 DOCUMENTATION: Final = FormatRow(
     "Nsight Systems export (`nsys export --type sqlite`), 2019 to 2026, also gzip",
     "its tables `CUPTI_ACTIVITY_KIND_…`, `NVTX_EVENTS`, `TARGET_INFO_…`",

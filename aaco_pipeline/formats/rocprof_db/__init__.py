@@ -39,8 +39,6 @@ def probe(path: Path) -> DetectedFormat | None:
     return DetectedFormat("rocprof-database", "rocprof version 1 trace (SQLite)") if columns >= SIGNATURE else None
 
 
-__all__ = ["DOCUMENTATION", "probe", "read"]
-
 DOCUMENTATION: Final = FormatRow(
     "rocprof version 1 `results.db`, also gzip",
     "its table `KERN`",

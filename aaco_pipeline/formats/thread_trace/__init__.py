@@ -72,8 +72,6 @@ def probe(path: Path) -> DetectedFormat | None:
     return None
 
 
-__all__ = ["DOCUMENTATION", "TracedDispatch", "probe", "raw_trace", "read", "traced_dispatch"]
-
 DOCUMENTATION: Final = FormatRow(
     "decoded thread trace (`ui_output_*`) and its viewer's PC-sampling form",
     "`filenames.json`, `code.json`",
