@@ -18,7 +18,7 @@ from aaco_pipeline.formats.parsing.lookup import Lookup, Numbering, fields, inte
 from aaco_pipeline.formats.parsing.redaction import safe_command, safe_environment
 from aaco_pipeline.formats.parsing.sqlite_database import Database, TableSet, opened, quoted
 from aaco_pipeline.formats.rocpd import RPD_TABLES
-from aaco_pipeline.formats.thread_trace.matching import plain_name
+from aaco_pipeline.formats.thread_trace import plain_name
 
 _LOOKED_UP: Final = (
     *("metadata", "string", "info_node", "info_process", "info_thread", "info_agent", "info_queue", "info_stream"),

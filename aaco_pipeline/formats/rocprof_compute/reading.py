@@ -54,7 +54,7 @@ _LONGEST_LIST: Final = 100
 
 
 def facts(info: TextTable) -> dict[str, str]:
-    """The facts of `sysinfo.csv` by their present names; what is not stated is left out."""
+    """Read the facts of `sysinfo.csv` by their present names, without those that are not stated."""
     if not info.frame.height:
         return {}
     row = info.frame.row(0, named=True)
@@ -63,14 +63,14 @@ def facts(info: TextTable) -> dict[str, str]:
 
 
 def process(known: Mapping[str, str]) -> pl.DataFrame:
-    """The one row of `processes`; each pass was another process of the same command, so it has no number."""
+    """Build the one row of `processes`; each pass was another process of the same command, so it has no number."""
     command = known.get("command")
     shown = None if command is None else safe_command(command)
     return table_of("processes", [{"process_id": 0, "host": known.get("hostname"), "command": shown}])
 
 
 def devices(handles: pl.DataFrame, known: Mapping[str, str]) -> pl.DataFrame:
-    """The table `devices`: one row per device that ran kernels, each with the facts, which hold for all of a kind."""
+    """Build `devices`: one row per device that ran kernels, each with the facts, which hold for all of a kind."""
     partition = [known[name] for name in ("compute_partition", "memory_partition") if name in known]
     l2_kilobytes = _whole(known, "gpu_l2")
     arch = known.get("gpu_arch")
@@ -87,7 +87,7 @@ def devices(handles: pl.DataFrame, known: Mapping[str, str]) -> pl.DataFrame:
 
 
 def environment(known: Mapping[str, str], settings: Mapping[str, str]) -> pl.DataFrame:
-    """The table `environment`: the facts of the machine, and the profiler's settings in the category `profiler`."""
+    """Build `environment`: the facts of the machine, and the profiler's settings in the category `profiler`."""
     rows = [
         (_CATEGORIES.get(name, "machine"), name, _safe(name, value), name in _CATEGORIES)
         for name, value in known.items()
@@ -97,7 +97,7 @@ def environment(known: Mapping[str, str], settings: Mapping[str, str]) -> pl.Dat
 
 
 def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
-    """The settings of `profiling_config.yaml` that are single values or lists of such; None when it cannot be read."""
+    """Read settings of `profiling_config.yaml` that are single values or lists of such; None when unreadable."""
     if not is_regular(path):
         return None
     try:
@@ -114,7 +114,7 @@ def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
 
 
 def _is_plain(content: bytes) -> bool:
-    """Whether a file is as the tool writes it: flat, and without mappings merged into one another, which may grow so.
+    """Tell whether a file is flat, as the tool writes it, without merged mappings, which may grow exponentially.
 
     Over thousands of levels the parser takes seconds, until its stack ends.
     """
@@ -127,7 +127,7 @@ def _is_plain(content: bytes) -> bool:
 
 
 def _whole(known: Mapping[str, str], name: str) -> int | None:
-    """A positive whole number; 0 is how the tool writes what it could not find out."""
+    """Return a positive integer; the tool writes 0 for what it could not find out."""
     text = known.get(name, "").removesuffix(".0")
     return int(text) if text.isascii() and text.isdecimal() and int(text[:18]) > 0 and len(text) <= 18 else None
 
@@ -137,31 +137,31 @@ def _safe(name: str, value: str) -> str:
 
 
 def _text(value: object) -> str | None:
-    """A single value, or a list of such, as text; None for anything deeper, and for nothing."""
+    """Convert a single value, or a list of such, to text; None for anything deeper, and for nothing."""
     if isinstance(value, list) and len(value) <= _LONGEST_LIST:
         items = [_text(item) if not isinstance(item, list) else None for item in value]
         return None if None in items or not items else " ".join(item for item in items if item is not None)
     return str(value) if isinstance(value, (str, int, float)) else None
 
 
-#: Devices whose figures differ by no more than this part of their mean are taken to agree. The bounds that such files
-#: give a single device's figures lie up to 2.5 % apart (matrix BF16 of an MI200).
+#: Devices whose figures differ by at most this part of their mean agree. The bounds that such files give for a single
+#: device's figures lie up to 2.5 % apart (matrix BF16 of an MI200).
 AGREEMENT: Final = 0.01
 _BOUNDS: Final = ("low", "high")
 
 
 @dataclass(frozen=True)
 class MeasuredRoofs:
-    """`ceilings` is the table; `reason` why not all of the file's figures are in it, None where they are."""
+    """The table `ceilings`, and the reason why some of the file's figures are missing; None when all are there."""
 
     ceilings: pl.DataFrame
     reason: str | None
 
 
 def measured_roofs(roofline: pl.DataFrame, device_ids: Sequence[int]) -> MeasuredRoofs:
-    """The roofs of the devices that ran kernels, from the file's columns as numbers where they hold nothing else.
+    """Assign the file's roofs to the devices that ran kernels.
 
-    Of several measured devices a figure is their mean, where they agree; one in which they differ is left out.
+    With several measured devices a figure is their mean where they agree; one in which they differ is left out.
     """
     nothing = empty_table("ceilings")
     name = next((one for one in roofline.columns if one.lower() == "device"), None)
@@ -193,13 +193,13 @@ def measured_roofs(roofline: pl.DataFrame, device_ids: Sequence[int]) -> Measure
 
 
 def _of_devices(row: pl.DataFrame, number: int, device_ids: Sequence[int], how: str) -> pl.DataFrame:
-    """The one row's figures for each device."""
+    """Repeat the one row's figures for each device."""
     frames = [measured_ceilings(row, {number: device}).with_columns(pl.col("reference") + how) for device in device_ids]
     return pl.concat([empty_table("ceilings"), *(to_contract("ceilings", frame) for frame in frames)])
 
 
 def _spread(values: pl.Series) -> float | None:
-    """By what part of their mean the values differ; None where one of them is not measured."""
+    """Return the spread of the values relative to their mean; None where one of them is not measured."""
     if values.null_count() or not (values > 0).all() or not values.is_finite().all():
         return None
     low, high, mean = (float(values.min()), float(values.max()), float(values.mean()))  # type: ignore[arg-type]
@@ -223,7 +223,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 class _Gathered:
-    """What is gathered file by file of one folder."""
+    """The contents of one folder, gathered file by file."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path, self.limits = path, limits
@@ -234,7 +234,7 @@ class _Gathered:
         self.clock = "monotonic"
 
     def add(self, file: Path) -> None:
-        """Take the executions and counters of one file."""
+        """Add the executions and counters of one file."""
         table, name, findings = self.table(file), file.name, self.findings
         names = frozenset(table.frame.columns)
         pass_name = file.stem
@@ -262,7 +262,7 @@ class _Gathered:
         self.count += executions.height
 
     def add_pass(self, file: Path) -> None:
-        """Take one further pass; a file that is none, such as the profiler's own log, is told and refuses nothing."""
+        """Add one further pass; a file that is none, such as the profiler's log, is reported and not an error."""
         names = frozenset(header_of(file) or ())
         item, source = f"file {file.name}", file.name
         if not (names >= LONG or is_wide(names)):
@@ -274,7 +274,7 @@ class _Gathered:
             self.findings.say(item, "invalid", str(error).removeprefix(f"{file}: "), source=source)
 
     def reading(self) -> CaptureTables:
-        """The reading of all that was gathered."""
+        """Build the tables from all files."""
         executions = pl.concat(self.executions, how="diagonal").with_columns(process_id=pl.lit(0, pl.Int32))
         stamps = self._timestamps()
         executions = self._with_times(executions, stamps)
@@ -395,7 +395,7 @@ class _Gathered:
         return table
 
     def table(self, file: Path) -> TextTable:
-        """The text of one file; a cut end is told."""
+        """Read the text of one file; reports a cut end."""
         table = read_text(file, self.limits)
         if table.cut:
             reason = "the file ends within a row; read up to it"
@@ -404,7 +404,7 @@ class _Gathered:
 
 
 def _numbers(table: TextTable) -> pl.DataFrame:
-    """The table under its own column names; columns that hold nothing but numbers as float64."""
+    """Return the table under its own column names, with purely numeric columns as float64."""
     columns = []
     for written, name in zip(table.header, table.frame.columns, strict=True):
         text = table.frame.select(table.text(name).alias(written)).to_series()
