@@ -1,20 +1,21 @@
-"""What every reader gives and obeys: canonical tables with evidence, within limits on size.
+"""The contract of every reader: canonical tables with evidence, within limits on size.
 
-Every reader is listed in `aaco_pipeline.formats.readers`; nothing of one format is here. What several files of one
-capture become together is `aaco_pipeline.capture.merging`.
+Readers are listed in `aaco_pipeline.formats.readers`; nothing here belongs to one format. Several files of one capture
+are put together in `aaco_pipeline.capture.merging`.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import polars as pl
 
+from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import to_contract
 
-#: Ways of a copy as HSA's and HIP's tracers spell them in their records, by the lake's name.
+#: Copy directions as HSA's and HIP's tracers spell them, with the lake's names.
 COPY_DIRECTIONS: Final = {
     "HostToDevice": "host_to_device",
     "DeviceToHost": "device_to_host",
@@ -24,7 +25,7 @@ COPY_DIRECTIONS: Final = {
 
 @dataclass(frozen=True)
 class DetectedFormat:
-    """What a path was recognized as."""
+    """Recognition of a path: its format and a detail for the user."""
 
     format: str
     detail: str
@@ -32,9 +33,9 @@ class DetectedFormat:
 
 @dataclass(frozen=True)
 class StatedProcess:
-    """A process as its file states it, read without its events: by this files are told to be of one job or not.
+    """A process as its file states it, read without the events; decides which files belong to one job.
 
-    Times are on the host's clock, in ns; `output` is where the tool was told to write. None is what is not stated.
+    Times are on the host's clock, in ns; `output` is the output path given to the tool. None where not stated.
     """
 
     host: str | None = None
@@ -64,8 +65,8 @@ class Limits:
     `file_bytes` counts after unpacking; `whole_bytes` is the most of a table that is read at once, `document_bytes` the
     most of a JSON document whose every value becomes an object. `line_bytes` bounds one event or section, `text_bytes`
     one text: a name, a value. `depth` is how deep JSON may nest, `columns` and `tables` how many of each one file may
-    have. Packed data, and data with holes, may be `expansion_ratio` times its size on the disk once it is larger than
-    `freely_expanded_bytes`: of real captures the most is 44 (a trace of replayed graphs).
+    have. Packed data, and data with holes, may be `expansion_ratio` times its size on disk once it is larger than
+    `freely_expanded_bytes`; the highest ratio seen in a real capture is 44 (a trace of replayed graphs).
     """
 
     file_bytes: int = 8 << 30
@@ -83,9 +84,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class CaptureTables:
-    """Canonical tables without their session key, and what the reader found or missed.
+    """Canonical tables without their session key, and evidence of what the reader found or missed.
 
-    `details` are frames that a later analysis needs and no table of the lake holds; the reader documents each.
+    `details` are frames that later analysis needs and no table of the lake holds; each reader documents its own.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -98,7 +99,7 @@ SOURCE_ROWS: Final = pl.Schema({"item": pl.String(), "rows_in": pl.Int64(), "row
 
 
 class Findings:
-    """What a reader has to say of its source, gathered while it reads: evidence, and records in and out."""
+    """Evidence and record counts gathered while a source is read."""
 
     def __init__(self, source: str | None = None) -> None:
         self.source = source
@@ -108,37 +109,43 @@ class Findings:
     def say(
         self, item: str, status: Status, reason: str | None = None, rows: int | None = None, source: str | None = None
     ) -> None:
-        """Add an item of evidence, of the whole source where no other is named."""
+        """Add an item of evidence about `source`, by default the whole source."""
         self.evidence.append(Evidence(item, status, reason, source or self.source, rows))
 
     def note(self, count: int, item: str, status: Status, reason: str, source: str | None = None) -> None:
-        """Say how often something odd was met, if it was met at all."""
+        """Report how often an oddity occurred, if it occurred at all."""
         if count:
             self.say(item, status, reason, count, source)
 
     def have(self, item: str, rows: int, lacking: str | None, source: str | None = None) -> None:
-        """Say that there are so many rows, or that there are none and why."""
+        """Report the number of rows, or that there are none and why."""
         self.say(item, presence(rows), None if rows else lacking, rows, source)
 
     def took(self, item: str, rows_in: int, rows_out: int | None = None) -> None:
-        """Count the records of a kind: how many there were, and how many were taken (all, unless told otherwise)."""
+        """Count the records of a kind that the source holds and those that were taken (all by default)."""
         self.rows.append((item, rows_in, rows_in if rows_out is None else rows_out))
 
     def source_rows(self) -> pl.DataFrame:
-        """The detail `source_rows` of all that was counted."""
+        """Return the detail `source_rows` of all counted records."""
         return pl.DataFrame(self.rows, schema=SOURCE_ROWS, orient="row")
 
 
 def presence(rows: int) -> Literal["present", "absent"]:
-    """The status of evidence for something that has so many rows."""
+    """Return the evidence status for this number of rows."""
     return "present" if rows else "absent"
 
 
-def described_kernels(frame: pl.DataFrame) -> pl.DataFrame:
-    """The canonical table `kernels` from `kernel_id`, `name` and whatever resource columns the capture states.
+def table_of(table: str, rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
+    """Build a canonical table from rows given as mappings; columns of the contract that no row has are null."""
+    types = polars_types(table)
+    return to_contract(table, pl.DataFrame(list(rows), schema_overrides=types, infer_schema_length=None))
 
-    The fingerprint hashes the name with those resources: what the compiler fixed. What the name says about family,
-    tile and data type is `aaco_pipeline.analysis`'s to conclude; until then the family's source is `none`.
+
+def described_kernels(frame: pl.DataFrame) -> pl.DataFrame:
+    """Build the canonical table `kernels` from `kernel_id`, `name` and any resource columns that the capture states.
+
+    The fingerprint hashes the name with those resources, which the compiler fixed. Family, tile and data type are
+    derived from the name in `aaco_pipeline.analysis`; until then the family's source is `none`.
     """
     resources = [name for name in _KERNEL_RESOURCES if name in frame.columns]
     facts = frame.select("name", *resources).rows()
@@ -156,13 +163,19 @@ def described_kernels(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def dispatch_table(rows: pl.DataFrame) -> pl.DataFrame:
+    """Build the table `dispatches` from columns with `start_ns` and `end_ns`; adds `self_ns` and `below_resolution`."""
+    self_ns = (pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0)
+    return to_contract("dispatches", rows.with_columns(self_ns=self_ns, below_resolution=False))
+
+
 def fingerprint(text: str) -> str:
-    """Sixteen hexadecimal digits that are the same for the same text, in every session."""
+    """Hash a text to sixteen hexadecimal digits, stable across sessions."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def overlapping_count(activities: pl.DataFrame, lane: str) -> int:
-    """How many activities begin before an earlier one of their lane (a queue or stream; null is none) has ended."""
+    """Count activities that begin before an earlier one in their lane (a queue or stream; null is none) has ended."""
     ordered = activities.drop_nulls(lane).sort(lane, "start_ns", "end_ns", maintain_order=True)
     before = pl.col("end_ns").cum_max().shift(1).over(lane)
     return ordered.filter(pl.col("start_ns") < before).height

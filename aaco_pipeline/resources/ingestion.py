@@ -26,7 +26,7 @@ from aaco_pipeline.formats.cupti import stream as cupti
 from aaco_pipeline.formats.parsing.compression import Unpacked, first_bytes, open_decompressed
 from aaco_pipeline.formats.parsing.redaction import RULES_VERSION, redacted_pieces, safe_name
 from aaco_pipeline.formats.parsing.regular_files import is_regular, open_regular
-from aaco_pipeline.formats.parsing.sqlite_file import MAGIC
+from aaco_pipeline.formats.parsing.sqlite_database import MAGIC
 from aaco_pipeline.formats.program.marks import without_secrets
 from aaco_pipeline.formats.program.runs import MARKS_SUFFIX
 from aaco_pipeline.lake.files import lake_errors

@@ -20,10 +20,9 @@ from aaco_pipeline.capture.merging import parts as traced_kernels
 from aaco_pipeline.capture.merging import passes
 from aaco_pipeline.capture.merging.base import DEVICE_COLUMNS, TIMES, base_trace, choose_base, renumbered
 from aaco_pipeline.capture.merging.iterations import as_iterations, from_markers
-from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading, plainly_named
+from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading, matched_instructions, plainly_named
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.thread_trace.matching import matched_instructions
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.on_disk import pieces
 from aaco_pipeline.lake.validation import empty_table
@@ -53,7 +52,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     All of `TABLES` are there. The axis begins at the earliest event of the base trace; parts of another host keep their
     own clock, put at the same beginning, with an uncertainty of null. Detail `source_rows` (part, item, rows_in,
     rows_out) lists what each source held; those of thread traces are described in
-    `aaco_pipeline.formats.thread_trace.matching`, that of samples without a place in `telemetry`. Raises CaptureError
+    `parts`, that of samples without a place in `telemetry`. Raises CaptureError
     for parts without anything.
     """
     if not parts:

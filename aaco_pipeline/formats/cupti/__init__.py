@@ -1,13 +1,13 @@
-"""Streams of this project's own CUPTI recorder: what one CUDA process did on its GPUs, one file `*.cupti` a process.
+"""Streams of this project's CUPTI recorder: the GPU activity of one CUDA process, one file `*.cupti` per process.
 
-Written by `aaco_pipeline/recording/profilers/injection.cpp`, which states the layouts as C++ structs; `layout` states
-the same. A file is a header and chunks of equal records, each appended whole, so that what a kill leaves is readable up
-to its last chunk; chunks of many records are packed (`packing`), which leaves 16 bytes of a launch with its call.
-Fields may be added at the end of a record and kinds of chunks be new: both are passed over. Facts of CUPTI this reader
-relies on: a device is CUDA's own number within the process and a UUID everywhere; a grid counts blocks; correlations
-are unique within the process, and all kernels of one launch of a graph share the launch's; a wait names its context,
-not its device. NVIDIA's streams are streams; it tells of no hardware queues, which are null.
-Not taken: what CUPTI itself cost, which is summed in evidence, and calls that were not enabled, which it names.
+Written by `aaco_pipeline/recording/profilers/injection.cpp`, whose C++ structs `stream` mirrors. A file is a header and
+chunks of equal records, each appended whole, so that a killed process leaves it readable up to the last chunk; chunks
+of many records are packed, to 16 bytes per launch with its call. Records may gain fields at the end, and unknown kinds
+of chunks are skipped. The reader relies on these facts of CUPTI: a device is CUDA's own number within the process and a
+UUID everywhere; a grid counts blocks; correlations are unique within the process, and all kernels of one graph launch
+share the launch's; a wait names its context, not its device. NVIDIA's streams are streams; hardware queues are unknown
+and null. Not read: CUPTI's own overhead, which is summed in evidence, and calls that were not enabled, which evidence
+names.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Final
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
 from aaco_pipeline.formats.parsing.compression import first_bytes
 
-#: How every stream begins.
+#: First bytes of every stream.
 MAGIC: Final = b"AACOCUPT"
 
 
@@ -26,8 +26,6 @@ def probe(path: Path) -> DetectedFormat | None:
         return DetectedFormat("cupti", "CUPTI stream of aaco record")
     return None
 
-
-__all__ = ["DOCUMENTATION", "probe", "read"]
 
 DOCUMENTATION: Final = FormatRow(
     "CUPTI streams of `aaco record` on NVIDIA, a file a process, also gzip",

@@ -1,11 +1,11 @@
-"""A CUPTI stream as canonical tables with evidence: what was recorded, what was lost, what was never asked for.
+"""Read a CUPTI stream into canonical tables with evidence: what was recorded, lost, or never requested.
 
-The columns come from `stream`; the tables are `tables`'s, `host_records`'s and `surroundings`'s.
+Columns come from `stream`, tables are built in `tables`.
 """
 
 import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
+from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, table_of
 from aaco_pipeline.formats.cupti import stream as layout
 from aaco_pipeline.formats.cupti.stream import Columns, Stream, read_stream
 from aaco_pipeline.formats.cupti.tables import (
@@ -31,23 +31,22 @@ from aaco_pipeline.formats.parsing.redaction import safe_value
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import DROPPED, Status
 from aaco_pipeline.lake.on_disk import GrowingColumn, pieces_of
-from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: The clock of the stream's times, once CUPTI's own is brought onto it.
+#: The clock of the tables' times, onto which CUPTI's own is shifted.
 CLOCK: Final = "monotonic"
 _KHZ_PER_MHZ: Final = 1e3
-#: Further apart than any slewing of a clock within a run: another clock was put in place.
+#: A larger jump than slewing causes within a run: another clock was installed.
 _OTHER_CLOCK_NS: Final = 1_000_000_000
-#: CUPTI's number of a device that is none.
+#: CUPTI's number for no device.
 NO_DEVICE: Final = 0xFFFFFFFF
-#: No clock and no memory is read beyond it: the numbers of a damaged stream.
+#: Larger clock readings or sizes come from a damaged stream.
 _MOST: Final = 1 << 62
-#: What the recorder passes on of a rank in a job.
+#: Form of a job's rank as the recorder passes it on.
 _RANK: Final = re.compile(r"[0-9]{1,8}")
 
 
 def process(stream: Stream) -> pl.DataFrame:
-    """The table `processes`: the one that wrote the stream."""
+    """Build the table `processes`: the process that wrote the stream."""
     host, rank = (_noted(stream, what) for what in ("host", "rank"))
     row = {
         "process_id": 0,
@@ -56,7 +55,7 @@ def process(stream: Stream) -> pl.DataFrame:
         "host": safe_value("host", host) if host else None,
         "pid": stream.header["pid"],
     }
-    return to_contract("processes", pl.DataFrame([row], schema=polars_types("processes", *row)))
+    return table_of("processes", [row])
 
 
 def _noted(stream: Stream, what: str) -> str | None:
@@ -64,10 +63,9 @@ def _noted(stream: Stream, what: str) -> str | None:
 
 
 def devices(stream: Stream, used: Sequence[int], findings: Findings) -> tuple[pl.DataFrame, dict[int, int]]:
-    """The table `devices`, in order of CUDA's numbers in the process, and the device of each of these numbers.
+    """Build the table `devices` in order of CUDA's numbers in the process, and map these numbers to devices.
 
-    `used` are numbers that activities name; one that the stream does not describe is a device of which only that is
-    known.
+    `used` are numbers that activities name; the stream may not describe some of them.
     """
     rows = dict(_described(stream, stream.take(layout.DEVICES)))
     unknown = {number: f"CUDA device {number}" for number in sorted(set(used) - set(rows))}
@@ -76,64 +74,47 @@ def devices(stream: Stream, used: Sequence[int], findings: Findings) -> tuple[pl
     reason = f"the stream does not describe these: {', '.join(unknown.values())}"
     findings.note(len(unknown), "device properties", "partial", reason)
     numbered = {number: at for at, number in enumerate(sorted(rows))}
-    frame = pl.DataFrame(
-        [{**dict.fromkeys(_DEVICE), **rows[number], "device_id": at} for number, at in numbered.items()],
-        schema=polars_types("devices", *_DEVICE),
-    )
-    return to_contract("devices", frame) if rows else empty_table("devices"), numbered
-
-
-_DEVICE: Final = (
-    *("device_id", "vendor", "arch", "arch_source", "product", "compute_units", "wavefront_size", "max_clock_mhz"),
-    *("memory_bytes", "l2_bytes", "lds_bytes", "handle"),
-)
+    return table_of("devices", ({**rows[number], "device_id": at} for number, at in numbered.items())), numbered
 
 
 def _require(stream: Stream, what: str, numbers: Iterable[int]) -> None:
-    """Refuse numbers that nothing measures."""
+    """Raise CaptureError for impossible numbers."""
     if any(not 0 <= number < _MOST for number in numbers):
         raise CaptureError(f"{stream.path}: damaged: impossible numbers are stated of {what}; copy the file again")
 
 
-def _described(stream: Stream, records: Columns) -> list[tuple[int, dict[str, Any]]]:
-    found = []
+def _described(stream: Stream, records: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
     for at, number in enumerate(records["device"].tolist()):
-        one = {name: int(records[name][at]) for name in _NUMBERS}
-        _require(stream, f"CUDA device {number}", one.values())
-        found.append(
-            (
-                number,
-                {
-                    "vendor": "NVIDIA",
-                    "arch": f"sm_{one['major']}{one['minor']}",
-                    "arch_source": "capture",
-                    "product": records["name"][at].decode(errors="replace") or None,
-                    "compute_units": one["multiprocessors"],
-                    "wavefront_size": one["threads_per_warp"],
-                    "max_clock_mhz": one["clock_khz"] / _KHZ_PER_MHZ,
-                    "memory_bytes": one["memory_bytes"],
-                    "l2_bytes": one["l2_bytes"],
-                    "lds_bytes": one["shared_per_multiprocessor"],
-                    # As nvidia-smi and NVML spell it.
-                    "handle": f"GPU-{uuid.UUID(bytes=records['uuid'][at].tobytes())}",
-                },
-            )
+        major, minor, clock_khz = (int(records[name][at]) for name in ("major", "minor", "clock_khz"))
+        sizes = {column: int(records[name][at]) for column, name in _SIZES.items()}
+        _require(stream, f"CUDA device {number}", (major, minor, clock_khz, *sizes.values()))
+        yield (
+            number,
+            {
+                "vendor": "NVIDIA",
+                "arch": f"sm_{major}{minor}",
+                "arch_source": "capture",
+                "product": records["name"][at].decode(errors="replace") or None,
+                "max_clock_mhz": clock_khz / _KHZ_PER_MHZ,
+                **sizes,
+                # As nvidia-smi and NVML spell it.
+                "handle": f"GPU-{uuid.UUID(bytes=records['uuid'][at].tobytes())}",
+            },
         )
-    return found
 
 
-_NUMBERS: Final = (
-    *("major", "minor", "multiprocessors", "threads_per_warp", "clock_khz", "memory_bytes", "l2_bytes"),
-    "shared_per_multiprocessor",
-)
+_SIZES: Final = {
+    **{"compute_units": "multiprocessors", "wavefront_size": "threads_per_warp", "memory_bytes": "memory_bytes"},
+    **{"l2_bytes": "l2_bytes", "lds_bytes": "shared_per_multiprocessor"},
+}
 
 
 def onto_monotonic(stream: Stream, findings: Findings) -> tuple[int, pl.DataFrame, int | None]:
-    """What to add to CUPTI's times to get CLOCK_MONOTONIC, the table `clock_domains`, and when another clock was seen.
+    """Compute the shift from CUPTI's times to CLOCK_MONOTONIC, the table `clock_domains`, and when the clock changed.
 
-    Where CUPTI took its times from the recorder's clock the sum is 0. Else it is the middle of what pairs of readings
-    say, and half their spread is the uncertainty: CUPTI's default is the wall-clock, which is slewed. The last is an
-    instant of CLOCK_MONOTONIC by which another tool had given CUPTI its clock; None where none did.
+    The shift is 0 where CUPTI used the recorder's clock. Otherwise it is the middle of all pairs of readings, and half
+    their spread is the uncertainty: CUPTI's default is the wall-clock, which is slewed. The last value is an instant of
+    CLOCK_MONOTONIC by which another tool had given CUPTI its own clock; None where none did.
     """
     readings = stream.take(layout.CLOCKS)
     own = "clock monotonic" in stream.notes
@@ -167,18 +148,16 @@ def onto_monotonic(stream: Stream, findings: Findings) -> tuple[int, pl.DataFram
     spread = (max(ahead) - min(ahead) + 1) // 2
     told = "the first of the recorder's readings of both clocks; the uncertainty is half their spread over the run"
     rows.append(("realtime", ahead[0], spread, told))
-    frame = pl.DataFrame(rows, schema=polars_types("clock_domains"), orient="row")
-    return by, to_contract("clock_domains", frame), since
+    return by, pl.DataFrame(rows, schema=polars_types("clock_domains"), orient="row"), since
 
 
 def environment(stream: Stream) -> pl.DataFrame:
-    """The table `environment`: what the driver and CUPTI are."""
+    """Build the table `environment`: versions of the driver and CUPTI."""
     driver, cupti = stream.header["driver_version"], stream.header["cupti_version"]
     rows = [("profiler", "cupti_api_version", str(cupti), False)]
     if driver:
         rows.append(("driver", "cuda", f"{driver // 1000}.{driver % 1000 // 10}", True))
-    frame = pl.DataFrame(rows, schema=polars_types("environment"), orient="row")
-    return to_contract("environment", frame)
+    return pl.DataFrame(rows, schema=polars_types("environment"), orient="row")
 
 
 _ACTIVITIES: Final = (layout.KERNELS, layout.COPIES, layout.FILLS)
@@ -204,7 +183,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 class _Reading:
-    """One stream while it becomes tables; each step adds its evidence."""
+    """One stream on its way to tables; each step adds its evidence."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream, self.findings = stream, Findings(stream.path.name)
@@ -223,7 +202,7 @@ class _Reading:
         self.findings.note(misplaced, "records on another clock", "partial", reason)
 
     def reading(self) -> CaptureTables:
-        """All tables, and what was found and missed."""
+        """Build all tables and their evidence."""
         columns, stream = self.columns, self.stream
         self._at_their_contexts()
         lanes = [columns[kind] for kind in (*_ACTIVITIES, layout.WAITS, layout.EVENTS)]
@@ -235,9 +214,8 @@ class _Reading:
         found, device_of = devices(stream, used, self.findings)
         link = Link.of(columns[layout.CALLS])
         overheads = columns.pop(layout.OVERHEADS)
-        kernels, dispatches, facts = kernels_and_dispatches(
-            stream, columns.pop(layout.KERNELS), link, streams, device_of
-        )
+        runs = columns.pop(layout.KERNELS)
+        kernels, dispatches, facts = kernels_and_dispatches(stream, runs, link, streams, device_of)
         unlinked = {layout.KERNELS: dispatches.get_column("thread_id").null_count()}
         unlinked |= {kind: link.unknown(columns[kind]["correlation"]) for kind in (layout.COPIES, layout.FILLS)}
         ranges, paired = markers(stream, columns.pop(layout.RANGES), self.findings)
@@ -263,7 +241,7 @@ class _Reading:
         return CaptureTables(tables, tuple(self.findings.evidence), details)
 
     def _placed(self, kind: int) -> Columns:
-        """The columns of a kind with their times on the host's clock; 0 stays, it stands for a time not taken."""
+        """Shift the columns of a kind to the host's clock; 0 stays, meaning a time not taken."""
         columns = self.stream.take(kind)
         for name in _WITH_TIMES.get(kind, ()) if self.by else ():
             for rows in pieces_of(len(columns[name])):
@@ -272,7 +250,7 @@ class _Reading:
         return columns if self.replaced_ns is None else self._on_our_clock(kind, columns, self.replaced_ns)
 
     def _on_our_clock(self, kind: int, columns: Columns, replaced_ns: int) -> Columns:
-        """The records that lie between the beginning and the instant by which CUPTI had been given another clock."""
+        """Keep the records between the start and the instant by which CUPTI had another clock."""
         begin_ns = self.stream.header["monotonic"]
         times = [columns[name] for name in _WITH_TIMES.get(kind, ())]
         count = len(times[0]) if times else 0
@@ -290,7 +268,7 @@ class _Reading:
         return found
 
     def _at_their_contexts(self) -> None:
-        """Waits and events get the device of their context: CUPTI does not say it with them."""
+        """Give waits and events the device of their context, which CUPTI does not state with them."""
         contexts = self.stream.take(layout.CONTEXTS)
         known = dict(zip(contexts["context"].tolist(), contexts["device"].tolist(), strict=True))
         for kind in (layout.WAITS, layout.EVENTS):
@@ -323,7 +301,7 @@ class _Reading:
         self.findings.note(dropped, DROPPED, "partial", reason)
 
     def _say_others(self) -> None:
-        """What else in the program used CUPTI: the person can do something about it."""
+        """Report other users of CUPTI in the program, so that the user can remove them."""
         for note in self.stream.notes:
             if note.startswith("other_profiler "):
                 _, since, words = note.split(" ", 2)
@@ -346,9 +324,8 @@ class _Reading:
     def _say(self, tables: dict[str, pl.DataFrame], unlinked: dict[int, int], paired: int) -> None:
         findings = self.findings
         for kind, words in layout.WORDS.items():
-            taken = {layout.RANGES: paired, layout.OVERHEADS: 0}.get(
-                kind, self.counts[kind] - self.left_out.get(kind, 0)
-            )
+            taken = self.counts[kind] - self.left_out.get(kind, 0)
+            taken = {layout.RANGES: paired, layout.OVERHEADS: 0}.get(kind, taken)
             if self.counts[kind]:
                 findings.took(words, self.counts[kind], taken)
         for kind, count in sorted(self.stream.unknown.items()):
@@ -376,7 +353,7 @@ class _Reading:
             self.findings.say("records overheads", "absent", reason, count)
 
     def _say_enabled(self) -> None:
-        """What was recorded by choice, and what CUPTI refused."""
+        """Report which calls were recorded by choice, and what CUPTI refused."""
         calls = [note.removeprefix("call ") for note in self.stream.notes if note.startswith("call ")]
         if calls:
             reason = (

@@ -20,161 +20,84 @@ from aaco_pipeline.formats.parsing.redaction import redacted_whole
 from aaco_pipeline.lake.on_disk import GrowingColumn
 
 VERSION: Final = 2
+
+
+def _fields(code: str, names: str) -> list[tuple[str, str]]:
+    """Return fields of one type for a structured dtype."""
+    return [(name, code) for name in names.split()]
+
+
 HEADER: Final = np.dtype(
     [
         ("magic", "S8"),
-        ("version", "<u4"),
-        ("pid", "<u4"),
-        ("cupti_version", "<u4"),
-        ("driver_version", "<u4"),
-        ("monotonic", "<i8"),
-        ("realtime", "<i8"),
-        ("cupti", "<i8"),
+        *_fields("<u4", "version pid cupti_version driver_version"),
+        *_fields("<i8", "monotonic realtime cupti"),
         ("reserved", "<u8", (2,)),
     ]
 )
-CHUNK: Final = np.dtype([("kind", "<u4"), ("record_bytes", "<u4"), ("count", "<u4"), ("payload_bytes", "<u4")])
-
-#: Added to a kind whose records are columns of steps: see `unpacked` in `packing`.
+CHUNK: Final = np.dtype(_fields("<u4", "kind record_bytes count payload_bytes"))
+#: Added to a kind whose records are columns of steps; see `unpacked`.
 PACKED: Final = 0x100
-
-#: Chunks of texts: records are a number, a length and so many bytes, filled up to a multiple of four.
+#: Chunks of texts: records are a number, a length and that many bytes, padded to a multiple of four.
 NAMES: Final = 1
 CALL_NAMES: Final = 12
 SYMBOLS: Final = 16
-#: Lines of text: what was enabled and refused, and what else the recorder noticed.
+#: Lines of text: calls that were enabled and refused, and other observations of the recorder.
 NOTES: Final = 15
-
-_SPAN: Final = [("start", "<i8"), ("end", "<i8")]
-_LANE: Final = [("device", "<u4"), ("context", "<u4"), ("stream", "<u4"), ("correlation", "<u4")]
+_SPAN: Final = _fields("<i8", "start end")
+_LANE: Final = _fields("<u4", "device context stream correlation")
 RECORDS: Final = {
     2: np.dtype(
         [
-            *_SPAN,
-            ("queued", "<i8"),
-            ("submitted", "<i8"),
-            *_LANE,
-            ("name", "<u4"),
-            *((f"{what}_{axis}", "<u4") for what in ("grid", "block") for axis in "xyz"),
-            ("registers", "<u4"),
-            ("static_shared", "<u4"),
-            ("dynamic_shared", "<u4"),
-            ("graph_node", "<u8"),
-            ("graph", "<u4"),
-            ("local_memory", "<u4"),
+            *(*_SPAN, *_fields("<i8", "queued submitted"), *_LANE),
+            *_fields("<u4", "name grid_x grid_y grid_z block_x block_y block_z"),
+            *_fields("<u4", "registers static_shared dynamic_shared"),
+            *(("graph_node", "<u8"), *_fields("<u4", "graph local_memory")),
         ]
     ),
-    3: np.dtype([*_SPAN, ("thread", "<u4"), ("correlation", "<u4"), ("call", "<u4"), ("domain", "<u4")]),
+    3: np.dtype([*_SPAN, *_fields("<u4", "thread correlation call domain")]),
     4: np.dtype(
         [
-            *_SPAN,
-            ("bytes", "<u8"),
-            *_LANE,
-            ("kind", "u1"),
-            ("source_kind", "u1"),
-            ("destination_kind", "u1"),
-            ("flags", "u1"),
-            ("graph", "<u4"),
-            ("graph_node", "<u8"),
-            ("source", "<u4"),
-            ("destination", "<u4"),
+            *(*_SPAN, ("bytes", "<u8"), *_LANE, *_fields("u1", "kind source_kind destination_kind flags")),
+            *(("graph", "<u4"), ("graph_node", "<u8"), *_fields("<u4", "source destination")),
         ]
     ),
-    5: np.dtype([*_SPAN, ("bytes", "<u8"), *_LANE, ("value", "<u4"), ("memory_kind", "<u4")]),
-    6: np.dtype(
-        [
-            *_SPAN,
-            ("type", "<u4"),
-            ("context", "<u4"),
-            ("stream", "<u4"),
-            ("correlation", "<u4"),
-            ("event", "<u4"),
-            ("pad", "<u4"),
-            ("recording", "<u8"),
-        ]
-    ),
+    5: np.dtype([*_SPAN, ("bytes", "<u8"), *_LANE, *_fields("<u4", "value memory_kind")]),
+    6: np.dtype([*_SPAN, *_fields("<u4", "type context stream correlation event pad"), ("recording", "<u8")]),
     7: np.dtype(
         [
-            ("time", "<i8"),
-            ("address", "<u8"),
-            ("bytes", "<u8"),
-            ("operation", "<u4"),
-            ("memory_kind", "<u4"),
-            *_LANE,
-            ("process", "<u4"),
-            ("pad", "<u4", (3,)),
+            *(("time", "<i8"), *_fields("<u8", "address bytes"), *_fields("<u4", "operation memory_kind")),
+            *(*_LANE, ("process", "<u4"), ("pad", "<u4", (3,))),
         ]
     ),
-    8: np.dtype(
-        [
-            ("time", "<i8"),
-            ("range", "<u8"),
-            ("kind", "<u4"),
-            ("thread", "<u4"),
-            ("name", "<u4"),
-            ("domain", "<u4"),
-            ("pad", "<u4", (2,)),
-        ]
-    ),
-    9: np.dtype([*_SPAN, ("kind", "<u4"), ("object", "<u4"), ("thread", "<u4"), ("pad", "<u4")]),
+    8: np.dtype([("time", "<i8"), ("range", "<u8"), *_fields("<u4", "kind thread name domain"), ("pad", "<u4", (2,))]),
+    9: np.dtype([*_SPAN, *_fields("<u4", "kind object thread pad")]),
     10: np.dtype(
         [
-            ("device", "<u4"),
-            ("major", "<u4"),
-            ("minor", "<u4"),
-            ("multiprocessors", "<u4"),
-            ("memory_bytes", "<u8"),
-            ("memory_kb_per_s", "<u8"),
-            ("clock_khz", "<u4"),
-            ("l2_bytes", "<u4"),
-            ("threads_per_multiprocessor", "<u4"),
-            ("threads_per_warp", "<u4"),
-            ("shared_per_multiprocessor", "<u4"),
-            ("registers_per_multiprocessor", "<u4"),
-            ("threads_per_block", "<u4"),
-            ("pad", "<u4"),
-            ("name", "S64"),
-            ("uuid", "V16"),
-            ("reserved", "V16"),
+            *(*_fields("<u4", "device major minor multiprocessors"), *_fields("<u8", "memory_bytes memory_kb_per_s")),
+            *_fields("<u4", "clock_khz l2_bytes threads_per_multiprocessor threads_per_warp"),
+            *_fields("<u4", "shared_per_multiprocessor registers_per_multiprocessor threads_per_block pad"),
+            *(("name", "S64"), ("uuid", "V16"), ("reserved", "V16")),
         ]
     ),
     11: np.dtype([("time", "<i8"), ("count", "<u8")]),
-    13: np.dtype([("monotonic", "<i8"), ("realtime", "<i8"), ("cupti", "<i8"), ("uncertainty", "<i8")]),
-    14: np.dtype([("time", "<i8"), ("reason", "<u4"), ("pad", "<u4")]),
-    17: np.dtype(
-        [("event", "<u4"), ("context", "<u4"), ("stream", "<u4"), ("correlation", "<u4"), ("recording", "<u8")]
-    ),
-    18: np.dtype([("context", "<u4"), ("device", "<u4")]),
+    13: np.dtype(_fields("<i8", "monotonic realtime cupti uncertainty")),
+    14: np.dtype([("time", "<i8"), *_fields("<u4", "reason pad")]),
+    17: np.dtype([*_fields("<u4", "event context stream correlation"), ("recording", "<u8")]),
+    18: np.dtype(_fields("<u4", "context device")),
 }
-#: What the kinds of records are called here and in evidence.
-KERNELS: Final = 2
-CALLS: Final = 3
-COPIES: Final = 4
-FILLS: Final = 5
-WAITS: Final = 6
-ALLOCATIONS: Final = 7
-RANGES: Final = 8
-OVERHEADS: Final = 9
-DEVICES: Final = 10
-DROPPED: Final = 11
+#: Names of the kinds of records here and in evidence.
+KERNELS, CALLS, COPIES, FILLS, WAITS, ALLOCATIONS, RANGES, OVERHEADS, DEVICES, DROPPED = range(2, 12)
 CLOCKS: Final = 13
 ENDS: Final = 14
 EVENTS: Final = 17
 CONTEXTS: Final = 18
 WORDS: Final = {
-    KERNELS: "kernels",
-    CALLS: "calls",
-    COPIES: "copies",
-    FILLS: "fills",
-    WAITS: "waits",
-    ALLOCATIONS: "allocations",
-    RANGES: "ranges' ends and instants",
-    OVERHEADS: "overheads",
-    DEVICES: "devices",
-    EVENTS: "events recorded",
-    CONTEXTS: "contexts",
+    **{KERNELS: "kernels", CALLS: "calls", COPIES: "copies", FILLS: "fills", WAITS: "waits"},
+    **{ALLOCATIONS: "allocations", RANGES: "ranges' ends and instants", OVERHEADS: "overheads", DEVICES: "devices"},
+    **{EVENTS: "events recorded", CONTEXTS: "contexts"},
 }
-#: Fields that no table needs, by kind: not kept, for a stream may hold many millions of records.
+#: Fields that no table needs, by kind: dropped, because a stream may hold many millions of records.
 UNUSED: Final = {
     KERNELS: ("queued", "submitted", "graph"),
     COPIES: ("flags", "graph", "graph_node"),
@@ -192,7 +115,7 @@ _WORD: Final = np.dtype("<u4")
 
 
 def unpacked(payload: bytes, record_bytes: int, count: int) -> bytes | None:
-    """The records as `count` times `record_bytes` bytes; None where the payload is not of that many records."""
+    """Unpack `count` records of `record_bytes` bytes each; None where the payload does not hold that many records."""
     words, odd = divmod(record_bytes, _WORD.itemsize)
     first = words + -words % _WORD.itemsize
     steps = first + record_bytes
@@ -214,16 +137,16 @@ def unpacked(payload: bytes, record_bytes: int, count: int) -> bytes | None:
 
 
 Columns = dict[str, NDArray[Any]]
-#: Records are taken out of their chunks in blocks of at least so many bytes: a chunk may hold a single record.
+#: Records are taken from their chunks in blocks of at least this size: a chunk may hold a single record.
 _BLOCK_BYTES: Final = 4 << 20
 _TEXTS: Final = (NAMES, CALL_NAMES, SYMBOLS)
 
 
 @dataclass
 class Stream:
-    """What one stream holds: its header, columns by kind, texts by number, notes; and how it ends.
+    """The contents of one stream: header, columns by kind, texts by number, notes, and how it ends.
 
-    `torn_bytes` are those of a last chunk that was not written whole, `unknown` counts records of kinds not known here.
+    `torn_bytes` belong to a last chunk that was not written whole, `unknown` counts records of unknown kinds.
     """
 
     path: Path
@@ -238,12 +161,12 @@ class Stream:
     ends_with_end: bool = False
 
     def count(self, kind: int) -> int:
-        """Records of a kind."""
+        """Count records of a kind."""
         columns = self.columns.get(kind)
         return len(next(iter(columns.values()))) if columns else 0
 
     def take(self, kind: int) -> Columns:
-        """The columns of a kind, handed over: they are freed with what takes them."""
+        """Hand over the columns of a kind; they are freed with their new owner."""
         empty = {name: np.zeros(0, RECORDS[kind][name].base) for name in _kept(kind)}
         return self.columns.pop(kind, None) or empty
 
@@ -254,7 +177,7 @@ def _kept(kind: int) -> list[str]:
 
 
 def read_stream(path: Path, limits: Limits) -> Stream:
-    """All of a stream, up to a chunk that is cut. CaptureError for no stream, and for one that contradicts itself."""
+    """Read a whole stream, up to a cut chunk. CaptureError for no stream, and for a contradictory one."""
     with open_decompressed(path, limits) as file:
         try:
             return _Reading(path, file, limits).stream()
@@ -298,7 +221,7 @@ class _Reading:
         return found
 
     def _take(self, count: int) -> bytes:
-        """So many bytes, or fewer at the end."""
+        """Read this many bytes, or fewer at the end."""
         pieces = []
         while count and (piece := self._file.read(count)):
             pieces.append(piece)
@@ -311,21 +234,17 @@ class _Reading:
         if head[: len(MAGIC)] != MAGIC:
             raise CaptureError(f"{self._path}: no CUPTI stream: it does not begin with {MAGIC.decode()}")
         if len(head) < HEADER.itemsize:
-            raise CaptureError(
-                f"{self._path}: a CUPTI stream cut within its header: the process died as it began; record it again"
-            )
+            reason = "a CUPTI stream cut within its header: the process died as it began; record it again"
+            raise CaptureError(f"{self._path}: {reason}")
         values = np.frombuffer(head, HEADER)[0]
-        header = {name: int(values[name]) for name in ("version", "pid", "cupti_version", "driver_version")}
-        header |= {name: int(values[name]) for name in ("monotonic", "realtime", "cupti")}
-        if header["version"] != VERSION:
-            raise CaptureError(
-                f"{self._path}: a CUPTI stream of version {header['version']}, and {VERSION} is known; read it "
-                "with the release of aaco_pipeline that recorded it, or a later one"
-            )
+        header = {name: int(values[name]) for name in HEADER.names or () if name not in ("magic", "reserved")}
+        if (version := header["version"]) != VERSION:
+            remedy = "read it with the release of aaco_pipeline that recorded it, or a later one"
+            raise CaptureError(f"{self._path}: a CUPTI stream of version {version}, and {VERSION} is known; {remedy}")
         return header
 
     def _check(self, kind: int, record_bytes: int, count: int, payload_bytes: int, *, is_packed: bool) -> None:
-        """Refuse a chunk that no recorder writes: what follows it would be read wrongly."""
+        """Refuse a chunk that no recorder writes, after which everything would be misread."""
         most = self._limits.whole_bytes
         if kind in RECORDS:
             smallest = min(RECORDS[kind].itemsize, 8)
@@ -340,10 +259,8 @@ class _Reading:
             raise CaptureError(f"{self._path}: more than {self._limits.events} records; not read")
 
     def _damaged(self, kind: int, record_bytes: int, count: int, payload_bytes: int) -> CaptureError:
-        return CaptureError(
-            f"{self._path}: damaged before byte {self._at}: a chunk of kind {kind} states {count} records of "
-            f"{record_bytes} bytes in {payload_bytes}; copy the file again"
-        )
+        stated = f"a chunk of kind {kind} states {count} records of {record_bytes} bytes in {payload_bytes}"
+        return CaptureError(f"{self._path}: damaged before byte {self._at}: {stated}; copy the file again")
 
     def _put(self, found: Stream, kind: int, record_bytes: int, count: int, payload: bytes) -> None:
         if kind in RECORDS:
@@ -366,26 +283,19 @@ class _Reading:
             length = int.from_bytes(payload[at + 4 : at + 8], "little")
             end = at + 8 + length
             if end > len(payload) or length > self._limits.text_bytes:
-                raise CaptureError(
-                    f"{self._path}: damaged before byte {self._at}: a text ends beyond its chunk; copy the file again"
-                )
+                reason = "a text ends beyond its chunk; copy the file again"
+                raise CaptureError(f"{self._path}: damaged before byte {self._at}: {reason}")
             into[number] = payload[at + 8 : end].decode(errors="replace")
             at = end + -end % 4
 
     def _unpack(self, kind: int, record_bytes: int) -> None:
-        """Pending records as columns; a field that this stream's records do not reach is 0, as where it is unknown."""
+        """Convert pending records to columns; a field beyond the stream's record size is 0, meaning unknown."""
         payload = self._pending.pop((kind, record_bytes))
         declared = RECORDS[kind]
         fields = {name: declared.fields[name] for name in _kept(kind)} if declared.fields else {}
         reached = {name: at for name, at in fields.items() if at[1] + at[0].itemsize <= record_bytes}
-        form = np.dtype(
-            {
-                "names": list(reached),
-                "formats": [at[0] for at in reached.values()],
-                "offsets": [at[1] for at in reached.values()],
-                "itemsize": record_bytes,
-            }
-        )
+        formats, offsets = [at[0] for at in reached.values()], [at[1] for at in reached.values()]
+        form = np.dtype({"names": list(reached), "formats": formats, "offsets": offsets, "itemsize": record_bytes})
         records = np.frombuffer(payload, form)
         into = self._columns.setdefault(kind, {name: GrowingColumn(at[0]) for name, at in fields.items()})
         for name, (dtype, *_) in fields.items():
@@ -393,14 +303,11 @@ class _Reading:
             into[name].add(records[name].copy() if name in reached else np.zeros(len(records), dtype))
 
 
-_NUMBERED: Final = (NAMES, CALL_NAMES, SYMBOLS)
-
-
 def without_secrets(pieces: Iterable[bytes], limits: Limits, place: str) -> Iterator[tuple[bytes, int]]:
-    """A stream's pieces with every text that holds a secret replaced, and how many of each piece did.
+    """Copy a stream's pieces with every text that holds a secret replaced, and count these per piece.
 
-    Of kinds that no reader knows, and of texts that were not written whole, as many zeros are kept as there were bytes.
-    CaptureError for texts that contradict themselves: what is in them cannot be looked through.
+    Unknown kinds, and texts that were not written whole, become zeros of the same length. CaptureError for
+    contradictory texts, which cannot be searched.
     """
     source = _Source(pieces)
     yield source.take(HEADER.itemsize), 0
@@ -410,7 +317,7 @@ def without_secrets(pieces: Iterable[bytes], limits: Limits, place: str) -> Iter
             return
         kind, record_bytes, count, size = np.frombuffer(head, "<u4").tolist()
         plain = kind & ~PACKED
-        if plain not in (*_NUMBERED, NOTES):
+        if plain not in (*_TEXTS, NOTES):
             yield head, 0
             for piece in source.passed_on(size):
                 yield piece if plain in RECORDS else bytes(len(piece)), 0
@@ -421,19 +328,23 @@ def without_secrets(pieces: Iterable[bytes], limits: Limits, place: str) -> Iter
         if len(payload) < size:
             yield head + bytes(len(payload)), 0
             return
-        clean, hits = _clean_notes(payload) if plain == NOTES else _clean_texts(payload, count, place)
+        if plain == NOTES:
+            clean = _clean(payload)
+            hits = int(clean != payload)
+        else:
+            clean, hits = _clean_texts(payload, count, place)
         yield np.array([kind, record_bytes, count, len(clean)], "<u4").tobytes() + clean, hits
 
 
 class _Source:
-    """Pieces of any length as a file that is read from its beginning."""
+    """Pieces of any length, read like a file."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
         self._held = memoryview(b"")
 
     def passed_on(self, count: int) -> Iterator[bytes]:
-        """The next bytes as they come, fewer where there are no more."""
+        """Yield the next bytes as they come, fewer where there are no more."""
         while count:
             if not self._held:
                 self._held = memoryview(next(self._pieces, b""))
@@ -444,13 +355,8 @@ class _Source:
             yield bytes(piece)
 
     def take(self, count: int) -> bytes:
-        """So many bytes, or fewer at the end."""
+        """Read this many bytes, or fewer at the end."""
         return b"".join(self.passed_on(count))
-
-
-def _clean_notes(payload: bytes) -> tuple[bytes, int]:
-    clean = _clean(payload)
-    return clean, int(clean != payload)
 
 
 def _clean_texts(payload: bytes, count: int, place: str) -> tuple[bytes, int]:

@@ -1,6 +1,6 @@
-"""Columns of device activities of a CUPTI stream as canonical tables: dispatches, copies and fills, waits.
+"""Convert columns of a CUPTI stream to canonical tables: dispatches, copies and fills, waits, calls, ranges.
 
-Calls, allocations and ranges are `host_records`'s, devices and clocks `surroundings`'s.
+Devices and clocks are in `reading`.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from aaco_pipeline.formats.cupti.stream import Columns, Stream
 from aaco_pipeline.lake.on_disk import GrowingTable, pieces_of
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: CUPTI's CUpti_ActivityMemcpyKind; arrays lie in the device's memory.
+#: CUPTI's CUpti_ActivityMemcpyKind; arrays lie in device memory.
 _DIRECTIONS: Final = {
     **dict.fromkeys((1, 3), "host_to_device"),
     **dict.fromkeys((2, 4), "device_to_host"),
@@ -27,12 +27,9 @@ _PEERS: Final = 10
 #: CUPTI's CUpti_ActivityMemoryKind of host memory.
 _HOST_MEMORY: Final = {1: "pageable", 2: "pinned"}
 #: CUPTI's CUpti_ActivitySynchronizationType.
-_WAITS: Final = {
-    1: "event_synchronize",
-    2: "stream_wait_event",
-    3: "stream_synchronize",
-    4: "device_synchronize",
-}
+_WAITS: Final = dict(
+    enumerate(("event_synchronize", "stream_wait_event", "stream_synchronize", "device_synchronize"), 1)
+)
 _NONE: Final = 0xFFFFFFFF
 
 Numbers = NDArray[Any]
@@ -47,7 +44,7 @@ class Link:
 
     @classmethod
     def of(cls, calls: Columns) -> "Link":
-        """The first call of each correlation; a launch of the runtime precedes what it calls of the driver."""
+        """Take the first call of each correlation; a runtime launch precedes the driver calls that it makes."""
         numbers, threads = calls["correlation"], calls["thread"]
         if _ascending(numbers):
             return cls(numbers, threads)
@@ -55,19 +52,19 @@ class Link:
         return cls(correlations, threads[first])
 
     def unknown(self, correlations: Numbers) -> int:
-        """How many have no recorded call."""
+        """Count correlations without a recorded call."""
         pieces = (correlations[rows] for rows in pieces_of(len(correlations)))
         return sum(len(piece) - int(np.count_nonzero(self._found(piece)[1])) for piece in pieces)
 
     def thread(self, correlations: Numbers) -> pl.Series:
-        """The thread of each, null where no call was recorded."""
+        """Return the thread of each, null where no call was recorded."""
         at, known = self._found(correlations)
         if not len(self.correlations):
             return pl.Series([None] * len(correlations), dtype=pl.Int64)
         return _where(known, self.threads[at]).cast(pl.Int64)
 
     def _found(self, correlations: Numbers) -> tuple[Numbers, Numbers]:
-        """Where each would be, and whether it is there."""
+        """Return the position of each, and whether it exists."""
         if not len(self.correlations):
             return np.zeros(len(correlations), np.intp), np.zeros(len(correlations), np.bool_)
         at = np.minimum(np.searchsorted(self.correlations, correlations), len(self.correlations) - 1)
@@ -76,13 +73,13 @@ class Link:
 
 @dataclass(frozen=True)
 class Streams:
-    """The streams that work ran on, each with a dense number: a stream is unique within its context."""
+    """The streams that ran work, each with a dense number: a stream is unique within its context."""
 
     keys: Numbers
 
     @classmethod
     def of(cls, *activities: Columns) -> "Streams":
-        """All streams that any of these ran on, in order of device, context and stream."""
+        """List all streams of these activities, in order of device, context and stream."""
         keys = [
             distinct(_key(piece)[piece["stream"] != _NONE])
             for one in activities
@@ -91,19 +88,19 @@ class Streams:
         return cls(np.unique(np.concatenate([np.zeros(0, np.uint64), *keys])))
 
     def number(self, activities: Columns) -> pl.Series:
-        """The number of each activity's stream; null where it names none."""
+        """Return the number of each activity's stream; null where it names none."""
         keys = _key(activities)
         return _where(activities["stream"] != _NONE, np.searchsorted(self.keys, keys).astype(np.int32)).cast(pl.Int32)
 
     def listed(self, device_of: dict[int, int]) -> pl.DataFrame:
-        """The detail `streams`."""
+        """Build the detail `streams`."""
         rows = [(at, device_of.get(int(key) >> 56), int(key) & 0xFFFFFFFF) for at, key in enumerate(self.keys)]
         schema = {"stream_id": pl.Int32, "device_id": pl.Int32, "source_stream": pl.Int64}
         return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _key(activities: Columns) -> Numbers:
-    """Device, context and stream as one number; contexts are numbered from 1 within a process."""
+    """Pack device, context and stream into one number; contexts are numbered from 1 within a process."""
     device, context = activities["device"].astype(np.uint64), activities["context"].astype(np.uint64)
     return (device << np.uint64(56)) | ((context & np.uint64(0xFFFFFF)) << np.uint64(32)) | activities["stream"]
 
@@ -111,10 +108,10 @@ def _key(activities: Columns) -> Numbers:
 def kernels_and_dispatches(
     stream: Stream, runs: Columns, link: Link, streams: Streams, device_of: dict[int, int]
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """The tables `kernels` and `dispatches` in the stream's order, and the detail `launch_facts`.
+    """Build the tables `kernels` and `dispatches` in the stream's order, and the detail `launch_facts`.
 
-    There may be many millions of rows: they are made a piece at a time. A kernel that had not ended when the process
-    did has no times.
+    Rows are built a piece at a time, because there may be many millions. A kernel that had not ended with its process
+    has no times.
     """
     count = len(runs["start"])
     if not count:
@@ -163,7 +160,7 @@ def _dispatches(
 
 
 class _Kernels:
-    """The kernels that ran, each with a dense number.
+    """The executed kernels, each with a dense number.
 
     A kernel is its text and what the compiler fixed; the stream may number one text twice.
     """
@@ -175,27 +172,25 @@ class _Kernels:
         distinct_runs = {name: values.to_numpy() for name, values in pl.concat(found).unique().to_dict().items()}
         self._used = distinct(distinct_runs["name"])
         first: dict[tuple[str, str | None], int] = {}
-        self._same = np.array(
-            [first.setdefault(_text(stream, number), number) for number in self._used.tolist()], np.uint64
-        )
+        same = [first.setdefault(_text(stream, number), number) for number in self._used.tolist()]
+        self._same = np.array(same, np.uint64)
         self._fixed = distinct(_resources(distinct_runs))
         self._distinct = distinct(self._keys(distinct_runs))
 
     def number(self, runs: Columns) -> pl.Series:
-        """The number of each execution's kernel."""
+        """Return the number of each execution's kernel."""
         return pl.Series(np.searchsorted(self._distinct, self._keys(runs)).astype(np.int32))
 
     def table(self) -> pl.DataFrame:
-        """The table `kernels`."""
+        """Build the table `kernels`."""
         rows = []
         for number, key in enumerate(self._distinct.tolist()):
             name, symbol = _text(self._stream, key >> 32)
             of_it = int(self._fixed[key & 0xFFFFFFFF])
             rows.append((number, name, symbol, of_it >> 32, of_it & 0xFFFFFFFF))
-        schema = {"kernel_id": pl.Int32, "name": pl.String, "symbol": pl.String} | dict.fromkeys(
-            ("static_lds_bytes", "static_scratch_bytes"), pl.Int64
-        )
-        return described_kernels(pl.DataFrame(rows, schema=schema, orient="row"))
+        named = {"kernel_id": pl.Int32, "name": pl.String, "symbol": pl.String}
+        sizes = dict.fromkeys(("static_lds_bytes", "static_scratch_bytes"), pl.Int64)
+        return described_kernels(pl.DataFrame(rows, schema={**named, **sizes}, orient="row"))
 
     def _keys(self, runs: Columns) -> Numbers:
         named = self._same[np.searchsorted(self._used, runs["name"])]
@@ -207,13 +202,13 @@ def _resources(runs: Columns) -> Numbers:
 
 
 def _text(stream: Stream, number: int) -> tuple[str, str | None]:
-    """A kernel's name and its symbol; what the stream does not say of it is said."""
+    """Return a kernel's name and symbol, with a stand-in where the stream does not state them."""
     name = stream.names.get(number) or "kernel not stated"
     return name, stream.symbols.get(number, name if number in stream.names else None)
 
 
 def copies(moved: Columns, filled: Columns, streams: Streams, device_of: dict[int, int]) -> pl.DataFrame:
-    """The table `memory_copies`: copies, then fills, each in the stream's order."""
+    """Build the table `memory_copies`: copies, then fills, each in the stream's order."""
     kind = pl.col("kind")
     is_from = pl.col("direction").is_in(["device_to_host", "device_to_device"])
     is_to = pl.col("direction").is_in(["host_to_device", "device_to_device"])
@@ -221,11 +216,8 @@ def copies(moved: Columns, filled: Columns, streams: Streams, device_of: dict[in
     ways = pl.DataFrame(
         {
             **_activity(moved, streams, device_of),
-            "kind": moved["kind"],
-            "source_kind": moved["source_kind"],
-            "destination_kind": moved["destination_kind"],
-            "source": devices_of(moved["source"], device_of),
-            "destination": devices_of(moved["destination"], device_of),
+            **{name: moved[name] for name in ("kind", "source_kind", "destination_kind")},
+            **{end: devices_of(moved[end], device_of) for end in ("source", "destination")},
         }
     ).with_columns(direction=kind.replace_strict(_DIRECTIONS, default=None, return_dtype=pl.String))
     between = kind == _PEERS  # names both of its devices; any other copy only the one that carried it out
@@ -237,23 +229,18 @@ def copies(moved: Columns, filled: Columns, streams: Streams, device_of: dict[in
         host_memory=host_side.replace_strict(_HOST_MEMORY, default=None, return_dtype=pl.String),
     )
     set_to = pl.DataFrame(_activity(filled, streams, device_of)).with_columns(
-        direction=pl.lit("fill"),
-        source_device_id=pl.lit(None, pl.Int32),
-        destination_device_id="device_id",
-        host_memory=pl.lit(None, pl.String),
+        direction=pl.lit("fill"), destination_device_id="device_id"
     )
-    rows = pl.concat([copied, set_to.select(copied.columns)])
-    return to_contract(
-        "memory_copies",
-        rows.with_columns(copy_id=pl.int_range(pl.len(), dtype=pl.Int32), process_id=pl.lit(0, pl.Int32)),
-    )
+    rows = pl.concat([copied, set_to], how="diagonal")
+    number = pl.int_range(pl.len(), dtype=pl.Int32)
+    return to_contract("memory_copies", rows.with_columns(copy_id=number, process_id=pl.lit(0, pl.Int32)))
 
 
 _ACTIVITY: Final = ("device_id", "stream_id", "correlation_id", "size_bytes", "start_ns", "end_ns")
 
 
 def _activity(records: Columns, streams: Streams, device_of: dict[int, int]) -> dict[str, pl.Series]:
-    """What copies and fills have in common."""
+    """Return the columns that copies and fills share."""
     return {
         "device_id": devices_of(records["device"], device_of),
         "stream_id": streams.number(records),
@@ -265,9 +252,9 @@ def _activity(records: Columns, streams: Streams, device_of: dict[int, int]) -> 
 
 
 def waits(recorded: Columns, events: Columns, streams: Streams, device_of: dict[int, int]) -> pl.DataFrame:
-    """The table `synchronizations`. Both kinds of records have the `device` of their context.
+    """Build the table `synchronizations`. Both kinds of records have the `device` of their context.
 
-    What was waited for is known where CUPTI names the one recording of the event: since CUDA 12.8.
+    The awaited work is known where CUPTI names the one recording of the event: since CUDA 12.8.
     """
     recordings = pl.DataFrame(
         {
@@ -299,35 +286,32 @@ def waits(recorded: Columns, events: Columns, streams: Streams, device_of: dict[
 
 
 def devices_of(numbers: Numbers, device_of: dict[int, int]) -> pl.Series:
-    """The device of each of CUDA's numbers, null for a number that is none."""
-    table = pl.DataFrame({"number": pl.Series(numbers)})
-    return (
-        table.select(pl.col("number").replace_strict(device_of, default=None, return_dtype=pl.Int32)).to_series()
-        if device_of
-        else pl.Series([None] * len(numbers), dtype=pl.Int32)
-    )
+    """Map CUDA's device numbers to devices, null for a number that is none."""
+    if not device_of:
+        return pl.Series([None] * len(numbers), dtype=pl.Int32)
+    return pl.Series(numbers).replace_strict(device_of, default=None, return_dtype=pl.Int32)
 
 
 def or_none(numbers: Numbers) -> pl.Series:
-    """An unsigned number in which 0 means none."""
+    """Convert unsigned numbers in which 0 means none."""
     return _where(numbers != 0, numbers).cast(pl.UInt64)
 
 
 def _where(known: Numbers, values: Numbers) -> pl.Series:
-    """The values where they are known, else null."""
+    """Return the values where they are known, else null."""
     if known.all():
         return pl.Series(values)
     return pl.DataFrame({"known": known, "values": values}).select(pl.when("known").then("values")).to_series()
 
 
 def distinct(values: Numbers) -> Numbers:
-    """The distinct values in order, without sorting all of them."""
+    """Return the distinct values in order, without sorting all of them."""
     found = [pl.Series(values[rows]).unique() for rows in pieces_of(len(values))]
     return pl.concat(found).unique().sort().to_numpy() if found else values
 
 
 def _ascending(values: Numbers) -> bool:
-    """Whether each is larger than the one before."""
+    """Tell whether each value is larger than the one before."""
     last = -1
     for rows in pieces_of(len(values)):
         piece = values[rows]
@@ -338,7 +322,7 @@ def _ascending(values: Numbers) -> bool:
 
 
 def _pieces(columns: Columns, *names: str) -> Iterator[Columns]:
-    """The columns of these names, or all, a piece at a time; at least one piece, without rows where there are none."""
+    """Yield the named columns, or all, in pieces; at least one piece, even without rows."""
     chosen = {name: columns[name] for name in names} if names else columns
     count = len(next(iter(chosen.values())))
     if not count:
@@ -348,7 +332,7 @@ def _pieces(columns: Columns, *names: str) -> Iterator[Columns]:
 
 
 _DOMAINS: Final = {1: "cuda_runtime", 2: "cuda_driver"}
-#: What a runtime's function is called behind its name: the version of CUDA that it came with.
+#: Suffix of a runtime function's name: its CUDA version.
 _API_VERSION: Final = r"_v\d{4,5}(_ptsz)?$"
 #: CUPTI's CUpti_ActivityMemoryOperationType, and CUpti_ActivityMemoryKind of memory on the host.
 _OPERATIONS: Final = {1: "allocation", 2: "release"}
@@ -357,7 +341,7 @@ _BEGIN, _END, _INSTANT = 1, 2, 3
 
 
 def api_calls(stream: Stream, calls: Columns) -> pl.DataFrame:
-    """The table `api_calls`, in the stream's order: that of the calls' ends on each thread."""
+    """Build the table `api_calls` in the stream's order, by the end of calls on each thread."""
     count = len(calls["start"])
     if not count:
         return empty_table("api_calls")
@@ -367,32 +351,29 @@ def api_calls(stream: Stream, calls: Columns) -> pl.DataFrame:
     called = dict(zip(names, plain, strict=True))
     table = GrowingTable()
     for rows in pieces_of(count):
-        piece = {name: values[rows] for name, values in calls.items()}
-        frame = pl.DataFrame({"number": _of_interface(calls, rows), "domain": piece["domain"]})
-        frame = frame.select(
-            name=pl.col("number").replace_strict(called, return_dtype=pl.String),
-            domain=pl.col("domain").replace_strict(_DOMAINS, default="cuda", return_dtype=pl.String),
-            call_id=pl.int_range(rows.start, rows.stop, dtype=pl.Int32),
-            process_id=pl.lit(0, pl.Int32),
-        )
-        frame = frame.with_columns(
-            pl.Series("thread_id", piece["thread"].astype(np.int64)),
-            or_none(piece["correlation"]).alias("correlation_id"),
-            pl.Series("start_ns", piece["start"]),
-            pl.Series("end_ns", piece["end"]),
-        )
-        table.add(to_contract("api_calls", frame))
+        domain = pl.Series(calls["domain"][rows])
+        columns = {
+            "name": pl.Series(_of_interface(calls, rows)).replace_strict(called, return_dtype=pl.String),
+            "domain": domain.replace_strict(_DOMAINS, default="cuda", return_dtype=pl.String),
+            "call_id": pl.int_range(rows.start, rows.stop, dtype=pl.Int32, eager=True),
+            "process_id": pl.zeros(rows.stop - rows.start, pl.Int32, eager=True),
+            "thread_id": pl.Series(calls["thread"][rows].astype(np.int64)),
+            "correlation_id": or_none(calls["correlation"][rows]),
+            "start_ns": pl.Series(calls["start"][rows]),
+            "end_ns": pl.Series(calls["end"][rows]),
+        }
+        table.add(to_contract("api_calls", pl.DataFrame(columns)))
     return table.table()
 
 
 def _of_interface(calls: Columns, rows: slice) -> NDArray[np.uint32]:
-    """A call's number with that of its interface, as the stream names it."""
+    """Combine a call's number with its interface's, the key of the stream's call names."""
     found: NDArray[np.uint32] = (calls["domain"][rows] << np.uint32(16)) | calls["call"][rows]
     return found
 
 
 def allocations(records: Columns, link: Link, device_of: dict[int, int]) -> pl.DataFrame:
-    """The table `memory_allocations`: CUPTI gives an instant for each."""
+    """Build the table `memory_allocations`; CUPTI gives an instant for each."""
     rows = pl.DataFrame(
         {
             "operation": pl.Series(records["operation"]),
@@ -420,9 +401,9 @@ def allocations(records: Columns, link: Link, device_of: dict[int, int]) -> pl.D
 
 
 def markers(stream: Stream, records: Columns, findings: Findings) -> tuple[pl.DataFrame, int]:
-    """The table `markers`, in order of their beginning, and how many records went into it.
+    """Build the table `markers` in order of start, and count the records that went into it.
 
-    A range is two records of one number; one that was still open is left out and told.
+    A range is two records of one number; one that was still open is left out and reported.
     """
     names = {number: stream.names.get(number, "") for number in np.unique(records["name"]).tolist()}
     rows = pl.DataFrame({name: records[name] for name in ("time", "range", "kind", "thread", "name")}).with_columns(

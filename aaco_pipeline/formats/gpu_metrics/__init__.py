@@ -1,9 +1,9 @@
-"""Dumps of the amdgpu driver's `gpu_metrics` tables: one table a file, several one after another, or a folder of them.
+"""Dumps of the amdgpu driver's `gpu_metrics` tables: one table per file, several in a row, or a folder of them.
 
-Written by whoever copies `/sys/class/drm/card*/device/gpu_metrics`, and by the project's own sampler. Versions 1.3 to
-1.9 are read, the tables of APUs (2 and 3) are refused by name. The tables' layouts are
-`aaco_pipeline.formats.gpu_metrics.layouts`; taking readings beside a run is
-`aaco_pipeline.resources.telemetry.gpu_metrics`. A value that is all ones is one the device does not report: null.
+Written by copying `/sys/class/drm/card*/device/gpu_metrics`, or by the project's own sampler. Versions 1.3 to 1.9 are
+read; the tables of APUs (2 and 3) are refused by name. The binary layouts are in
+`aaco_pipeline.formats.gpu_metrics.layouts`; sampling beside a run is `aaco_pipeline.resources.telemetry.gpu_metrics`. A
+value that is all ones is one the device does not report: null.
 """
 
 import re
@@ -29,7 +29,7 @@ def probe(path: Path) -> DetectedFormat | None:
         if is_folder(path):
             first = next(dump_files(path), None)
             found = probe(first) if first is not None else None
-            return DetectedFormat(FORMAT, f"folder of dumps: {found.detail}") if found is not None else None
+            return found and DetectedFormat(FORMAT, f"folder of dumps: {found.detail}")
         with open_regular(path) as stream:
             head = stream.read(_LARGEST_TABLE)
     except (OSError, ValueError, CaptureError):
@@ -42,7 +42,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def dump_files(folder: Path) -> Iterator[Path]:
-    """The files of a folder and of its folders named for cards, in order of name; links and devices, too."""
+    """List the files of a folder and of its folders named for cards, in order of name, links and devices included."""
     for entry in entries(folder):
         if not entry.is_folder:
             yield entry.path
@@ -51,12 +51,10 @@ def dump_files(folder: Path) -> Iterator[Path]:
 
 
 def device_of(name: str) -> str | None:
-    """The card that a file or folder is named for."""
+    """Return the card that a file or folder is named for."""
     match = _CARD.match(name)
     return match[0] if match is not None else None
 
-
-__all__ = ["DOCUMENTATION", "probe", "read", "read_recorded"]
 
 DOCUMENTATION: Final = FormatRow(
     "amdgpu `gpu_metrics` tables, 1.3 to 1.9", "size and version in their first bytes", "GPU samples"
@@ -64,7 +62,7 @@ DOCUMENTATION: Final = FormatRow(
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
-    """A dump, or a folder of dumps whose names or folders begin with `card<n>` where they are of several devices.
+    """Read a dump, or a folder of dumps whose names or folders begin with `card<n>` when they cover several devices.
 
     Tables: `gpu_samples` in order of device and time, `devices`, `clock_domains`. Times are the tables' own:
     CLOCK_BOOTTIME as the driver noted it, else the firmware's timestamp; a table with neither cannot be placed and is
@@ -80,10 +78,10 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
 def read_recorded(
     recordings: Any, axis_zero_ns: int, source: str, *, first_device_id: int = 0, limits: Limits | None = None
 ) -> CaptureTables:
-    """What the sampler recorded: as `read`, at the times it took the readings, less `axis_zero_ns`.
+    """Read the sampler's recordings like `read`, at the times of its readings less `axis_zero_ns`.
 
-    The devices are numbered from `first_device_id`. Gives no `clock_domains`: the caller knows the clock. CaptureError
-    when the recordings are not what the sampler writes.
+    Devices are numbered from `first_device_id`. Gives no `clock_domains`: the caller knows the clock. CaptureError when
+    the recordings are not in the sampler's form.
     """
     from aaco_pipeline.formats.gpu_metrics import reading
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-#: Size and version, at the beginning of every table.
+#: Size and version, at the start of every table.
 HEADER_BYTES: Final = 4
 #: Version of a table: the two bytes after its size.
 Version = tuple[int, int]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
+from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, table_of
 from aaco_pipeline.formats.gpu_metrics import device_of, dump_files, probe
 from aaco_pipeline.formats.gpu_metrics.layouts import (
     CODE_OF,
@@ -34,16 +34,16 @@ from aaco_pipeline.formats.gpu_metrics.layouts import (
 from aaco_pipeline.formats.parsing.compression import read_decompressed
 from aaco_pipeline.formats.parsing.regular_files import is_folder
 from aaco_pipeline.lake.evidence import Evidence, Status
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import to_contract
 
 #: The energy accumulator counts in 2^-16 J, the driver's "15.259 µJ".
 ENERGY_UNIT_J: Final = 2.0**-16
 FIRMWARE_TICK_NS: Final = 10
-#: Generations of PCIe by the rate of a lane, which the tables state in 0.1 GT/s.
+#: PCIe generations by lane rate, which the tables state in 0.1 GT/s.
 PCIE_GENERATION: Final[Mapping[float, int]] = {25.0: 1, 50.0: 2, 80.0: 3, 160.0: 4, 320.0: 5, 640.0: 6}
-#: Time spent held back by a limit since the firmware started, by the limit, on the scale of `accumulation_counter`.
+#: Limits whose residency the firmware accumulates, on the scale of `accumulation_counter`.
 RESIDENCIES: Final = ("prochot", "ppt", "socket_thm", "vr_thm", "hbm_thm")
-#: What the bits of `indep_throttle_status` mean, in the driver's names.
+#: Bits of `indep_throttle_status`, by the driver's names.
 THROTTLE_BITS: Final[Mapping[int, str]] = {
     **dict(enumerate(("PPT0", "PPT1", "PPT2", "PPT3", "SPL", "FPPT", "SPPT", "SPPT_APU"))),
     **dict(enumerate(("TDC_GFX", "TDC_SOC", "TDC_MEM", "TDC_VDD", "TDC_CVIP", "EDC_CPU", "EDC_GFX", "APCC"), 16)),
@@ -70,7 +70,7 @@ _COMMON: Final = pl.Schema(
 
 @dataclass(frozen=True)
 class Dump:
-    """Tables of one device in order of reading; `times_ns` when whoever read them took the time, else None."""
+    """Tables of one device in order of reading; `times_ns` where the reader recorded the times, else None."""
 
     device: str | None
     tables: Sequence[bytes]
@@ -78,10 +78,10 @@ class Dump:
 
 
 def growth(counter: pl.Expr, bits: int) -> pl.Expr:
-    """How much an unsigned counter of `bits` (at most 64) grew since the row before, through a wrap to 0, as int64.
+    """Return the growth of an unsigned counter of `bits` (at most 64) since the previous row, through a wrap to 0.
 
-    A fall of less than half the range cannot be a wrap between two readings: the counter was set back, and the growth
-    is unknown. Null then, in the first row, and where either row's reading is null. Rows are in order of time.
+    A drop by less than half the range is a reset and not a wrap between two readings, so the growth is unknown: null,
+    as in the first row and where either reading is null. Rows are in order of time; the result is int64.
     """
     known = counter.cast(pl.UInt64)
     # Unsigned subtraction wraps at 64 bits; the mask brings it down to the counter's own width.
@@ -90,11 +90,11 @@ def growth(counter: pl.Expr, bits: int) -> pl.Expr:
 
 
 def between(samples: pl.DataFrame) -> pl.DataFrame:
-    """What the counters say of the time since the device's sample before; null in its first sample.
+    """Derive from counters what happened since the device's previous sample; null in its first sample.
 
     Columns: device_id, time_ns, elapsed_ns, average_power_w (by the energy accumulator), gfx_activity_growth,
     memory_activity_growth, accumulation_growth (the firmware's own units), and for each limit `<name>_ratio`: the share
-    of the firmware's accumulation time in which it held the device back.
+    of the firmware's accumulation time in which it throttled the device.
     """
     accumulation = pl.col("accumulation_counter_growth")
     return samples.select(
@@ -104,42 +104,32 @@ def between(samples: pl.DataFrame) -> pl.DataFrame:
         average_power_w=pl.when(pl.col("elapsed_ns") > 0).then(
             pl.col("energy_growth") * ENERGY_UNIT_J * 1e9 / pl.col("elapsed_ns")
         ),
-        gfx_activity_growth=pl.col("gfx_activity_acc_growth"),
-        memory_activity_growth=pl.col("mem_activity_acc_growth"),
+        gfx_activity_growth="gfx_activity_acc_growth",
+        memory_activity_growth="mem_activity_acc_growth",
         accumulation_growth=accumulation,
         **{
-            f"{name}_ratio": pl.when(accumulation > 0).then(pl.col(f"{name}_growth") / accumulation)
-            for name in RESIDENCIES
+            f"{one}_ratio": pl.when(accumulation > 0).then(pl.col(f"{one}_growth") / accumulation)
+            for one in RESIDENCIES
         },
     )
 
 
 def gpu_samples(samples: pl.DataFrame) -> pl.DataFrame:
-    """The canonical table of decoded samples. `memory_used_bytes` is null: these tables do not hold it."""
+    """Build the canonical table of decoded samples. `memory_used_bytes` is null: these tables do not hold it."""
     held = [pl.when(pl.col(f"{name}_growth") > 0).then(pl.lit(name)) for name in RESIDENCIES]
     grown = pl.any_horizontal(pl.col(f"{name}_growth").is_not_null() for name in RESIDENCIES)
-    states = samples.get_column("indep_throttle_status").unique().drop_nulls().to_list()
-    flags = pl.DataFrame(
-        [(state, _throttling(state)) for state in states],
-        schema={"indep_throttle_status": pl.UInt64(), "flags": pl.List(pl.String())},
-        orient="row",
+    states = samples.get_column("indep_throttle_status").unique().drop_nulls()
+    flags = pl.Series("flags", [_throttling(state) for state in states], pl.List(pl.String))
+    joined = samples.join(
+        states.to_frame().with_columns(flags), on="indep_throttle_status", how="left", maintain_order="left"
     )
-    joined = samples.join(flags, on="indep_throttle_status", how="left", maintain_order="left")
+    generation = pl.col("pcie_decigigatransfers").replace_strict(PCIE_GENERATION, default=None, return_dtype=pl.Int64)
     return to_contract(
         "gpu_samples",
         joined.select(
-            "time_ns",
-            "device_id",
-            "power_w",
-            "temperature_hotspot_c",
-            "temperature_memory_c",
-            "gfx_clock_mhz",
-            "memory_clock_mhz",
-            "temperature_gpu_c",
-            "pcie_lanes",
-            pcie_generation=pl.col("pcie_decigigatransfers").replace_strict(
-                PCIE_GENERATION, default=None, return_dtype=pl.Int64
-            ),
+            *("time_ns", "device_id", "power_w", "temperature_hotspot_c", "temperature_memory_c", "gfx_clock_mhz"),
+            *("memory_clock_mhz", "temperature_gpu_c", "pcie_lanes"),
+            pcie_generation=generation,
             energy_j=pl.col("energy_accumulator") * ENERGY_UNIT_J,
             gfx_activity_ratio=_ratio("gfx_percent"),
             memory_activity_ratio=_ratio("memory_percent"),
@@ -149,7 +139,7 @@ def gpu_samples(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ratio(percent: str) -> pl.Expr:
-    """A percentage as a ratio; what is above 100 is no percentage and null."""
+    """Convert a percentage to a ratio; values above 100 become null."""
     return pl.when(pl.col(percent) <= 100).then(pl.col(percent) / 100)
 
 
@@ -158,7 +148,7 @@ def _throttling(state: int) -> list[str]:
 
 
 class Decoded:
-    """All tables of a capture as frames: one for each form of table, and what they have in common."""
+    """All tables of a capture as frames: one per form of table, and their common columns."""
 
     def __init__(self, source: str, dumps: Sequence[Dump], first_device_id: int = 0) -> None:
         self._source, self._dumps, self._first = source, dumps, first_device_id
@@ -168,7 +158,7 @@ class Decoded:
         self._own_times = all(one.times_ns is None for one in dumps)
 
     def placed(self) -> tuple[pl.DataFrame, dict[str, pl.DataFrame], list[Evidence]]:
-        """The samples in `_COMMON` by device and time, the details of all fields, and evidence."""
+        """Return the samples in `_COMMON` by device and time, the details of all fields, and evidence."""
         common = []
         for number, dump in enumerate(self._dumps):
             for version, fields in self._forms(dump):
@@ -191,7 +181,7 @@ class Decoded:
         return samples, details, list(self._evidence(whole, samples))
 
     def _forms(self, dump: Dump) -> Iterator[tuple[Version, pl.DataFrame]]:
-        """Every field of the dump's tables, those of one form together."""
+        """Yield the fields of the dump's tables, grouped by form."""
         groups: dict[bytes, list[int]] = {}
         for at, table in enumerate(dump.tables):
             groups.setdefault(table[:HEADER_BYTES], []).append(at)
@@ -210,7 +200,7 @@ class Decoded:
                 raw, positions = raw[~same], positions[~same]
 
     def _form(self, version: Version, raw: npt.NDArray[np.uint8]) -> tuple[np.dtype[Any], npt.NDArray[np.bool_]]:
-        """The data type of the first table, and which of the others share it."""
+        """Return the data type of the first table, and a mask of the tables that share it."""
         if version != SELF_DESCRIBING:
             return layout(version), np.ones(len(raw), np.bool_)
         try:
@@ -219,13 +209,10 @@ class Decoded:
             raise CaptureError(f"{self._source}: a gpu_metrics table of version 1.9 is damaged: {error}") from error
         codes = [name for name in form.names or () if name.startswith(CODE_OF) or name == "attr_count"]
         rows = raw.view(form)[:, 0]
-        same = np.ones(len(raw), np.bool_)
-        for name in codes:
-            same &= rows[name] == rows[name][0]
-        return form, same
+        return form, np.logical_and.reduce([rows[name] == rows[name][0] for name in codes], initial=True)
 
     def _choose_clock(self, frames: Sequence[pl.DataFrame]) -> str | None:
-        """The one clock that all samples are placed by: the driver's where any table has it."""
+        """Choose one clock for all samples: the driver's where any table has it."""
         if not self._own_times:
             return "taken_ns"
         clocks = (
@@ -241,11 +228,9 @@ class Decoded:
     def _evidence(self, whole: pl.DataFrame, samples: pl.DataFrame) -> Iterator[Evidence]:
         lost = whole.height - samples.height
         status: Status = "present" if samples.height and not lost else "partial" if samples.height else "absent"
-        why = (
-            f"{lost} of {whole.height} tables hold no time, so they cannot be placed"
-            if lost
-            else (None if samples.height else "no table was read")
-        )
+        why = None if samples.height else "no table was read"
+        if lost:
+            why = f"{lost} of {whole.height} tables hold no time, so they cannot be placed"
         yield Evidence("gpu samples", status, why, self._source, samples.height)
         for version, devices in sorted(self._versions.items()):
             told = f"version {version} from {', '.join(sorted(devices))}"
@@ -275,7 +260,7 @@ class Decoded:
 
 
 def _columns(rows: npt.NDArray[Any], prefix: str = "") -> Iterator[pl.Series]:
-    """Every reading of the structured `rows`, null where it is all ones; several instances of one as an array."""
+    """Yield every field of the structured `rows`, null where all ones; several instances of a field as an array."""
     count = len(rows)
     for name in rows.dtype.names or ():
         if name in NOT_READINGS or name.startswith(CODE_OF):
@@ -296,24 +281,21 @@ def _is_clock(fields: pl.DataFrame, name: str) -> bool:
 
 
 def _timed(fields: pl.DataFrame, clock: str | None) -> pl.DataFrame:
-    """`fields` with `time_ns` by the chosen clock, in order of it, for a first column after the device."""
+    """Add `time_ns` by the chosen clock as second column, and sort by it."""
     time = pl.lit(None, pl.Int64)
     if clock is not None and _is_clock(fields, clock):
         tick = FIRMWARE_TICK_NS if clock == "firmware_timestamp" else 1
         plausible = pl.col(clock).is_between(-(1 << 62), (1 << 62) // tick)
         time = pl.when(plausible).then(pl.col(clock)).cast(pl.Int64) * tick
-    return (
-        fields.select("device_id", time.alias("time_ns"), pl.exclude("device_id", "taken_ns"))
-        .sort("time_ns", "order", nulls_last=True)
-        .drop("order")
-    )
+    placed = fields.select("device_id", time.alias("time_ns"), pl.exclude("device_id", "taken_ns"))
+    return placed.sort("time_ns", "order", nulls_last=True).drop("order")
 
 
 def _common(fields: pl.DataFrame) -> pl.DataFrame:
-    """`_COMMON` of the tables of one form and one device, in order of time."""
+    """Return `_COMMON` of the tables of one form and one device, in order of time."""
 
     def number(name: str) -> pl.Expr:
-        """A field as a number, the mean over those of its instances that report one; null where this form lacks it."""
+        """Read a field as a number, averaged over reporting instances; null where this form lacks it."""
         if name not in fields.columns:
             return pl.lit(None, pl.Float64)
         if fields.schema[name].is_nested():
@@ -333,13 +315,11 @@ def _common(fields: pl.DataFrame) -> pl.DataFrame:
 
     stacks = "temperature_hbm" in fields.columns
     hottest = [pl.col("temperature_hbm").cast(pl.List(pl.Float64)).list.max()] if stacks else []
+    accumulated = ("energy_accumulator", "system_clock_counter", "firmware_timestamp", "indep_throttle_status")
     return fields.select(
-        device_id=pl.col("device_id"),
-        time_ns=pl.col("time_ns"),
-        energy_accumulator=counter("energy_accumulator"),
-        system_clock_counter=counter("system_clock_counter"),
-        firmware_timestamp=counter("firmware_timestamp"),
-        indep_throttle_status=counter("indep_throttle_status"),
+        "device_id",
+        "time_ns",
+        **{name: counter(name) for name in accumulated},
         power_w=pl.coalesce(number("curr_socket_power"), number("average_socket_power")),
         temperature_hotspot_c=number("temperature_hotspot"),
         temperature_memory_c=pl.max_horizontal(number("temperature_mem"), *hottest),
@@ -366,27 +346,25 @@ def read(path: Path, limits: Limits) -> CaptureTables:
     dumps = _dumps(path, limits, findings)
     decoded = Decoded(path.name, dumps)
     reading, samples = _tables_of(decoded, dumps, 0)
-    clock = decoded.clock
-    clocks = [{"domain": clock[0], "offset_ns": 0, "uncertainty_ns": 0, "anchor": clock[1]}] if clock else []
-    domains = to_contract("clock_domains", pl.DataFrame(clocks)) if clocks else empty_table("clock_domains")
+    clocks = [
+        {"domain": domain, "offset_ns": 0, "uncertainty_ns": 0, "anchor": anchor}
+        for domain, anchor in ([decoded.clock] if decoded.clock else [])
+    ]
     findings.took("gpu_metrics tables", sum(len(one.tables) for one in dumps), samples)
     return CaptureTables(
-        {**reading.tables, "clock_domains": domains},
+        {**reading.tables, "clock_domains": table_of("clock_domains", clocks)},
         (*reading.evidence, *findings.evidence),
         {**reading.details, "source_rows": findings.source_rows()},
     )
 
 
 def _tables_of(decoded: Decoded, dumps: Sequence[Dump], first_device_id: int) -> tuple[CaptureTables, int]:
-    """The tables and details of dumps, however they were come by, and how many samples there are."""
+    """Return the tables and details of dumps and the number of samples."""
     samples, fields, items = decoded.placed()
-    devices = [
+    devices = (
         {"device_id": at, "vendor": "AMD", "handle": one.device} for at, one in enumerate(dumps, first_device_id)
-    ]
-    tables = {
-        "gpu_samples": gpu_samples(samples),
-        "devices": to_contract("devices", pl.DataFrame(devices)) if devices else empty_table("devices"),
-    }
+    )
+    tables = {"gpu_samples": gpu_samples(samples), "devices": table_of("devices", devices)}
     return CaptureTables(tables, tuple(items), {**fields, "between_samples": between(samples)}), samples.height
 
 
@@ -413,7 +391,7 @@ def read_recorded(
 
 
 def _dumps(path: Path, limits: Limits, findings: Findings) -> list[Dump]:
-    """One dump for each device; says what is cut or no dump."""
+    """Return one dump per device; reports cut dumps and other files."""
     if not is_folder(path):
         tables, cut = _tables(path, read_decompressed(path, limits), limits)
         _say_cut(findings, path.name, cut, len(tables))
@@ -451,7 +429,7 @@ def _natural(device: str | None) -> tuple[int, int]:
 
 
 def _tables(path: Path, content: bytes, limits: Limits) -> tuple[list[bytes], int]:
-    """The tables one after another in `content`, and how many bytes are left of a cut one at the end."""
+    """Split `content` into consecutive tables; returns them and the size of a cut one at the end."""
     tables: list[bytes] = []
     at = 0
     while at + HEADER_BYTES <= len(content):
@@ -469,18 +447,14 @@ def _tables(path: Path, content: bytes, limits: Limits) -> tuple[list[bytes], in
 
 
 def _check(path: Path, size: int, version: Version, at: int) -> None:
+    found, readable = dotted(version), f"{dotted(VERSIONS[0])} to {dotted(VERSIONS[-1])}"
     if version not in VERSIONS:
-        readable = f"{dotted(VERSIONS[0])} to {dotted(VERSIONS[-1])}"
-        raise CaptureError(
-            f"{path}: at byte {at} is no gpu_metrics table of a known version: it says {dotted(version)}, and "
-            f"{readable} can be read"
-        )
+        reason = f"no gpu_metrics table of a known version: it says {found}, and {readable} can be read"
+        raise CaptureError(f"{path}: at byte {at} is {reason}")
     expected = layout(version).itemsize if version != SELF_DESCRIBING else max(size, 9)
     if size != expected:
-        raise CaptureError(
-            f"{path}: the gpu_metrics table at byte {at} states {size} bytes, and version {dotted(version)} has "
-            f"{expected}; dump it again"
-        )
+        reason = f"states {size} bytes, and version {found} has {expected}; dump it again"
+        raise CaptureError(f"{path}: the gpu_metrics table at byte {at} {reason}")
 
 
 def _say_cut(findings: Findings, name: str, left: int, whole: int) -> None:

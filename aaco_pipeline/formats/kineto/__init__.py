@@ -1,12 +1,11 @@
-"""PyTorch Kineto's Chrome JSON, of ROCm and of CUDA, in any layout and possibly gzip-compressed.
+"""PyTorch Kineto's Chrome JSON, from ROCm and from CUDA, in any layout and possibly gzip-compressed.
 
 Written by PyTorch's profiler; measured on traces of PyTorch 2.0 to 2.9. Keys come in any order: `deviceProperties` and
-`schemaVersion` may follow the events. Facts of the format this reader relies on: `ts` and `dur` are microseconds with
-up to three decimals; `ts` counts from `baseTimeNanoseconds`, or from the Unix epoch where the trace has no such key;
-`grid` counts blocks; the category `cuda_runtime` (at first `Runtime`) holds the hip* calls of ROCm; device activities
-name their device and stream in `args` and the call that launched them by `correlation`, and of a graph launch many
-share one. Not taken: counters and instants of the viewer, the profiler's own overhead, and ranges that are written as
-two events.
+`schemaVersion` may follow the events. The reader relies on these facts: `ts` and `dur` are microseconds with up to
+three decimals; `ts` counts from `baseTimeNanoseconds`, or from the Unix epoch where the trace has no such key; `grid`
+counts blocks; the category `cuda_runtime` (formerly `Runtime`) holds ROCm's hip* calls; device activities name device
+and stream in `args` and their launching call by `correlation`, which many activities of one graph launch share. Not
+read: counters and instants of the viewer, the profiler's own overhead, and ranges written as two events.
 """
 
 import gzip
@@ -32,7 +31,7 @@ DOCUMENTATION: Final = FormatRow(
 )
 _PROBED_BYTES: Final = 64 << 10
 _TELLING: Final = (b'"schemaVersion"', b'"baseTimeNanoseconds"', b'"deviceProperties"', b'"cpu_op"', b'"cuda_runtime"')
-#: A kernel or copy with the arguments that Kineto gives it; other tools' Chrome traces name no stream and correlation.
+#: A kernel or copy with Kineto's arguments; other tools' Chrome traces name no stream and correlation.
 _ACTIVITY: Final = re.compile(
     rb'"cat"\s*:\s*"(?:[Kk]ernel|gpu_memcpy|gpu_memset|Memcpy|Memset)"[^{}]{0,8192}"args"\s*:\s*\{'
     rb'(?=[^{}]{0,8192}"stream"\s*:)[^{}]{0,8192}"correlation"\s*:'
@@ -69,18 +68,18 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     return reading.read(path, limits or Limits())
 
 
-#: How much of a trace's beginning and of its end is looked at.
+#: How much of a trace's start and end is examined.
 LOOKED_BYTES: Final = 1 << 20
-#: A packed trace is unpacked no further than this: to reach its end, and to see whether it is whole.
+#: A packed trace is unpacked no further than this to reach its end and see whether it is whole.
 UNPACKED_BYTES: Final = 64 << 20
 _KEY: Final = "distributedInfo"
 _MOST_RANKS: Final = 2**31 - 1
-#: More ranks than these are told by the first and the last.
+#: Longer lists of ranks are shortened to the first and the last.
 _LISTED: Final = 16
-#: What all ranks of a job say alike where they say it; drivers may differ between hosts.
+#: Keys that all ranks of a job state alike; drivers may differ between hosts.
 _COMMON: Final = ("backend", "nccl_version")
 _COMMON_OF_TRACE: Final = ("hip_runtime_version", "cuda_runtime_version")
-#: Of the group of all ranks; the other groups in `pg_config` are those that the rank is in.
+#: Keys of the group of all ranks; other groups in `pg_config` are those that contain the rank.
 _COMMON_OF_WORLD: Final = ("pg_name", "pg_desc", "backend_config", "ranks")
 
 _Stream = Unpacked | io.BufferedReader
@@ -88,7 +87,7 @@ _Stream = Unpacked | io.BufferedReader
 
 @dataclass(frozen=True)
 class Stated:
-    """What a trace says of its place in a job; `missing` says why rank and world_size are None."""
+    """A trace's own statement of its place in a job; `missing` says why rank and world_size are None."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -99,17 +98,17 @@ class Stated:
 
 @dataclass(frozen=True)
 class Together:
-    """Traces that are one run, or a single trace, and why."""
+    """Traces that make one run, or a single trace, and why."""
 
     paths: tuple[Path, ...]
     reason: str
 
 
 def together(paths: Sequence[Path]) -> list[Together]:
-    """The runs that the Kineto traces of one folder are, in order of their first file.
+    """Group the Kineto traces of one folder into runs, in order of their first file.
 
-    Traces are one run when each states a rank, all state the same world_size above 1, no rank is there twice, and
-    nothing that ranks of a job have in common differs. A trace that states no such place is a run of its own.
+    Traces are one run when each states a rank, all state the same world_size above 1, no rank occurs twice, and nothing
+    that ranks of a job have in common differs. A trace that states no such place is a run of its own.
     """
     found = {path: stated(path) for path in paths}
     jobs: dict[int, list[Path]] = {}
@@ -126,13 +125,12 @@ def together(paths: Sequence[Path]) -> list[Together]:
 
 
 def _job(members: Sequence[Path], size: int, ranks: Sequence[Stated], *, others: bool) -> list[Together]:
-    """One run of all traces that state this world_size, or one of each where something speaks against it."""
+    """Make one run of all traces that state this world_size, or one of each where something contradicts it."""
     numbers = sorted(rank.rank for rank in ranks if rank.rank is not None)
+    against: str | None
     if len(members) == 1:
-        why = "the other traces of the folder state another world_size" if others else "no other one states its job"
-        return [Together((members[0],), f"a run of its own: rank {numbers[0]} of {size}; {why}")]
-    against = _contradiction(ranks, numbers)
-    if against is None:
+        against = "the other traces of the folder state another world_size" if others else "no other one states its job"
+    elif (against := _contradiction(ranks, numbers)) is None:
         listed = ", ".join(map(str, numbers)) if len(numbers) <= _LISTED else f"{numbers[0]} to {numbers[-1]}"
         reason = f"one run of {len(members)} ranks ({listed} of {size}): each states its rank in the same job"
         return [Together(tuple(members), reason)]
@@ -143,7 +141,7 @@ def _job(members: Sequence[Path], size: int, ranks: Sequence[Stated], *, others:
 
 
 def _contradiction(ranks: Sequence[Stated], numbers: Sequence[int]) -> str | None:
-    """Why traces of one world_size cannot be told to be ranks of one job; None when nothing speaks against it."""
+    """Explain why traces of one world_size may not be ranks of one job; None when nothing contradicts it."""
     twice = next((number for number, following in pairwise(numbers) if number == following), None)
     if twice is not None:
         return f"rank {twice} is there more than once, so that it is not known which traces belong together"
@@ -158,9 +156,9 @@ def _contradiction(ranks: Sequence[Stated], numbers: Sequence[int]) -> str | Non
 
 
 def stated(path: Path) -> Stated:
-    """What the trace says of its rank, in its first or its last megabyte.
+    """Read a trace's rank from its first or last megabyte.
 
-    Packed data that turns out to be damaged on the way states nothing: what cannot be copied must not be a run's part.
+    Packed data that turns out to be damaged states nothing: a file that cannot be copied must not be part of a run.
     """
     try:
         with open_decompressed(path) as stream:
@@ -172,9 +170,8 @@ def stated(path: Path) -> Stated:
         return Stated(missing=f"it cannot be looked at: {error}")
     keys = _leading(head)
     if _KEY not in keys and end is None:
-        return Stated(
-            missing=f"its end, where it may state a rank, is behind {UNPACKED_BYTES >> 20} MiB of packed data"
-        )
+        reason = f"its end, where it may state a rank, is behind {UNPACKED_BYTES >> 20} MiB of packed data"
+        return Stated(missing=reason)
     return _understood(keys if _KEY in keys else {**keys, **_trailing(end or b"")})
 
 
@@ -194,7 +191,7 @@ def _understood(keys: Mapping[str, Any]) -> Stated:
 
 
 def _common(keys: Mapping[str, Any], told: Mapping[str, Any], size: int) -> dict[str, str]:
-    """What every rank of the job must say alike, each as text."""
+    """Collect, as text, everything that every rank of the job must state alike."""
     common = {name: told[name] for name in _COMMON if name in told}
     common |= {name: keys[name] for name in _COMMON_OF_TRACE if name in keys}
     groups = told.get("pg_config")
@@ -205,7 +202,7 @@ def _common(keys: Mapping[str, Any], told: Mapping[str, Any], size: int) -> dict
 
 
 def _leading(head: bytes) -> dict[str, Any]:
-    """The keys of the outermost object up to `traceEvents`, or up to what cannot be read."""
+    """Parse the keys of the outermost object up to `traceEvents`, or up to the first unreadable one."""
     text = head.decode("utf-8", errors="replace")
     decoder = json.JSONDecoder()
     found: dict[str, Any] = {}
@@ -227,9 +224,9 @@ def _leading(head: bytes) -> dict[str, Any]:
 
 
 def _trailing(end: bytes) -> dict[str, Any]:
-    """The outermost object's keys from `distributedInfo` to the end of the file.
+    """Parse the outermost object's keys from `distributedInfo` to the end of the file.
 
-    What follows the key closes exactly one object when it is the outermost's: an event's argument is none.
+    The text after the key closes exactly one object only if the key is the outermost's; an event's argument is not.
     """
     text = end.decode("utf-8", errors="replace")
     place = text.rfind(f'"{_KEY}"')
@@ -241,7 +238,7 @@ def _trailing(end: bytes) -> dict[str, Any]:
 
 
 def _end(stream: _Stream, head: bytes) -> bytes | None:
-    """The last bytes of a file that begins with `head`; None where they are too far behind in packed data."""
+    """Return the last bytes of a file that begins with `head`; None where they are too far into packed data."""
     if not isinstance(stream, Unpacked):
         stream.seek(max(stream.seek(0, io.SEEK_END) - LOOKED_BYTES, 0))
         return stream.read(LOOKED_BYTES)

@@ -5,24 +5,24 @@ The canonical tables are built in `tables`.
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import Findings
+from aaco_pipeline.formats.capture_tables import Findings, table_of
 from aaco_pipeline.formats.parsing.json_fields import whole
 from aaco_pipeline.formats.parsing.redaction import safe_value
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, STOPPED
-from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: Categories as Kineto's writer spelled them at first (its `output_json.cpp`), with what they are called since.
+#: Former spellings of categories in Kineto's writer (`output_json.cpp`), with today's names.
 FORMER: Final = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Runtime": "cuda_runtime"}
 KERNELS: Final = "kernel"
 COPIES: Final = ("gpu_memcpy", "gpu_memset")
-#: Host calls, of which those of ROCm that launch a kernel state its name and grid.
+#: Host calls; those of ROCm that launch a kernel state its name and grid.
 RUNTIMES: Final = ("cuda_runtime", "cuda_driver")
 LAUNCHED_KERNEL: Final = "kernel"
 SYNCS: Final = "cuda_sync"
@@ -30,9 +30,9 @@ OPERATORS: Final = "cpu_op"
 CALLS: Final = (*RUNTIMES, OPERATORS, "python_function")
 MARKERS: Final = ("user_annotation", "gpu_user_annotation")
 FLOWS: Final = "fwdbwd"
-#: The operator whose arguments state what a collective is; its kernels' names often do not.
+#: The operator whose arguments describe a collective; its kernels' names often do not.
 COLLECTIVE_RECORD: Final = "record_param_comms"
-#: Its arguments, by the column that each becomes.
+#: Its arguments, by the column that each fills.
 COLLECTIVE_TEXTS: Final = {
     "collective": "Collective name",
     "group": "Process Group Name",
@@ -40,17 +40,14 @@ COLLECTIVE_TEXTS: Final = {
     "dtype": "dtype",
 }
 COLLECTIVE_NUMBERS: Final = {"group_size": "Group size", "sequence": "Seq", "elements": "In msg nelems"}
-#: An operator's arguments with the shapes and types of its inputs, by key, with the column that each becomes.
+#: An operator's arguments with the shapes and types of its inputs, and the column that each fills.
 SHAPES: Final = {"Input Dims": "shapes", "Input type": "types"}
-#: Those that later profilers state besides: strides, and the values of inputs that are no tensors.
+#: Further arguments by later profilers: strides, and the values of inputs that are no tensors.
 MORE_OF_INPUTS: Final = {"Input Strides": "strides", "Concrete Inputs": "values"}
-_EVENT: Final = {
-    "cat": pl.Categorical(),
-    "name": pl.Categorical(),
-    "start_ns": pl.Int64(),
-    "end_ns": pl.Int64(),
-    "correlation": pl.UInt64(),
-}
+#: Columns of the table `operator_inputs` beside the call.
+INPUT_COLUMNS: Final = ("operator", *SHAPES.values(), *MORE_OF_INPUTS.values())
+_TIMES: Final = dict.fromkeys(("start_ns", "end_ns"), pl.Int64())
+_EVENT: Final = {**dict.fromkeys(("cat", "name"), pl.Categorical()), **_TIMES, "correlation": pl.UInt64()}
 _HOST: Final = {**_EVENT, "pid": pl.Int64(), "tid": pl.Int64()}
 _DEVICE: Final = {**_EVENT, "device": pl.Int64(), "stream": pl.Int64()}
 RATIOS: Final = ("blocks_per_sm", "warps_per_sm", "estimated_occupancy_percent")
@@ -60,11 +57,7 @@ _SCHEMAS: Final[Mapping[str, pl.Schema]] = {
     "calls": pl.Schema(_HOST),
     "markers": pl.Schema(_HOST),
     "collectives": pl.Schema(
-        {
-            **_HOST,
-            **dict.fromkeys(COLLECTIVE_TEXTS, pl.String()),
-            **dict.fromkeys(COLLECTIVE_NUMBERS, pl.Int64()),
-        }
+        {**_HOST, **dict.fromkeys(COLLECTIVE_TEXTS, pl.String()), **dict.fromkeys(COLLECTIVE_NUMBERS, pl.Int64())}
     ),
     "copies": pl.Schema({**_DEVICE, "bytes": pl.Int64()}),
     "kernels": pl.Schema(
@@ -78,13 +71,7 @@ _SCHEMAS: Final[Mapping[str, pl.Schema]] = {
     "syncs": pl.Schema(
         {**_DEVICE, "kind": pl.String(), "waited_stream": pl.Int64(), "waited_correlation_id": pl.UInt64()}
     ),
-    "shapes": pl.Schema(
-        {
-            "operator": pl.Categorical(),
-            "start_ns": pl.Int64(),
-            **dict.fromkeys((*SHAPES.values(), *MORE_OF_INPUTS.values()), pl.Categorical()),
-        }
-    ),
+    "shapes": pl.Schema({"start_ns": pl.Int64(), **dict.fromkeys(INPUT_COLUMNS, pl.Categorical())}),
     "launches": pl.Schema({"correlation": pl.UInt64(), "kernel": pl.Categorical(), **dict.fromkeys(AXES, pl.Int64())}),
     "flows": pl.Schema({"flow_id": pl.UInt64(), "role": pl.String(), "thread_id": pl.Int64(), "time_ns": pl.Int64()}),
 }
@@ -92,59 +79,38 @@ _SCHEMAS: Final[Mapping[str, pl.Schema]] = {
 
 @dataclass
 class Collected:
-    """What the pieces of a trace gave: frames in file order, and what was odd about the text."""
+    """Frames of each kind of event from the pieces of a trace, in file order, and what was odd about the text."""
 
-    counts: list[pl.DataFrame] = field(default_factory=list)
-    kernels: list[pl.DataFrame] = field(default_factory=list)
-    copies: list[pl.DataFrame] = field(default_factory=list)
-    syncs: list[pl.DataFrame] = field(default_factory=list)
-    calls: list[pl.DataFrame] = field(default_factory=list)
-    markers: list[pl.DataFrame] = field(default_factory=list)
-    collectives: list[pl.DataFrame] = field(default_factory=list)
-    flows: list[pl.DataFrame] = field(default_factory=list)
-    shapes: list[pl.DataFrame] = field(default_factory=list)
-    launches: list[pl.DataFrame] = field(default_factory=list)
+    pieces: defaultdict[str, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     events: int = 0
     found: bool = False
     cut: bool = False
 
-    def take(self, name: str) -> pl.DataFrame:
-        """One kind's events as a frame; the pieces are given up."""
-        frames: list[pl.DataFrame] = getattr(self, name)
-        schema = _SCHEMAS[name]
-        joined: pl.DataFrame = pl.concat([schema.to_frame(), *(frame.select(schema.names()) for frame in frames)])
-        frames.clear()
-        return joined
+    def take(self, kind: str) -> pl.DataFrame:
+        """Join one kind's events, and release the pieces."""
+        schema = _SCHEMAS[kind]
+        frames = (frame.select(schema.names()) for frame in self.pieces.pop(kind, []))
+        return pl.concat([schema.to_frame(), *frames])
 
 
-#: Columns of the table `operator_inputs` beside the call.
-COLUMNS: Final = ("operator", *SHAPES.values(), *MORE_OF_INPUTS.values())
-#: Values that are numbers, true, false, or lists of these; others are texts of the program.
+#: Values that are numbers, true, false, or lists of these; others are the program's texts.
 _ONE: Final = r"(?:True|False|[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
 _PLAIN: Final = re.compile(rf"{_ONE}|\[(?:{_ONE}(?:, ?{_ONE})*)?\]")
 
 
-def kept(recorded: pl.DataFrame) -> pl.DataFrame:
-    """The rows with their lists in one spelling, without white space of a trace that is written for people.
+def kept_inputs(recorded: pl.DataFrame) -> pl.DataFrame:
+    """Normalize the spelling of the rows' lists, without white space of a trace formatted for people.
 
-    In `values` an empty text stands for each that is neither number, truth nor a list of these. Every distinct text is
-    looked at once. Rows whose shapes or types are no JSON are left out; other columns become null.
+    In `values` an empty text replaces anything but numbers, truth values and lists of these. Every distinct text is
+    parsed once. Rows whose shapes or types are no JSON are left out; other columns become null.
     """
-    columns = [
-        pl.col(name)
-        .cast(pl.String)
-        .replace_strict(
-            {text: _spelled(text, plain=name == "values") for text in _distinct(recorded, name)},
-            default=None,
-            return_dtype=pl.String,
-        )
-        for name in COLUMNS[1:]
-    ]
+    columns = []
+    for name in INPUT_COLUMNS[1:]:
+        texts = recorded.get_column(name).drop_nulls().unique().cast(pl.String)
+        spelled = {text: _spelled(text, plain=name == "values") for text in texts}
+        text = pl.col(name).cast(pl.String)
+        columns.append(text.replace_strict(spelled, default=None, return_dtype=pl.String))
     return recorded.with_columns(columns).drop_nulls(list(SHAPES.values()))
-
-
-def _distinct(recorded: pl.DataFrame, name: str) -> list[str]:
-    return recorded.get_column(name).drop_nulls().unique().cast(pl.String).to_list()
 
 
 def _spelled(text: str, *, plain: bool) -> str | None:
@@ -157,18 +123,18 @@ def _spelled(text: str, *, plain: bool) -> str | None:
     return json.dumps(found)
 
 
-#: Domains of the table `api_calls` that hold calls of the runtime and its driver.
+#: Domains of the table `api_calls` with calls of the runtime and its driver.
 RUNTIME_DOMAINS: Final = ("hip_runtime", "cuda_runtime", "cuda_driver")
 _CAPTURING: Final = "StreamBeginCapture"
-#: It is asked for a grid in work-items; all others are asked for one in workgroups.
+#: This call takes its grid in work-items; all others take it in workgroups.
 _IN_WORK_ITEMS: Final = "hipExtModuleLaunchKernel"
 
 
 def named_launches(stated: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """call_id with the kernel and its size, of a trace in which a graph was captured; without a capture no rows.
+    """List call_id with the launched kernel and its size, for a trace in which a graph was captured; else empty.
 
-    `stated` has correlation, kernel and the sizes; `calls` is the table `api_calls`. Of several processes, which may
-    count their correlations alike, none is given.
+    `stated` has correlation, kernel and the sizes; `calls` is the table `api_calls`. Empty for several processes, whose
+    correlations may collide.
     """
     stated = stated.rename({"correlation": "correlation_id"})
     names = calls.get_column("name").unique().cast(pl.String)
@@ -183,7 +149,7 @@ def named_launches(stated: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_grids_in_work_items(dispatches: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """The rows of `dispatches`, with the grids of those whose call was asked for work-items as it was asked."""
+    """Correct the grids of `dispatches` whose call takes work-items."""
     key = ["process_id", "correlation_id"]
     asked = calls.filter(pl.col("name").cast(pl.String) == _IN_WORK_ITEMS).select(*key, in_work_items=True)
     if asked.is_empty():
@@ -194,7 +160,7 @@ def with_grids_in_work_items(dispatches: pl.DataFrame, calls: pl.DataFrame) -> p
 
 
 def _grids() -> list[pl.Expr]:
-    """What was read counts the workgroups' work-items, of a call that is asked for work-items once too often."""
+    """Undo the multiplication by the workgroup where the call took work-items already."""
     return [
         pl.when(pl.col("in_work_items") & (pl.col(f"workgroup_{axis}") > 0))
         .then(pl.col(f"grid_{axis}") // pl.col(f"workgroup_{axis}"))
@@ -205,8 +171,8 @@ def _grids() -> list[pl.Expr]:
 
 
 #: Columns of the table `markers` that describe a collective.
-COLUMNS_COLLECTIVES: Final = ("collective", "communicator", "group_size", "sequence", "dtype", "size_bytes")
-#: Bytes of an element by PyTorch's name of its type (c10/core/ScalarType.h).
+COLLECTIVE_COLUMNS: Final = ("collective", "communicator", "group_size", "sequence", "dtype", "size_bytes")
+#: Bytes of an element by PyTorch's type name (c10/core/ScalarType.h).
 _ELEMENT_BYTES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("Byte", "Char", "Bool", "QInt8", "QUInt8"), 1),
     **dict.fromkeys(("Float8_e5m2", "Float8_e4m3fn", "Float8_e5m2fnuz", "Float8_e4m3fnuz", "Float8_e8m0fnu"), 1),
@@ -215,16 +181,16 @@ _ELEMENT_BYTES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("Long", "UInt64", "Double", "ComplexFloat"), 8),
     "ComplexDouble": 16,
 }
-#: Beyond this a number of elements is damage, and their bytes would not fit the column.
+#: A larger number of elements is damage, and their bytes would not fit the column.
 _MOST_ELEMENTS: Final = 2**58
 
 
-def described(recorded: pl.DataFrame) -> pl.DataFrame:
-    """The recording operators with `COLUMNS` instead of the arguments these come from.
+def described_collectives(recorded: pl.DataFrame) -> pl.DataFrame:
+    """Replace the recording operators' arguments with `COLLECTIVE_COLUMNS`.
 
-    `recorded` has collective, group, ranks, dtype, group_size, sequence and elements, as the trace states them. What it
-    does not state is null; so is a number below zero, or of elements that no memory holds. The communicator is the
-    group's name with its ranks, for groups of other ranks may have the same name.
+    `recorded` has collective, group, ranks, dtype, group_size, sequence and elements, as the trace states them. Missing
+    and negative numbers become null, as do more elements than any memory holds. The communicator is the group's name
+    with its ranks, because groups of other ranks may have the same name.
     """
 
     def stated(name: str) -> pl.Expr:
@@ -241,17 +207,17 @@ def described(recorded: pl.DataFrame) -> pl.DataFrame:
     ).drop("group", "ranks", "elements")
 
 
-#: Below this a time without a base cannot be microseconds since the Unix epoch: it is before the year 2001.
+#: A smaller time without a base cannot be microseconds since the Unix epoch: it is before 2001.
 _EPOCH_FLOOR_NS: Final = 10**18
-#: Versions that the trace of one vendor's tracer states.
+#: Versions that only one vendor's tracer states.
 _AMD_VERSIONS: Final = ("hip_runtime_version", "hip_driver_version", "roctracer_version")
 _NVIDIA_VERSIONS: Final = ("cuda_runtime_version", "cuda_driver_version", "cupti_version")
-#: HIP's capability numbers that one architecture alone has; 9.0 stands for gfx900 to gfx90a, 11.0 for gfx1100 to 1103.
+#: HIP's capability numbers that only one architecture has; 9.0 covers gfx900 to gfx90a, 11.0 gfx1100 to 1103.
 _ONLY_ONE: Final = {"9.4": "gfx942", "9.5": "gfx950"}
 
 
 def is_amd(metadata: Mapping[str, Any], calls: pl.DataFrame) -> bool | None:
-    """Whether the devices are AMD's; None when nothing says."""
+    """Tell whether the devices are AMD's; None when nothing says."""
     if not metadata.keys().isdisjoint(_AMD_VERSIONS):
         return True
     if not metadata.keys().isdisjoint(_NVIDIA_VERSIONS):
@@ -261,7 +227,7 @@ def is_amd(metadata: Mapping[str, Any], calls: pl.DataFrame) -> bool | None:
 
 
 def described_devices(metadata: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """What the trace states of devices, by its own numbers."""
+    """Return the trace's device properties, by its own numbers."""
     listed = metadata.get("deviceProperties")
     return {
         number: entry
@@ -273,11 +239,11 @@ def described_devices(metadata: Mapping[str, Any]) -> dict[int, Mapping[str, Any
 def properties_of(
     seen: Iterable[int], described: Mapping[int, Mapping[str, Any]], amd: bool | None
 ) -> dict[int, Mapping[str, Any]]:
-    """What is stated of each device with activities, by its number there; devices without activities beside them.
+    """Assign properties to each device with activities, by its number there; other devices are kept beside them.
 
-    ROCm's tracer numbers a device among all agents of the host, its CPUs first, the properties among the devices alone:
-    a number without properties is one of the described devices. Where these are alike, so are its properties; a single
-    one is the device itself.
+    ROCm's tracer numbers a device among all agents of the host, CPUs first, and the properties among the devices alone,
+    so a number without properties is one of the described devices. Where all described devices are alike, so are its
+    properties; a single one is the device itself.
     """
     stated = dict(described)
     strange = sorted(set(seen) - set(described))
@@ -294,7 +260,7 @@ def properties_of(
 def device_rows(
     numbers: Mapping[int, int], described: Mapping[int, Mapping[str, Any]], amd: bool | None
 ) -> pl.DataFrame:
-    """The table `devices`; `numbers` are its numbers by the trace's, which are -1 for a device without one."""
+    """Build the table `devices`; `numbers` maps the trace's numbers (-1 for a device without one) to the table's."""
     rows = []
     for number, place in numbers.items():
         entry = described.get(number, {})
@@ -314,18 +280,18 @@ def device_rows(
                 "handle": str(number) if number >= 0 else None,
             }
         )
-    return to_contract("devices", pl.DataFrame(rows)) if rows else empty_table("devices")
+    return table_of("devices", rows)
 
 
 def _architecture(amd: bool | None, major: int | None, minor: int | None) -> str | None:
-    """The architecture that capability numbers name: CUDA's always do, HIP's where only one has them."""
+    """Name the architecture by its capability numbers: always for CUDA, for HIP where only one has them."""
     if amd:
         return _ONLY_ONE.get(f"{major}.{minor}")
     return f"sm_{major}{minor}" if amd is False and None not in (major, minor) else None
 
 
 def clocks(metadata: Mapping[str, Any], starts: Iterable[pl.Series]) -> tuple[pl.DataFrame, bool]:
-    """The table `clock_domains`: the trace's clock, and wall-clock where the trace ties it; and whether it does."""
+    """Build `clock_domains`: the trace's clock, and wall-clock where the trace ties it; and tell whether it does."""
     base, first = whole(metadata.get("baseTimeNanoseconds")), pl.concat(starts).min()
     rows: list[tuple[str, int, int | None, str]] = []
     if base is not None:
@@ -337,18 +303,17 @@ def clocks(metadata: Mapping[str, Any], starts: Iterable[pl.Series]) -> tuple[pl
     else:
         origin = "from where it does not say"
     rows.insert(0, ("kineto", 0, 0, f"the trace's own times, counted {origin}"))
-    frame = pl.DataFrame(rows, schema=polars_types("clock_domains"), orient="row")
-    return to_contract("clock_domains", frame), len(rows) > 1
+    return pl.DataFrame(rows, schema=polars_types("clock_domains"), orient="row"), len(rows) > 1
 
 
 def versions(metadata: Mapping[str, Any]) -> pl.DataFrame:
-    """The table `environment`: the versions that the trace states."""
+    """Build the table `environment` from the versions that the trace states."""
     rows = [
         {"category": "library", "key": key, "value": safe_value(key, str(value)), "in_fingerprint": True}
         for key, value in sorted(metadata.items())
         if key.endswith("_version") and isinstance(value, int | float | str) and len(key) <= 64
     ]
-    return to_contract("environment", pl.DataFrame(rows)) if rows else empty_table("environment")
+    return table_of("environment", rows)
 
 
 _LEVELS: Final = ("INFO", "WARNING", "ERROR")
@@ -358,12 +323,12 @@ _COUNT: Final = r"(\d{1,15})"
 _DROPPED: Final = re.compile(rf"Dropped {_COUNT} activity records")
 _OUT_OF_RANGE: Final = re.compile(rf"Out-of-range = {_COUNT}")
 _STOPPED: Final = re.compile(
-    r"Exceeded max GPU buffer count|stopped early\? = [1-9]|activity collection was stopped early"
+    "Exceeded max GPU buffer count|stopped early\\? = [1-9]|activity collection was stopped early"
 )
 
 
 def say_losses(metadata: Mapping[str, Any], findings: Findings) -> None:
-    """State what the tool counts as dropped and as outside its recording, and that it stopped early."""
+    """Report what the tool counts as dropped and as outside its recording, and whether it stopped early."""
     messages = list(_messages(metadata))
     for item, pattern, what in (
         (DROPPED, _DROPPED, "{} records were dropped from its buffers"),

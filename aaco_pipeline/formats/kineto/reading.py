@@ -1,6 +1,6 @@
-"""The text of a Kineto trace to frames of its events by kind, piece by piece, in one pass over the file.
+"""Read the text of a Kineto trace into frames of its events by kind, piece by piece, in one pass over the file.
 
-What the events become is `aaco_pipeline.formats.kineto.tables`.
+The tables are built in `aaco_pipeline.formats.kineto.tables`.
 """
 
 from pathlib import Path
@@ -24,12 +24,13 @@ from aaco_pipeline.formats.kineto.events import (
     MARKERS,
     MORE_OF_INPUTS,
     OPERATORS,
+    RATIOS,
     RUNTIMES,
     SHAPES,
     SYNCS,
     Collected,
 )
-from aaco_pipeline.formats.kineto.tables import reading
+from aaco_pipeline.formats.kineto.tables import Trace
 from aaco_pipeline.formats.parsing.json_fields import Column, Objects
 from aaco_pipeline.formats.parsing.json_stream import Cursor, CutError, Pieces, Positions
 
@@ -62,11 +63,11 @@ def read(path: Path, limits: Limits) -> CaptureTables:
             collected.cut = True
     if not collected.found:
         raise CaptureError(f"{path}: not a Kineto trace, or cut before its events: no array traceEvents")
-    return reading(path, metadata, collected)
+    return Trace(path, metadata, collected).reading()
 
 
 def _read_events(path: Path, cursor: Cursor, limits: Limits, into: Collected) -> None:
-    """Collect every whole event of the array that comes next."""
+    """Collect every whole event of the next array."""
     into.found = True
     for piece, part in cursor.batches():
         into.events += len(part.start)
@@ -77,11 +78,11 @@ def _read_events(path: Path, cursor: Cursor, limits: Limits, into: Collected) ->
 
 
 def _collect(events: Objects, into: Collected) -> None:
-    """Add the columns of one piece's events; what a table needs is read only for the events that go there."""
+    """Add the columns of one piece's events; a column is read only for the events that need it."""
     everything = np.arange(events.count)
     kinds = pl.DataFrame({"ph": events.texts("ph", everything), "cat": events.texts("cat", everything)})
     kinds = kinds.with_columns(pl.col("cat").replace(FORMER))
-    into.counts.append(kinds.group_by("ph", "cat", maintain_order=True).len())
+    into.pieces["counts"].append(kinds.group_by("ph", "cat", maintain_order=True).len())
     complete = pl.col("ph") == "X"
 
     def rows(taken: pl.Expr) -> Positions:
@@ -89,36 +90,35 @@ def _collect(events: Objects, into: Collected) -> None:
 
     cats = pl.col("cat")
     if len(kernels := rows(complete & (cats == KERNELS))):
-        into.kernels.append(_kernels(events, kernels))
+        into.pieces["kernels"].append(_kernels(events, kernels))
     if len(copies := rows(complete & cats.is_in(COPIES))):
         frame = _device_activities(events, copies, kinds)
-        into.copies.append(frame.with_columns(events.integers("bytes", copies).series().alias("bytes")))
+        into.pieces["copies"].append(frame.with_columns(bytes=events.integers("bytes", copies).series()))
     if len(syncs := rows(complete & (cats == SYNCS))):
-        into.syncs.append(_syncs(events, syncs, kinds))
-    for wanted, frames in ((CALLS, into.calls), (MARKERS, into.markers)):
+        into.pieces["syncs"].append(_syncs(events, syncs, kinds))
+    for kind, wanted in (("calls", CALLS), ("markers", MARKERS)):
         if len(chosen := rows(complete & cats.is_in(wanted))):
-            correlation = events.unsigned("correlation", chosen).series().alias("correlation")
-            frames.append(_times(events, chosen, kinds).with_columns(correlation))
+            correlation = events.unsigned("correlation", chosen).series()
+            frame = _times(events, chosen, kinds).with_columns(correlation=correlation)
+            into.pieces[kind].append(frame)
             if wanted is CALLS:
-                _collectives(events, chosen, frames[-1], into)
+                _collectives(events, chosen, frame, into)
     if events.any_has(next(iter(SHAPES))) and len(operators := rows(cats == OPERATORS)):
-        into.shapes.append(_shapes(events, operators))
+        into.pieces["shapes"].append(_shapes(events, operators))
     if events.any_has(LAUNCHED_KERNEL) and len(launches := rows(complete & cats.is_in(RUNTIMES))):
-        into.launches.append(_launches(events, launches))
+        into.pieces["launches"].append(_launches(events, launches))
     if len(flows := rows(pl.col("ph").is_in(["s", "f"]) & (cats == FLOWS))):
-        time = events.thousandths("ts", flows)
-        into.flows.append(
-            kinds[flows].select(
-                flow_id=events.unsigned("id", flows).series(),
-                role="ph",
-                thread_id=events.integers("tid", flows).series(),
-                time_ns=time.series(),
-            )
+        flow, thread, time = (
+            events.unsigned("id", flows),
+            events.integers("tid", flows),
+            events.thousandths("ts", flows),
         )
+        columns = {"flow_id": flow.series(), "thread_id": thread.series(), "time_ns": time.series()}
+        into.pieces["flows"].append(kinds[flows].select(role="ph", **columns))
 
 
 def _shapes(events: Objects, rows: Positions) -> pl.DataFrame:
-    """The operators that state shapes and types of their inputs, and what else, all as the trace's own text."""
+    """Read the operators that state shapes and types of their inputs, all as the trace's own text."""
     recorded = {**SHAPES, **MORE_OF_INPUTS}
     return pl.DataFrame(
         {
@@ -130,7 +130,7 @@ def _shapes(events: Objects, rows: Positions) -> pl.DataFrame:
 
 
 def _launches(events: Objects, rows: Positions) -> pl.DataFrame:
-    """The calls that state which kernel they launch, with its size."""
+    """Read the calls that state which kernel they launch, with its size."""
     return pl.DataFrame(
         {
             "correlation": events.unsigned("correlation", rows).series(),
@@ -141,7 +141,7 @@ def _launches(events: Objects, rows: Positions) -> pl.DataFrame:
 
 
 def _sizes(events: Objects, rows: Positions) -> dict[str, Column]:
-    """Work-items of the grid and of a workgroup along each axis; Kineto's grid counts blocks."""
+    """Read work-items of the grid and of a workgroup along each axis; Kineto's grid counts blocks."""
     columns: dict[str, Column] = {}
     for axis, block, size in zip("xyz", events.triples("grid", rows), events.triples("block", rows), strict=True):
         columns[f"grid_{axis}"] = Column(block.value * size.value, block.valid & size.valid)
@@ -150,7 +150,7 @@ def _sizes(events: Objects, rows: Positions) -> dict[str, Column]:
 
 
 def _times(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
-    """What every taken event has; `start_ns` and `end_ns` are null where the event's times cannot be read."""
+    """Read the columns of every taken event; `start_ns` and `end_ns` are null where the times cannot be read."""
     start, length = events.thousandths("ts", rows), events.thousandths("dur", rows)
     end = Column(start.value + length.value, start.valid & length.valid)
     return pl.DataFrame(
@@ -166,30 +166,24 @@ def _times(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFram
 
 
 def _collectives(events: Objects, rows: Positions, calls: pl.DataFrame, into: Collected) -> None:
-    """Collect the operators that record a collective, with what their arguments say of it."""
+    """Collect the operators that record a collective, with its arguments."""
     recording = (calls.get_column("name") == COLLECTIVE_RECORD).fill_null(False)
     if recording.any():
         found = rows[recording.to_numpy()]
-        into.collectives.append(
-            calls.filter(recording).with_columns(
-                *(events.texts(key, found).alias(name) for name, key in COLLECTIVE_TEXTS.items()),
-                *(events.integers(key, found).series().alias(name) for name, key in COLLECTIVE_NUMBERS.items()),
-            )
-        )
+        texts = {name: events.texts(key, found) for name, key in COLLECTIVE_TEXTS.items()}
+        numbers = {name: events.integers(key, found).series() for name, key in COLLECTIVE_NUMBERS.items()}
+        into.pieces["collectives"].append(calls.filter(recording).with_columns(**texts, **numbers))
 
 
 def _device_activities(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
-    """Times with device, stream and correlation; early traces name the device and stream as process and thread only."""
-    return (
-        _times(events, rows, kinds)
-        .with_columns(
-            device=events.integers("device", rows).series(),
-            stream=events.integers("stream", rows).series(),
-            correlation=events.unsigned("correlation", rows).series(),
-        )
-        .with_columns(pl.coalesce("device", "pid").alias("device"), pl.coalesce("stream", "tid").alias("stream"))
-        .drop("pid", "tid")
+    """Read times with device, stream and correlation; early traces name these only as process and thread."""
+    placed = _times(events, rows, kinds).with_columns(
+        device=events.integers("device", rows).series(),
+        stream=events.integers("stream", rows).series(),
+        correlation=events.unsigned("correlation", rows).series(),
     )
+    placed = placed.with_columns(device=pl.coalesce("device", "pid"), stream=pl.coalesce("stream", "tid"))
+    return placed.drop("pid", "tid")
 
 
 def _kernels(events: Objects, rows: Positions) -> pl.DataFrame:
@@ -200,14 +194,10 @@ def _kernels(events: Objects, rows: Positions) -> pl.DataFrame:
         "registers_per_thread": events.integers("registers per thread", rows),
         **_sizes(events, rows),
     }
-    frame = _device_activities(events, rows, kinds).with_columns(c.series().alias(n) for n, c in columns.items())
-    ratios = {
-        "blocks_per_sm": "blocks per SM",
-        "warps_per_sm": "warps per SM",
-        "estimated_occupancy_percent": "est. achieved occupancy %",
-    }
-    return frame.with_columns(
-        (events.thousandths(key, rows).series() / 1000).alias(name) for name, key in ratios.items()
+    keys = zip(RATIOS, ("blocks per SM", "warps per SM", "est. achieved occupancy %"), strict=True)
+    return _device_activities(events, rows, kinds).with_columns(
+        **{name: column.series() for name, column in columns.items()},
+        **{name: events.thousandths(key, rows).series() / 1000 for name, key in keys},
     )
 
 

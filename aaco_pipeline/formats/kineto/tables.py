@@ -1,7 +1,7 @@
-"""The events of a Kineto trace, already columns, to canonical tables with evidence.
+"""Turn the events of a Kineto trace, already columns, into canonical tables with evidence.
 
-How the columns come out of the text is `aaco_pipeline.formats.kineto.reading`'s business; where the trace was taken is
-`aaco_pipeline.formats.kineto.events`'s.
+The columns are read from the text in `aaco_pipeline.formats.kineto.reading`; facts of the trace itself are in
+`aaco_pipeline.formats.kineto.events`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,21 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, described_kernels, overlapping_count
-from aaco_pipeline.formats.kineto import events
-from aaco_pipeline.formats.kineto import events as kineto_collectives
+from aaco_pipeline.formats.capture_tables import (
+    CaptureTables,
+    Findings,
+    described_kernels,
+    dispatch_table,
+    overlapping_count,
+    table_of,
+)
 from aaco_pipeline.formats.kineto.events import (
     AXES,
     CALLS,
+    COLLECTIVE_COLUMNS,
     COPIES,
     FLOWS,
+    INPUT_COLUMNS,
     KERNELS,
     MARKERS,
     RATIOS,
@@ -25,9 +32,11 @@ from aaco_pipeline.formats.kineto.events import (
     SYNCS,
     Collected,
     clocks,
+    described_collectives,
     described_devices,
     device_rows,
     is_amd,
+    kept_inputs,
     named_launches,
     properties_of,
     say_losses,
@@ -52,7 +61,7 @@ _SYNC_KINDS: Final = {
     "Stream Wait Event": "stream_wait_event",
 }
 _NO_CATEGORY: Final = "(no category)"
-#: Why events of a kind are in no table, by phase or category.
+#: Reasons why events of a kind are in no table, by phase or category.
 _NOT_TAKEN: Final = {
     "ac2g": "arrows from calls to device activities: they repeat the correlation",
     "fwdbwd": "arrows from forward to backward operators: kept in the detail forward_backward",
@@ -67,12 +76,7 @@ _NOT_TAKEN: Final = {
 }
 
 
-def reading(path: Path, metadata: Mapping[str, Any], collected: Collected) -> CaptureTables:
-    """Tables, details and evidence of a trace."""
-    return _Trace(path, metadata, collected).reading()
-
-
-class _Trace:
+class Trace:
     """One trace on its way to tables; each step adds its evidence."""
 
     def __init__(self, path: Path, metadata: Mapping[str, Any], collected: Collected) -> None:
@@ -92,13 +96,11 @@ class _Trace:
         self._syncs = self._readable("syncs")
 
     def reading(self) -> CaptureTables:
-        processes = self._number_processes()
-        devices = self._number_devices()
-        streams = self._number_streams()
+        """Build tables, details and evidence of the trace."""
+        processes, devices, streams = self._number_processes(), self._number_devices(), self._number_streams()
         calls = self._api_calls()
         link = self._link(calls)
         kernels, dispatches, facts = self._dispatches(link)
-        copies = self._memory_copies(link)
         tables = {
             "processes": processes,
             "devices": devices,
@@ -106,7 +108,7 @@ class _Trace:
             "kernels": kernels,
             "dispatches": with_grids_in_work_items(dispatches, calls),
             "api_calls": calls,
-            "memory_copies": copies,
+            "memory_copies": self._memory_copies(link),
             "markers": self._marker_rows(),
             "synchronizations": self._synchronizations(link),
             "environment": versions(self._metadata),
@@ -124,35 +126,31 @@ class _Trace:
         return CaptureTables(tables, tuple(self._findings.evidence), details)
 
     def _readable(self, name: str) -> pl.DataFrame:
-        """Events of one kind without those whose times cannot be read, which no table could hold."""
+        """Take events of one kind without those whose times cannot be read, which no table could hold."""
         frame = self._collected.take(name)
         readable = pl.col("start_ns").is_not_null() & pl.col("name").is_not_null()
         self._unreadable |= dict(frame.filter(~readable).group_by("cat").len().rows())
         return frame.filter(readable)
 
     def _with_collectives(self, markers: pl.DataFrame) -> pl.DataFrame:
-        """The markers, and behind them the operators that record a collective: these annotate what they enclose."""
+        """Append the operators that record a collective to the markers: they annotate what they enclose."""
         recorded = self._collected.take("collectives").filter(pl.col("start_ns").is_not_null())
         self._recorded = recorded.height
-        return pl.concat([markers, kineto_collectives.described(recorded)], how="diagonal")
+        return pl.concat([markers, described_collectives(recorded)], how="diagonal")
 
     def _number_processes(self) -> pl.DataFrame:
-        """The processes; those of host events, numbered by the file's order. Adds `process_id` to the host events."""
+        """Number the processes of host events in the file's order, and add `process_id` to the host events."""
         annotations = self._markers.filter(pl.col("cat") == "user_annotation")
-        pids = pl.concat([self._calls.get_column("pid"), annotations.get_column("pid")]).unique(maintain_order=True)
-        pids = pids.drop_nulls()
+        stated = pl.concat([self._calls.get_column("pid"), annotations.get_column("pid")])
+        stated = stated.unique(maintain_order=True).drop_nulls()
         # Threads that the profiler could not place have the process number 0 beside the real one.
-        real = pids.filter(pids != 0) if (pids != 0).any() else pids
-        numbered = pl.DataFrame({"pid": real}, schema={"pid": pl.Int64}).with_columns(
-            process_id=pl.int_range(pl.len(), dtype=pl.Int32)
-        )
-        self._process_count = max(1, numbered.height)
+        real = stated.filter(stated != 0) if (stated != 0).any() else stated
+        self._process_count = max(1, len(real))
         unplaced = 0
         for name in ("_calls", "_markers"):
             frame: pl.DataFrame = getattr(self, name)
-            mapped = frame.get_column("pid").replace_strict(
-                numbered.get_column("pid"), numbered.get_column("process_id"), default=None, return_dtype=pl.Int32
-            )
+            numbers = list(range(len(real)))
+            mapped = frame.get_column("pid").replace_strict(real, numbers, default=None, return_dtype=pl.Int32)
             host = frame.get_column("cat").cast(pl.String) != "gpu_user_annotation"
             unplaced += int((mapped.is_null() & host).sum())
             setattr(self, name, frame.with_columns(mapped.fill_null(0).alias("process_id")))
@@ -161,23 +159,15 @@ class _Trace:
         information = self._metadata.get("distributedInfo")
         rank = information.get("rank") if isinstance(information, dict) else None
         guid = self._metadata.get("trace_id")
-        rows = pl.DataFrame(
-            {
-                "process_id": numbered.get_column("process_id") if numbered.height else [0],
-                "pid": numbered.get_column("pid") if numbered.height else [None],
-            },
-            schema={"process_id": pl.Int32, "pid": pl.Int64},
-        )
-        return to_contract(
-            "processes",
-            rows.with_columns(
-                guid=pl.lit(guid if isinstance(guid, str) else None, pl.String),
-                rank=pl.lit(whole(rank, 2**31 - 1) if self._process_count == 1 else None, pl.Int32),
-            ),
-        )
+        common = {
+            "guid": guid if isinstance(guid, str) else None,
+            "rank": whole(rank, 2**31 - 1) if self._process_count == 1 else None,
+        }
+        pids: list[int | None] = real.to_list() or [None]
+        return table_of("processes", ({"process_id": at, "pid": pid, **common} for at, pid in enumerate(pids)))
 
     def _number_devices(self) -> pl.DataFrame:
-        """The devices that the trace describes or whose activities it holds, in order of its own numbers."""
+        """List the devices that the trace describes or whose activities it holds, in order of its own numbers."""
         described = described_devices(self._metadata)
         active = pl.concat([frame.get_column("device") for frame in (self._kernels, self._copies, self._syncs)])
         seen = active.drop_nulls().unique().to_list()
@@ -190,7 +180,7 @@ class _Trace:
         return device_rows(self._devices, stated, amd)
 
     def _say_properties(self, seen: Sequence[int], described: Mapping[int, Any], stated: Mapping[int, Any]) -> None:
-        """Which devices with activities the trace does not describe, or describes by another number."""
+        """Report devices with activities that the trace does not describe, or describes by another number."""
         unknown = ", ".join(str(number) for number in seen if number not in stated)
         other = ", ".join(str(number) for number in seen if number in stated and number not in described)
         if unknown:
@@ -202,7 +192,7 @@ class _Trace:
             self._findings.say("device properties", "present", reason, len(stated))
 
     def _number_streams(self) -> pl.DataFrame:
-        """The streams of all devices; adds `device_id` and `stream_id` to the device events."""
+        """Number the streams of all devices; adds `device_id` and `stream_id` to the device events."""
         frames = ("_kernels", "_copies", "_syncs")
         keys, places = list(self._devices), list(self._devices.values())
         for name in frames:
@@ -212,12 +202,9 @@ class _Trace:
             setattr(self, name, frame.with_columns(device_id=mapped))
         used: pl.DataFrame = pl.concat([getattr(self, name).select("device_id", "stream") for name in frames])
         # Waits of a whole device or of the host have the stream -1.
-        streams = (
-            used.filter(pl.col("device_id").is_not_null() & (pl.col("stream") >= 0))
-            .unique()
-            .sort("device_id", "stream")
-            .with_columns(stream_id=pl.int_range(pl.len(), dtype=pl.Int32))
-        )
+        placed = used.filter(pl.col("device_id").is_not_null() & (pl.col("stream") >= 0))
+        streams = placed.unique().sort("device_id", "stream")
+        streams = streams.with_columns(stream_id=pl.int_range(pl.len(), dtype=pl.Int32))
         for name in frames:
             joined = getattr(self, name).join(streams, on=["device_id", "stream"], how="left", maintain_order="left")
             setattr(self, name, joined)
@@ -225,22 +212,14 @@ class _Trace:
         return streams.select("stream_id", "device_id", source_stream="stream")
 
     def _api_calls(self) -> pl.DataFrame:
-        name = pl.col("name").cast(pl.String)
-        domain = (
-            pl.when(pl.col("cat") == "cpu_op")
-            .then(pl.lit("operator"))
-            .when(pl.col("cat") == "python_function")
-            .then(pl.lit("python"))
-            .when(name.str.starts_with("hip"))
-            .then(pl.lit("hip_runtime"))
-            .otherwise(pl.col("cat").cast(pl.String))
-        )
+        name, cat = pl.col("name").cast(pl.String), pl.col("cat").cast(pl.String)
+        named = {"cpu_op": "operator", "python_function": "python"}
+        runtime = pl.when(name.str.starts_with("hip")).then(pl.lit("hip_runtime")).otherwise(cat)
+        domain = pl.when(cat.is_in(list(named))).then(cat.replace(named)).otherwise(runtime)
         return to_contract(
             "api_calls",
             self._calls.select(
-                "process_id",
-                "start_ns",
-                "end_ns",
+                *("process_id", "start_ns", "end_ns"),
                 call_id=pl.int_range(pl.len(), dtype=pl.Int32),
                 thread_id="tid",
                 domain=domain,
@@ -250,19 +229,18 @@ class _Trace:
         )
 
     def _operator_inputs(self, calls: pl.DataFrame) -> pl.DataFrame:
-        """Recorded inputs by the operator's call; an operator of which two began in one nanosecond is left out."""
+        """Join recorded inputs to the operator's call, except where two of one name began in one nanosecond."""
         key = ["operator", "start_ns"]
-        stated = events.kept(self._collected.take("shapes"))
+        stated = kept_inputs(self._collected.take("shapes"))
         operators = calls.filter(pl.col("domain") == "operator").select("call_id", "start_ns", operator="name")
         stated = stated.with_columns(pl.col("operator").cast(pl.String)).unique(key, keep="none")
         known = operators.join(stated, on=key, how="inner", maintain_order="left")
-        return to_contract("operator_inputs", known.select("call_id", *events.COLUMNS))
+        return to_contract("operator_inputs", known.select("call_id", *INPUT_COLUMNS))
 
     def _link(self, calls: pl.DataFrame) -> pl.DataFrame:
-        """The call of each correlation: its process and thread. With several processes only unambiguous ones."""
-        named = calls.filter(pl.col("domain").is_in(RUNTIME_DOMAINS) & pl.col("correlation_id").is_not_null()).select(
-            "correlation_id", "process_id", "thread_id"
-        )
+        """Map each correlation to its call's process and thread; with several processes only unambiguous ones."""
+        named = calls.filter(pl.col("domain").is_in(RUNTIME_DOMAINS)).drop_nulls("correlation_id")
+        named = named.select("correlation_id", "process_id", "thread_id")
         link = named.unique("correlation_id", keep="none" if self._process_count > 1 else "first", maintain_order=True)
         repeated = named.height - link.height
         reason = f"{repeated} calls have the correlation of another call; device activities are linked to the first"
@@ -270,10 +248,9 @@ class _Trace:
         return link
 
     def _placed(self, frame: pl.DataFrame, link: pl.DataFrame, what: str) -> pl.DataFrame:
-        """Device events with process and thread of the call that launched them; tells how many have none."""
-        frame = frame.with_columns(correlation_id=_correlation()).join(
-            link, on="correlation_id", how="left", maintain_order="left"
-        )
+        """Add process and thread of the launching call to device events; reports how many have none."""
+        frame = frame.with_columns(correlation_id=_correlation())
+        frame = frame.join(link, on="correlation_id", how="left", maintain_order="left")
         unlinked = int(frame.get_column("process_id").null_count())
         if unlinked:
             reason = f"{unlinked} of {frame.height} have no call with their correlation in the trace; they are kept"
@@ -284,23 +261,19 @@ class _Trace:
         return frame.with_columns(pl.col("process_id").fill_null(0))
 
     def _dispatches(self, link: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        frame = self._placed(self._kernels, link, "kernels").with_columns(
-            dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32)
-        )
+        frame = self._placed(self._kernels, link, "kernels")
+        frame = frame.with_columns(dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32))
         distinct = frame.select("name").unique(maintain_order=True)
         distinct = distinct.with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
         frame = frame.join(distinct, on="name", how="left", maintain_order="left")
         kernels = described_kernels(distinct.with_columns(pl.col("name").cast(pl.String)))
         self._oddities(frame)
-        dispatches = to_contract(
-            "dispatches",
+        dispatches = dispatch_table(
             frame.select(
                 *("dispatch_id", "process_id", "thread_id", "device_id", "stream_id", "kernel_id", "correlation_id"),
                 *("start_ns", "end_ns", *AXES, "graph_node_id"),
                 lds_allocated_bytes="lds",
-                self_ns=(pl.col("end_ns") - pl.col("start_ns")).clip(0),
-                below_resolution=pl.lit(False),
-            ),
+            )
         )
         stated = ("registers_per_thread", *RATIOS)
         facts = frame.filter(pl.any_horizontal(pl.col(stated).is_not_null())).select("dispatch_id", *stated)
@@ -341,7 +314,7 @@ class _Trace:
         return to_contract(
             "markers",
             self._markers.select(
-                *("process_id", "start_ns", "end_ns", *kineto_collectives.COLUMNS_COLLECTIVES),
+                *("process_id", "start_ns", "end_ns", *COLLECTIVE_COLUMNS),
                 marker_id=pl.int_range(pl.len(), dtype=pl.Int32),
                 thread_id=pl.when(pl.col("cat") != "gpu_user_annotation").then("tid"),
                 name=pl.col("name").cast(pl.String),
@@ -373,7 +346,7 @@ class _Trace:
         return domains
 
     def _source_rows(self) -> pl.DataFrame:
-        """Events in and out by phase and category; tells why where they are in no table."""
+        """Count events in and out by phase and category, with reasons where they are in no table."""
         findings, taken = self._findings, {KERNELS, SYNCS, *COPIES, *CALLS, *MARKERS}
         for phase, cat, count in self._counts.rows():
             item = f"events {cat} {phase}"
@@ -405,5 +378,5 @@ class _Trace:
 
 
 def _correlation() -> pl.Expr:
-    """The correlation; 0 stands for none, as ROCm's tracer gives it to collective kernels."""
+    """Read the correlation; 0 means none, which ROCm's tracer gives to collective kernels."""
     return pl.when(pl.col("correlation") != 0).then("correlation")

@@ -1,9 +1,9 @@
-"""CSV that NVIDIA's Nsight Compute (`ncu --csv`) writes: hardware counters of each kernel that it profiled.
+"""CSV of NVIDIA's Nsight Compute (`ncu --csv`): hardware counters of each profiled kernel.
 
-Both pages are read: `--page raw`, a row a kernel and a column a metric, with a row of units behind the header; and the
-plain one, a row a kernel and metric. Lines of ncu's own (`==PROF==`) and of the program stand around the table and are
-passed over. Values come in base units (byte, byte/second, nsecond, hz), whatever prefix the file has. No duration is
-taken: ncu runs kernels one after another and several times each, by default at clocks of its own.
+Both pages are read: `--page raw`, a row per kernel and a column per metric, with a row of units below the header; and
+the plain one, a row per kernel and metric. Lines by ncu (`==PROF==`) and by the program around the table are skipped.
+Values are converted to base units (byte, byte/second, nsecond, hz). No duration is taken: ncu runs kernels one after
+another and several times each, by default at clocks of its own.
 """
 
 from pathlib import Path
@@ -15,12 +15,12 @@ from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
 from aaco_pipeline.formats.parsing.csv_text import first_record, plain_name
 from aaco_pipeline.formats.parsing.regular_files import is_regular
 
-#: How the header's line begins, whatever stands before it.
+#: Start of the header line.
 HEADER: Final = b'"ID","Process ID",'
-#: Columns of both pages; those of the plain one alone.
+#: Columns of both pages, and of the plain page alone.
 COLUMNS: Final = ("id", "process_id", "kernel_name", "block_size", "grid_size")
 LONG: Final = ("metric_name", "metric_unit", "metric_value")
-#: What ncu and the program may write before the header.
+#: Upper bound on the text that ncu and the program write before the header.
 _PROBED_BYTES: Final = 1 << 20
 
 
@@ -45,12 +45,10 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def columns_of(line: bytes) -> tuple[str, ...] | None:
-    """The plain names of a header's line; None when it lacks what every table of ncu has."""
+    """Return the plain names of a header line; None when it lacks a column that every table of ncu has."""
     names = tuple(map(plain_name, first_record(line.rstrip(b"\r")) or ()))
     return names if set(COLUMNS) <= set(names) else None
 
-
-__all__ = ["DOCUMENTATION", "probe", "read"]
 
 DOCUMENTATION: Final = FormatRow("Nsight Compute, `ncu --csv`, both pages", "the header", "counters of NVIDIA GPUs")
 

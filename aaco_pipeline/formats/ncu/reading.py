@@ -1,4 +1,4 @@
-"""ncu's CSV, from the text of a file to canonical tables."""
+"""Read the text of ncu's CSV into canonical tables."""
 
 import io
 from collections import Counter
@@ -33,11 +33,8 @@ _DESCRIBING: Final = frozenset(
 )
 _NOT_OF_THE_PROGRAM: Final = ("profiler__", "gpu__time_duration")
 _VALUES: Final = {
-    "source_dispatch_id": pl.UInt64,
-    "pid": pl.Int64,
-    "counter": pl.String,
-    "text": pl.String,
-    "unit": pl.String,
+    **{"source_dispatch_id": pl.UInt64, "pid": pl.Int64},
+    **{"counter": pl.String, "text": pl.String, "unit": pl.String},
 }
 _PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _SECONDS: Final = {"": 1e9, "m": 1e6, "u": 1e3, "n": 1.0, "p": 1e-3}
@@ -59,13 +56,14 @@ def read(path: Path, limits: Limits) -> CaptureTables:
     # A table of several processes may repeat its header.
     rows = rows.filter(~is_units & (pl.col("id") != "ID"))
     rows = rows.with_columns(_identity(rows))
-    sound = rows.filter(pl.col("source_dispatch_id").is_not_null() & pl.col("kernel_name").is_not_null())
+    sound = rows.drop_nulls(["source_dispatch_id", "kernel_name"])
     long = _of_long(sound) if set(LONG) <= set(names) else _of_wide(sound, names, units)
     executions, counters = _numbered(sound, long)
     kept = counters.drop_nulls("value")
     kernels, executions = kernels_of(executions)
+    processes = executions.select("process_id", "pid").unique("process_id", keep="first", maintain_order=True)
     tables = {
-        "processes": _processes(executions),
+        "processes": to_contract("processes", processes),
         "devices": _devices(executions),
         "kernels": kernels,
         "counters": counter_rows(kept, executions),
@@ -78,9 +76,8 @@ def read(path: Path, limits: Limits) -> CaptureTables:
     empty = counters.height - kept.height
     findings.note(empty, "counter values without a number", "invalid", f"{empty} values hold no number; left out")
     if executions.height:
-        findings.say(
-            "times of executions", "absent", "ncu runs a kernel alone and repeatedly: its times are no program's"
-        )
+        reason = "ncu runs a kernel alone and repeatedly: its times are no program's"
+        findings.say("times of executions", "absent", reason)
     if cut:
         findings.say("end of file", "partial", "the file ends within a row; read up to it")
     findings.took(f"executions ({path.name})", executions.height + left, executions.height)
@@ -94,7 +91,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 def _table(path: Path, limits: Limits) -> tuple[tuple[str, ...], pl.DataFrame, bool]:
-    """The plain names of the columns, the table's rows as text, and whether the last one was cut and left out."""
+    """Return the plain column names, the table's rows as text, and whether a cut last row was left out."""
     content = decoded(read_decompressed(path, limits)).replace(b"\r\n", b"\n")
     lines = content.split(b"\n")
     start = next((place for place, line in enumerate(lines) if line.startswith(HEADER)), None)
@@ -124,12 +121,12 @@ def _table(path: Path, limits: Limits) -> tuple[tuple[str, ...], pl.DataFrame, b
 
 
 def _is_whole(line: bytes, columns: int) -> bool:
-    """Whether a line has all its fields: every one of ncu's is in quotes."""
+    """Tell whether a line has all its fields, which ncu always quotes."""
     return line.endswith(b'"') and line.count(b'","') + 1 >= columns
 
 
 def _identity(rows: pl.DataFrame) -> list[pl.Expr]:
-    """What is known of an execution: number, process, device, and its sizes in work-items."""
+    """Read the identity of an execution: number, process, device, and its sizes in work-items."""
     grid, block = _product("grid_size"), _product("block_size")
     device, capability = (pl.col(n) if n in rows.columns else pl.lit(None, pl.String) for n in ("device", "cc"))
     return [
@@ -144,14 +141,14 @@ def _identity(rows: pl.DataFrame) -> list[pl.Expr]:
 
 
 def _product(name: str) -> pl.Expr:
-    """The product of `(32, 1, 1)`; null for what is no such size."""
+    """Multiply the axes of `(32, 1, 1)`; null for anything else."""
     axes = pl.col(name).str.extract_groups(r"^\(\s*(\d{1,10}),\s*(\d{1,10}),\s*(\d{1,10})\)$")
     parts = [axes.struct.field(str(axis)).cast(pl.Int64, strict=False) for axis in (1, 2, 3)]
     return parts[0] * parts[1] * parts[2]
 
 
 def _of_long(rows: pl.DataFrame) -> pl.DataFrame:
-    """Number, process, counter, unit and text of each value of the plain page; rows of rules have no metric."""
+    """Read number, process, counter, unit and text of each value of the plain page; rows of rules have no metric."""
     found = rows.select("source_dispatch_id", "pid", counter="metric_name", unit="metric_unit", text="metric_value")
     named = found.get_column("counter").drop_nulls().unique().to_list()
     kept = [name for name in named if _is_counter(name, named)]
@@ -159,10 +156,10 @@ def _of_long(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_counter(name: str, names: Collection[str]) -> bool:
-    """Whether a metric is a counter that is kept.
+    """Tell whether a metric is a counter to keep.
 
-    A counter has a roll-up behind a dot: what has none tells of the device and the launch. The raw page adds those over
-    units (`.avg`, `.min`, `.max`) to every sum that was asked for. ncu's own work and its durations are no counters.
+    A counter has a roll-up after a dot; metrics without describe the device and the launch. The raw page adds roll-ups
+    over units (`.avg`, `.min`, `.max`) to every requested sum. ncu's own work and durations are no counters.
     """
     base, dot, roll_up = name.rpartition(".")
     added = roll_up in ("avg", "min", "max") and f"{base}.sum" in names
@@ -170,7 +167,7 @@ def _is_counter(name: str, names: Collection[str]) -> bool:
 
 
 def _of_wide(rows: pl.DataFrame, names: tuple[str, ...], units: pl.DataFrame) -> pl.DataFrame:
-    """The same of the raw page, whose units stand in a row of their own."""
+    """Read the same from the raw page, whose units are in a row of their own."""
     metrics = [name for name in names if name not in _DESCRIBING and _is_counter(name, names)]
     if not metrics:
         return pl.DataFrame(schema=_VALUES)
@@ -181,12 +178,10 @@ def _of_wide(rows: pl.DataFrame, names: tuple[str, ...], units: pl.DataFrame) ->
 
 
 def _numbered(rows: pl.DataFrame, long: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The executions with the columns of `EXECUTION` and their numbers, and their counters in base units."""
+    """Return the executions with the columns of `EXECUTION` and their numbers, and their counters in base units."""
     identity = ["pid", "source_dispatch_id"]
-    executions = rows.select(
-        *identity, "kernel_name", "device", "arch", "workgroup_size", grid_size="grid_work_items"
-    ).unique(identity, keep="first", maintain_order=True)
-    executions = executions.with_row_index("execution")
+    stated = rows.select(*identity, "kernel_name", "device", "arch", "workgroup_size", grid_size="grid_work_items")
+    executions = stated.unique(identity, keep="first", maintain_order=True).with_row_index("execution")
     added = {name: kind for name, kind in EXECUTION.items() if name not in executions.columns}
     executions = executions.with_columns(pl.lit(None, kind).alias(name) for name, kind in added.items())
     executions = executions.with_columns(
@@ -205,11 +200,6 @@ def _numbered(rows: pl.DataFrame, long: pl.DataFrame) -> tuple[pl.DataFrame, pl.
         executions.select("execution", *identity), on=identity, nulls_equal=True, maintain_order="left"
     )
     return executions, counters.select("execution", "counter", value=value, **{"pass": pl.lit("")})
-
-
-def _processes(executions: pl.DataFrame) -> pl.DataFrame:
-    found = executions.select("process_id", "pid").unique("process_id", keep="first", maintain_order=True)
-    return to_contract("processes", found)
 
 
 def _devices(executions: pl.DataFrame) -> pl.DataFrame:

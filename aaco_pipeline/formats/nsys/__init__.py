@@ -1,16 +1,16 @@
 """Exports of NVIDIA's Nsight Systems (`nsys export --type sqlite`), possibly gzip-compressed.
 
-Built from the schema in Nsight Systems' own export documentation (2019 to 2026), which says that tables are made only
-where there is something to hold, and looked at with real exports of 2023.2, 2024.5, 2026.1 and 2026.2. Columns and
-tables are taken by name; of a table that is there several times (`_V2`, `_V3`) the plain name counts, else the highest
-number. Facts of the format this reader relies on: times are ns since the recording began; names are numbers of
-`StringIds`; a process is bits 24 to 47 of `globalPid` and `globalTid`, a thread the lowest 24; `deviceId` is CUDA's
-own number within the process; `correlationId` is unique within its process; a grid counts blocks; names of runtime
-calls end with the version they came with (`cudaLaunchKernel_v7000`), which is left out. By default the launch of a
-graph is one record (`CUPTI_ACTIVITY_KIND_GRAPH_TRACE`) and its kernels are hidden: it becomes one dispatch of a kernel
-that is named after the graph. Two columns do not say what their names do: the kind of a wait is numbered otherwise
-than documented before schema 3.25, and a wait's device is 0 whatever it was; its call and its context tell both.
-Not taken: calls of the operating system and of libraries, sampled metrics and call stacks, NVTX payloads.
+Built from the schema in Nsight Systems' export documentation (2019 to 2026), which makes tables only where there is
+data, and checked with real exports of 2023.2, 2024.5, 2026.1 and 2026.2. Columns and tables are found by name; where a
+table exists several times (`_V2`, `_V3`) the plain name counts, else the highest number. The reader relies on these
+facts: times are ns since the recording began; names are numbers of `StringIds`; a process is bits 24 to 47 of
+`globalPid` and `globalTid`, a thread the lowest 24; `deviceId` is CUDA's number within the process; `correlationId` is
+unique within its process; a grid counts blocks; names of runtime calls end with their CUDA version
+(`cudaLaunchKernel_v7000`), which is left out. By default a graph launch is one record
+(`CUPTI_ACTIVITY_KIND_GRAPH_TRACE`) that hides its kernels: it becomes one dispatch of a kernel named after the graph.
+Two columns do not mean what their names say: the kind of a wait is numbered otherwise than documented before schema
+3.25, and a wait's device is always 0; its call and its context give both. Not read: operating system and library calls,
+sampled metrics and call stacks, NVTX payloads.
 """
 
 import re
@@ -22,11 +22,11 @@ from typing import Final
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
 from aaco_pipeline.formats.parsing.compression import first_bytes
-from aaco_pipeline.formats.parsing.sqlite_file import MAGIC, connected
+from aaco_pipeline.formats.parsing.sqlite_database import MAGIC, connected
 
-#: What its tables are called, and hardly anybody else's.
+#: Table names that hardly any other program uses.
 _OWN: Final = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_", "ENUM_NSYS_", "META_DATA_CAPTURE")
-#: The table of names of nvprof, whose databases have tables of activities, too, with other columns.
+#: The table of names of nvprof, whose databases also have activity tables, with other columns.
 _NVPROF: Final = "StringTable"
 _PROBED_BYTES: Final = 256 << 10
 _DECLARED: Final = re.compile(rb'CREATE TABLE "?([A-Za-z][A-Za-z0-9_]{2,80})')
@@ -50,7 +50,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def newest(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The tables of each kind, the one that is meant first: the plain name, else the highest version."""
+    """List the tables of each kind, the valid one first: the plain name, else the highest version."""
     found: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         versioned = _VERSIONED.fullmatch(name)
@@ -58,8 +58,6 @@ def newest(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
         found.setdefault(kind, []).append((rank, name))
     return {kind: tuple(name for _, name in sorted(several)) for kind, several in found.items()}
 
-
-__all__ = ["DOCUMENTATION", "probe", "read"]
 
 DOCUMENTATION: Final = FormatRow(
     "Nsight Systems export (`nsys export --type sqlite`), 2019 to 2026, also gzip",

@@ -11,14 +11,13 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import Findings, Limits
+from aaco_pipeline.formats.capture_tables import Findings, Limits, table_of
 from aaco_pipeline.formats.nsys import newest
 from aaco_pipeline.formats.parsing.lookup import Lookup, integer, rank_of, text
 from aaco_pipeline.formats.parsing.redaction import safe_command, safe_environment, safe_prose, safe_value
 from aaco_pipeline.formats.parsing.sqlite_database import Database, TableSet
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import DROPPED
-from aaco_pipeline.lake.validation import empty_table, to_contract
 
 KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -29,7 +28,7 @@ WAITS: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENTS: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 RANGES: Final = "NVTX_EVENTS"
 NAMES: Final = "StringIds"
-#: Without these columns a table of records is no such table.
+#: A table of records must have these columns.
 _ESSENTIAL: Final = {
     **dict.fromkeys((KERNELS, GRAPHS, COPIES, FILLS), ("start", "end", "deviceId", "streamId")),
     CALLS: ("start", "end", "nameId"),
@@ -37,12 +36,13 @@ _ESSENTIAL: Final = {
     RANGES: ("start", "end"),
     NAMES: ("id", "value"),
 }
-#: Tables that hold no records of what ran.
+_REMEDY: Final = "export the report again: nsys export --type sqlite REPORT"
+#: Tables without records of activities.
 _NO_RECORDS: Final = ("ENUM_", "TARGET_INFO_", "META_DATA_", "sqlite_", "EXPORT_META_DATA", "NVTX_PAYLOAD_SCHEMA")
 _LOOKED_UP: Final = (NAMES, "PROCESSES", "ThreadNames", "MPI_RANKS", "ANALYSIS_DETAILS", "ANALYSIS_FILE")
 _LOOKED_UP_TOO: Final = ("DIAGNOSTIC_EVENT", "ProcessStreams", "UnwindMethodType", EVENTS)
 _CHUNK_ROWS: Final = 65_536
-#: Of such a table no more rows are looked at: processes, settings, messages.
+#: Read no more rows than this of tables of processes, settings and messages.
 _MOST_SMALL_ROWS: Final = 200_000
 
 
@@ -58,9 +58,7 @@ class Export:
         columns = {}
         for several in self.kinds.values():
             for name in several:
-                quoted = name.replace('"', '""')
-                rows = database.rows(f'PRAGMA table_info("{quoted}")')
-                columns[name] = frozenset(str(row[1]) for row in rows)
+                columns[name] = database.columns(name)
         self.set = TableSet("", None, {}, columns, prefix="")
         self._check()
         self.counts = {
@@ -79,38 +77,36 @@ class Export:
                 continue
             lacking = [name for name in wanted if not self.has(kind, name)]
             if lacking:
-                raise CaptureError(
-                    f"{self.database.path}: not an Nsight Systems export that is known: {self.kinds[kind][0]} has no "
-                    f"{', '.join(lacking)}; export the report again: nsys export --type sqlite REPORT"
+                reason = (
+                    f"not an Nsight Systems export that is known: {self.kinds[kind][0]} has no {', '.join(lacking)}"
                 )
+                raise CaptureError(f"{self.database.path}: {reason}; {_REMEDY}")
         if NAMES not in self.kinds:
-            raise CaptureError(
-                f"{self.database.path}: no table {NAMES}: the export was interrupted, nothing in it has a name; export "
-                "the report again: nsys export --type sqlite REPORT"
-            )
+            reason = f"no table {NAMES}: the export was interrupted, nothing in it has a name"
+            raise CaptureError(f"{self.database.path}: {reason}; {_REMEDY}")
 
     def has(self, kind: str, *columns: str) -> bool:
-        """Whether there is a table of this kind with these columns."""
+        """Tell whether there is a table of this kind with these columns."""
         return kind in self.kinds and self.set.has(self.kinds[kind][0], *columns)
 
     def count(self, kind: str) -> int:
-        """Rows of the table of a kind, 0 without one."""
+        """Count rows of the table of a kind, 0 without one."""
         return self.counts.get(self.kinds[kind][0], 0) if kind in self.kinds else 0
 
     def others(self) -> dict[str, int]:
-        """Tables of records that this reader has no use for, with their rows; older versions of a table, too."""
+        """Count rows of tables of records that this reader does not use, including older versions of a table."""
         taken = {several[0] for kind, several in self.kinds.items() if kind in (*_ESSENTIAL, *_LOOKED_UP)}
         taken |= {several[0] for kind, several in self.kinds.items() if kind in _LOOKED_UP_TOO}
         return {name: rows for name, rows in self.counts.items() if rows and name not in taken}
 
     def integers(self, kind: str, columns: Mapping[str, str]) -> pl.DataFrame:
-        """Integer columns of a kind's table by the names wanted, in the table's order; null where it has none."""
+        """Read integer columns of a kind's table by the wanted names, in the table's order; null where missing."""
         if kind not in self.kinds:
             return pl.Schema(dict.fromkeys(columns, pl.Int64())).to_frame()
         return self.database.integers(self.set, self.kinds[kind][0], columns)
 
     def texts(self, kind: str, column: str) -> pl.Series:
-        """A text column in the table's order; null for what is no text, and for one longer than a text may be."""
+        """Read a text column in the table's order; null for anything but text, and for one beyond the limit."""
         series = [pl.Series(column, [], pl.String)]
         if self.has(kind, column):
             table, after = self.set.table(self.kinds[kind][0]), -(2**63)
@@ -122,17 +118,17 @@ class Export:
                 series.append(pl.Series(column, [row[1] for row in rows], pl.String))
                 after = int(rows[-1][0])
         found = pl.concat(series)
-        return found if len(found) else pl.Series(column, [None], pl.String).new_from_index(0, self.count(kind))
+        return found if len(found) else found.clear(self.count(kind))
 
     def records(self, kind: str, *columns: str) -> list[dict[str, Any]]:
-        """The rows of a small table as dictionaries; a column it lacks is None throughout."""
+        """Read a small table as dictionaries; a column it lacks is None throughout."""
         if kind not in self.kinds:
             return []
         where = f"rowid IN (SELECT rowid FROM {self.set.table(self.kinds[kind][0])} LIMIT {_MOST_SMALL_ROWS})"
         return self.database.records(self.set, self.kinds[kind][0], *columns, where=where)
 
     def settings(self, kind: str) -> list[tuple[str, str]]:
-        """The rows of a table of names and values, as text; what is neither is left out."""
+        """Read a table of names and values as text; other rows are left out."""
         rows = ((text(row["name"]), text(row["value"])) for row in self.records(kind, "name", "value"))
         return [(name, value) for name, value in rows if name is not None and value is not None]
 
@@ -146,17 +142,17 @@ class Export:
 
 
 def whole(value: object) -> int | None:
-    """A number of a small table, which the exporter writes as 0 or less where it does not know."""
+    """Return a positive number of a small table; the exporter writes 0 or less where it does not know."""
     number = integer(value)
     return number if number is not None and number > 0 else None
 
 
 #: The recording's own clock: ns since it began.
 CLOCK: Final = "nsys"
-#: Process number of a serialized identifier: bits 24 to 47; and what makes the process: all above the thread.
+#: The process number in a serialized identifier is bits 24 to 47; all bits above the thread identify a process.
 PID_BITS: Final = 0xFFFFFF
 PID_SHIFT: Final = 24
-#: Of `deviceId` and `streamId`: not known, or none.
+#: `deviceId` or `streamId` that is unknown or none.
 NO_NUMBER: Final = 0xFFFFFFFF
 _HERTZ_PER_MHZ: Final = 1e6
 _ASSIGNED: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="?(.*?)"?', re.DOTALL)
@@ -175,7 +171,7 @@ _SHIFTS: Final = ("EXPORT_PARAM_TIME_SHIFT", "EXPORT_CONFIG_TIME_SHIFT")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the recording was started with: the command, its environment, and everything else by name."""
+    """Settings of the recording: the command, its environment, and everything else by name."""
 
     command: str | None
     environment: Mapping[str, str]
@@ -185,11 +181,12 @@ class Settings:
 
 
 def settings(export: Export) -> Settings:
-    """What the tables of settings say; empty where they are not there."""
+    """Read the tables of settings; empty where they are missing."""
     capture = export.settings("META_DATA_CAPTURE")
     arguments = [(int(found[1]), value) for name, value in capture if (found := _ARGUMENT.fullmatch(name))]
     by_name = dict(capture)
-    words = [by_name["PROCESS_0:COMMAND"], *(value for _, value in sorted(arguments))] if _launched(by_name) else []
+    command = by_name.get("PROCESS_0:COMMAND")
+    words = [command, *(value for _, value in sorted(arguments))] if command else []
     assigned = (_ASSIGNED.fullmatch(value) for name, value in capture if name == "PROCESS_0:ENVIRONMENT_VARIABLE")
     environment = {found[1]: found[2] for found in assigned if found}
     exported = dict(export.settings("META_DATA_EXPORT") or export.settings("EXPORT_META_DATA"))
@@ -197,14 +194,10 @@ def settings(export: Export) -> Settings:
     return Settings(safe_command(words) if words else None, environment, exported, by_name, system)
 
 
-def _launched(capture: Mapping[str, str]) -> bool:
-    return bool(capture.get("PROCESS_0:COMMAND"))
-
-
 def processes(export: Export, keys: Sequence[int | None], known: Settings) -> pl.DataFrame:
-    """The table `processes` of the processes that left records, by their serialized identifiers.
+    """Build the table `processes` of the processes that left records, by their serialized identifiers.
 
-    The command is that of the process which the profiler started; of another it is the name of its program alone.
+    Only the process that the profiler started has its full command; others have the name of their program.
     """
     named = {row["globalPid"]: text(row["name"]) for row in export.records("PROCESSES", "globalPid", "name")}
     started = {row["globalPid"] for row in export.records("ProcessStreams", "globalPid")}
@@ -225,16 +218,12 @@ def processes(export: Export, keys: Sequence[int | None], known: Settings) -> pl
                 "command": known.command if is_started and known.command else safe_command(name) if name else None,
             }
         )
-    return to_contract("processes", pl.DataFrame(rows, schema=_typed("processes", rows)))
+    return table_of("processes", rows)
 
 
 def _key(identifier: object) -> int | None:
     number = integer(identifier)
     return None if number is None else number & ~PID_BITS
-
-
-def _typed(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, pl.DataType]:
-    return polars_types(table, *rows[0])
 
 
 @dataclass(frozen=True)
@@ -248,7 +237,7 @@ class Gpu:
 
 
 def described(export: Export) -> list[Gpu]:
-    """The devices that the export describes, of whatever release."""
+    """List the devices that the export describes, in any release."""
     columns = (
         *("id", "name", "busLocation", "uuid", "smCount", "threadsPerWarp", "clockRate", "totalMemory"),
         *("l2CacheSize", "maxShmemPerSm", "computeMajor", "computeMinor", "cuDevice"),
@@ -258,11 +247,8 @@ def described(export: Export) -> list[Gpu]:
         return found
     # Until early 2021 the table had another name and another's columns; the unit of its clocks is not documented.
     former = {
-        "deviceId": "id",
-        "numMultiprocessors": "smCount",
-        "numThreadsPerWarp": "threadsPerWarp",
-        "computeCapabilityMajor": "computeMajor",
-        "computeCapabilityMinor": "computeMinor",
+        **{"deviceId": "id", "numMultiprocessors": "smCount", "numThreadsPerWarp": "threadsPerWarp"},
+        **{"computeCapabilityMajor": "computeMajor", "computeCapabilityMinor": "computeMinor"},
     }
     rows = export.records("TARGET_INFO_CUDA_GPU", "name", "busLocation", *former)
     absent = dict.fromkeys(columns)
@@ -271,30 +257,21 @@ def described(export: Export) -> list[Gpu]:
 
 def _gpu(row: Mapping[str, Any]) -> Gpu:
     clock, major, minor = (whole(row["clockRate"]), whole(row["computeMajor"]), integer(row["computeMinor"]))
-    identity = text(row["busLocation"]) or text(row["uuid"])
-    return Gpu(
-        integer(row["id"]),
-        integer(row["cuDevice"]),
-        identity,
-        {
-            "vendor": "NVIDIA",
-            "arch": f"sm_{major}{minor}" if major is not None and minor is not None else None,
-            "product": text(row["name"]) or None,
-            "compute_units": whole(row["smCount"]),
-            "wavefront_size": whole(row["threadsPerWarp"]),
-            "max_clock_mhz": None if clock is None else clock / _HERTZ_PER_MHZ,
-            "memory_bytes": whole(row["totalMemory"]),
-            "l2_bytes": whole(row["l2CacheSize"]),
-            "lds_bytes": whole(row["maxShmemPerSm"]),
-        },
-    )
+    facts = {
+        "vendor": "NVIDIA",
+        "arch": f"sm_{major}{minor}" if major is not None and minor is not None else None,
+        "product": text(row["name"]) or None,
+        "max_clock_mhz": None if clock is None else clock / _HERTZ_PER_MHZ,
+        **{column: whole(row[name]) for column, name in _DEVICE_NUMBERS.items()},
+    }
+    return Gpu(integer(row["id"]), integer(row["cuDevice"]), text(row["busLocation"]) or text(row["uuid"]), facts)
 
 
 def devices(export: Export, used: pl.DataFrame, findings: Findings) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The table `devices`, and the device of each process's own number: process_id, device, device_id.
+    """Build the table `devices`, and map each process's own device numbers: process_id, device, device_id.
 
-    `used` has process_id, pid and device (CUDA's number within the process, null where none is stated). Where the
-    export says which GPU a process's number stands for, that GPU is the device; else equal numbers are one device.
+    `used` has process_id, pid and device (CUDA's number within the process, null where not stated). Where the export
+    maps a process's number to a GPU, that GPU is the device; otherwise equal numbers are one device.
     """
     gpus = described(export)
     by_number = {gpu.number: gpu for gpu in gpus}
@@ -316,23 +293,21 @@ def devices(export: Export, used: pl.DataFrame, findings: Findings) -> tuple[pl.
             own = gpu.identity if gpu is not None and (certain or len(gpus) == 1) else None
             stated = f"CUDA device {number}" if number is not None else "device not stated"
             facts = gpu.row if gpu is not None else {"vendor": "NVIDIA"}
-            rows.append({**dict.fromkeys(_DEVICE), **facts, "device_id": len(rows), "handle": own or stated})
+            rows.append({"product": None, **facts, "device_id": len(rows), "handle": own or stated})
         numbers.append((process, number, places[key]))
     _say_devices(rows, numbers, bool(mapped), findings)
-    frame = pl.DataFrame(rows, schema=polars_types("devices", *_DEVICE))
     schema = {"process_id": pl.Int32, "device": pl.Int64, "device_id": pl.Int32}
-    placed = pl.DataFrame(numbers, schema=schema, orient="row")
-    return to_contract("devices", frame) if rows else empty_table("devices"), placed
+    return table_of("devices", rows), pl.DataFrame(numbers, schema=schema, orient="row")
 
 
-_DEVICE: Final = (
-    *("device_id", "vendor", "arch", "product", "compute_units", "wavefront_size", "max_clock_mhz", "memory_bytes"),
-    *("l2_bytes", "lds_bytes", "handle"),
-)
+_DEVICE_NUMBERS: Final = {
+    **{"compute_units": "smCount", "wavefront_size": "threadsPerWarp", "memory_bytes": "totalMemory"},
+    **{"l2_bytes": "l2CacheSize", "lds_bytes": "maxShmemPerSm"},
+}
 
 
 def _alike(gpus: Iterable[Gpu], number: int | None) -> Gpu | None:
-    """The GPU that a number may stand for, by CUDA's number or the profiler's, where all such have equal properties."""
+    """Find the GPU that a number may mean, by CUDA's number or the profiler's, if all such have equal properties."""
     candidates = [gpu for gpu in gpus if number is not None and number in (gpu.cuda_number, gpu.number)]
     equal = all(gpu.row == candidates[0].row for gpu in candidates)
     return candidates[0] if candidates and equal else None
@@ -354,7 +329,7 @@ def _say_devices(
 
 
 def environment(known: Settings) -> pl.DataFrame:
-    """The table `environment`: versions, the machine, and the allowed variables of the command's environment."""
+    """Build the table `environment`: versions, the machine, and allowed variables of the command's environment."""
     rows = [
         (category, key, safe_value(key, known.system[name]), True)
         for name, (category, key) in _FACTS.items()
@@ -368,12 +343,11 @@ def environment(known: Settings) -> pl.DataFrame:
     if graphs:
         rows.append(("profiler", "cuda_graph_trace", safe_value("mode", graphs), False))
     rows += [("environment_variable", key, value, True) for key, value in safe_environment(known.environment).items()]
-    frame = pl.DataFrame(rows, schema=polars_types("environment"), orient="row")
-    return to_contract("environment", frame) if rows else empty_table("environment")
+    return pl.DataFrame(rows, schema=polars_types("environment"), orient="row")
 
 
 def clocks(export: Export, known: Settings, findings: Findings) -> pl.DataFrame:
-    """The table `clock_domains`: the recording's clock, and wall-clock where its beginning is stated in it."""
+    """Build the table `clock_domains`: the recording's clock, and wall-clock where the start is stated in it."""
     starts = [whole(row["utcEpochNs"]) for row in export.records("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")]
     moved = known.export.get(_NORMALIZED) == "true" or any(known.export.get(name, "0") != "0" for name in _SHIFTS)
     rows: list[tuple[str, int, int | None, str]] = []
@@ -389,10 +363,10 @@ def clocks(export: Export, known: Settings, findings: Findings) -> pl.DataFrame:
         else:
             findings.say("wall-clock", "absent", "the export does not say when the recording began")
     rows.insert(0, (CLOCK, 0, 0, f"the export's own times, counted from {origin}"))
-    return to_contract("clock_domains", pl.DataFrame(rows, schema=polars_types("clock_domains"), orient="row"))
+    return pl.DataFrame(rows, schema=polars_types("clock_domains"), orient="row")
 
 
-#: Severities of the table that are a warning and an error.
+#: Severities of a warning and an error.
 _WARNED: Final = (2, 3)
 _LOST: Final = re.compile(r"Not all CUDA events might have been collected|\b(?:dropped|lost|discarded|overflow\w*)\b")
 _COUNT: Final = re.compile(r"\b(\d{1,15})\b[^.]{0,60}\b(?:dropped|lost|discarded)\b")
@@ -401,9 +375,9 @@ _LONGEST: Final = 300
 
 
 def say_messages(export: Export, processes: Collection[int | None], findings: Findings) -> None:
-    """State what the tool says it lost, and its other warnings; those of processes without records are left out.
+    """Report losses that the tool states, and its other warnings, except for processes without records.
 
-    It warns of every process that it followed, also of shells and compilers that never used a GPU.
+    The tool warns for every process that it followed, including shells and compilers that never used a GPU.
     """
     rows = export.records("DIAGNOSTIC_EVENT", "severity", "text", "globalPid")
     followed = {integer(row["globalPid"]) for row in export.records("PROCESSES", "globalPid")}
@@ -423,7 +397,7 @@ def say_messages(export: Export, processes: Collection[int | None], findings: Fi
 
 
 def say_end(export: Export, findings: Findings) -> None:
-    """State how long the recording was, or that the export has no end."""
+    """Report how long the recording was, or that the export has no end."""
     rows = export.records("ANALYSIS_DETAILS", "duration", "startTime", "stopTime")
     lengths = [length for row in rows if (length := whole(row["duration"]))]
     if lengths:

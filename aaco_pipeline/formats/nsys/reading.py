@@ -10,9 +10,8 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, described_kernels
+from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, described_kernels, dispatch_table
 from aaco_pipeline.formats.nsys import export as nsys
-from aaco_pipeline.formats.nsys import export as surroundings
 from aaco_pipeline.formats.nsys.export import (
     CALLS,
     NO_NUMBER,
@@ -26,18 +25,18 @@ from aaco_pipeline.formats.nsys.export import (
 from aaco_pipeline.formats.parsing.lookup import Lookup
 from aaco_pipeline.formats.parsing.sqlite_database import opened
 from aaco_pipeline.lake.evidence import AS_A_WHOLE, WHOLE_GRAPHS, Status
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import to_contract
 
 AXES: Final = tuple(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
 _RESOURCES: Final = ("static_lds_bytes", "static_scratch_bytes")
-#: CUDA's kinds of copies, by their number; arrays lie in the device's memory, and managed memory moves by itself.
+#: CUDA's kinds of copies, by number; arrays lie in device memory, and managed memory migrates by itself.
 _DIRECTIONS: Final = {
     **dict.fromkeys((1, 3, 11), "host_to_device"),
     **dict.fromkeys((2, 4, 12), "device_to_host"),
     **dict.fromkeys((5, 6, 7, 8, 10, 13), "device_to_device"),
     9: "host_to_host",
 }
-#: What a wait's call says that it waits for.
+#: What a wait's call waits for.
 _WAIT_CALLS: Final = {
     "^(?:cudaDevice|cudaThread|cuCtx)Synchronize": "device_synchronize",
     "^(?:cuda|cu)StreamSynchronize": "stream_synchronize",
@@ -45,68 +44,51 @@ _WAIT_CALLS: Final = {
     "^(?:cuda|cu)StreamWaitEvent": "stream_wait_event",
 }
 #: CUPTI's numbers of kinds of waits.
-_WAIT_KINDS: Final = {
-    1: "event_synchronize",
-    2: "stream_wait_event",
-    3: "stream_synchronize",
-    4: "device_synchronize",
-}
+_WAIT_KINDS: Final = dict(
+    enumerate(("event_synchronize", "stream_wait_event", "stream_synchronize", "device_synchronize"), 1)
+)
 _NO_EVENT: Final = 0xFFFFFFFF
 _FILL: Final = "fill"
 _WHO: Final = ("process_id", "device_id", "stream_id", "correlation_id", "start_ns", "end_ns")
 
 
 def kernels(recorded: pl.DataFrame, graphs: pl.DataFrame, names: Lookup) -> pl.DataFrame:
-    """Executed kernels, and graphs that were recorded as one piece each, with `name` and `symbol`."""
-    texts = {column: names.applied(recorded.get_column(column)) for column in ("demangled", "short", "mangled")}
-    own = recorded.with_columns(
-        symbol=texts["mangled"],
-        name=pl.coalesce(*(pl.lit(one) for one in texts.values()), pl.lit("kernel not stated"))
-        if recorded.height
-        else pl.lit(None, pl.String),
-    )
+    """List executed kernels, and graphs recorded as one piece each, with `name` and `symbol`."""
+    spellings = ("demangled", "short", "mangled")
+    own = recorded.with_columns(names.applied(recorded.get_column(one)).alias(one) for one in spellings)
+    own = own.with_columns(symbol="mangled", name=pl.coalesce(*spellings, pl.lit("kernel not stated")))
     numbered = pl.concat_str(pl.lit("CUDA graph "), pl.col("graph"), pl.lit(AS_A_WHOLE))
     whole = graphs.with_columns(name=numbered.fill_null(f"CUDA graph{AS_A_WHOLE}"))
     return pl.concat([own, whole], how="diagonal")
 
 
 def dispatches(ran: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """The tables `kernels` and `dispatches`, and the detail `launch_facts`, from what `kernels` gives."""
+    """Build the tables `kernels` and `dispatches` and the detail `launch_facts` from the rows of `kernels`."""
     what = ["name", "symbol", *_RESOURCES]
     distinct = ran.select(what).unique(maintain_order=True)
     distinct = distinct.with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
-    if not distinct.height:
-        return empty_table("kernels"), empty_table("dispatches"), pl.DataFrame(schema=_FACTS)
     rows = ran.with_columns(dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32))
     rows = rows.join(distinct, on=what, how="left", nulls_equal=True, maintain_order="left")
-    table = to_contract(
-        "dispatches",
+    table = dispatch_table(
         rows.select(
-            *(*_WHO, "dispatch_id", "kernel_id"),
+            *(*_WHO, "dispatch_id", "kernel_id", "thread_id"),
             *(pl.col(f"workgroup_{axis}") for axis in "xyz"),
             # The export counts blocks.
             *((pl.col(f"grid_{axis}") * pl.col(f"workgroup_{axis}")).alias(f"grid_{axis}") for axis in "xyz"),
-            thread_id="thread_id",
             lds_allocated_bytes=pl.col("static_lds_bytes") + pl.col("dynamic_lds_bytes"),
             scratch_bytes="static_scratch_bytes",
             graph_node_id=pl.when(pl.col("graph_node") > 0).then("graph_node").cast(pl.UInt64, strict=False),
-            self_ns=(pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0),
-            below_resolution=pl.lit(False),
-        ),
+        )
     )
     facts = rows.select("dispatch_id", "registers_per_thread").drop_nulls()
     return described_kernels(distinct), table, facts
 
 
-_FACTS: Final = {"dispatch_id": pl.Int32, "registers_per_thread": pl.Int64}
-
-
 def copies(moved: pl.DataFrame, filled: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """The table `memory_copies`; `devices` gives a process's own numbers of devices their `device_id`."""
+    """Build the table `memory_copies`; `devices` maps a process's own device numbers to `device_id`."""
     direction = pl.col("kind").replace_strict(_DIRECTIONS, default=None, return_dtype=pl.String)
-    rows = pl.concat(
-        [moved.with_columns(direction=direction), filled.with_columns(direction=pl.lit(_FILL))], how="diagonal"
-    )
+    both = [moved.with_columns(direction=direction), filled.with_columns(direction=pl.lit(_FILL))]
+    rows = pl.concat(both, how="diagonal")
     for end in ("source", "destination"):
         known = devices.drop_nulls().rename({"device": end, "device_id": f"{end}_known"})
         rows = rows.join(known, on=["process_id", end], how="left", maintain_order="left")
@@ -129,11 +111,11 @@ def copies(moved: pl.DataFrame, filled: pl.DataFrame, devices: pl.DataFrame) -> 
 
 
 def waits(recorded: pl.DataFrame, events: pl.DataFrame, *, numbered_right: bool) -> pl.DataFrame:
-    """The table `synchronizations`; `events` are the recorded events that a wait names by their number.
+    """Build the table `synchronizations`; `events` are recorded events that a wait names by number.
 
-    A wait's kind is what its call says; of a wait without one it is what the waits of the same number are whose calls
-    say it. Real exports before schema 3.25 number the kinds otherwise than their own list of kinds says, so that the
-    number alone (`numbered_right`) counts since then.
+    A wait's kind comes from its call; without a call, from waits of the same number whose calls are known. Real exports
+    before schema 3.25 number the kinds otherwise than their own list, so the number alone (`numbered_right`) counts
+    only since then.
     """
     named = events.filter(pl.col("event").is_between(1, _NO_EVENT - 1)).select(
         "process_id",
@@ -141,16 +123,10 @@ def waits(recorded: pl.DataFrame, events: pl.DataFrame, *, numbered_right: bool)
         waited_stream_id="stream_id",
         waited_correlation_id=pl.when(pl.col("correlation") > 0).then("correlation").cast(pl.UInt64, strict=False),
     )
-    rows = recorded.join(
-        named.unique(["process_id", "event"], keep="none", maintain_order=True),
-        on=["process_id", "event"],
-        how="left",
-        maintain_order="left",
-    )
-    said = pl.coalesce(
-        pl.when(pl.col("call").str.contains(pattern)).then(pl.lit(kind)) for pattern, kind in _WAIT_CALLS.items()
-    )
-    rows = rows.with_columns(said=said)
+    key = ["process_id", "event"]
+    rows = recorded.join(named.unique(key, keep="none"), on=key, how="left", maintain_order="left")
+    said = (pl.when(pl.col("call").str.contains(pattern)).then(pl.lit(kind)) for pattern, kind in _WAIT_CALLS.items())
+    rows = rows.with_columns(said=pl.coalesce(said))
     alike = rows.drop_nulls(["said", "kind"]).select("kind", alike="said").unique().unique("kind", keep="none")
     rows = rows.join(alike, on="kind", how="left", maintain_order="left")
     stated = pl.col("kind").replace_strict(_WAIT_KINDS, default=None, return_dtype=pl.String)
@@ -165,28 +141,27 @@ def waits(recorded: pl.DataFrame, events: pl.DataFrame, *, numbered_right: bool)
     )
 
 
-_TIMES: Final = {"start_ns": "start", "end_ns": "end"}
-_CALL: Final = {
-    **_TIMES,
-    **{"global": "globalTid", "correlation": "correlationId", "class": "eventClass", "name_id": "nameId"},
-}
-_RANGE: Final = {**_TIMES, "global": "globalTid", "type": "eventType", "text_id": "textId"}
-#: Classes of calls. With backtraces older releases write a call a second time, as another class.
+_STARTS_AND_ENDS: Final = {"start_ns": "start", "end_ns": "end"}
+_TIMES: Final = tuple(_STARTS_AND_ENDS)
+_HOST: Final = {**_STARTS_AND_ENDS, "global": "globalTid"}
+_CALL: Final = {**_HOST, "correlation": "correlationId", "class": "eventClass", "name_id": "nameId"}
+_RANGE: Final = {**_HOST, "type": "eventType", "text_id": "textId"}
+#: Classes of calls. With backtraces older releases write a call twice, the second time as another class.
 _RUNTIME: Final = 0
 _DRIVER: Final = 1
-#: Kinds of NVTX events that are a mark or a range; the others name threads, categories, domains and objects.
+#: NVTX events that are a mark or a range; the others name threads, categories, domains and objects.
 _MARK: Final = 34
 _SPANS: Final = (59, 60)
-#: What a runtime's function is called behind its name: the version of CUDA that it came with.
+#: Suffix of a runtime function's name: its CUDA version.
 _API_VERSION: Final = r"_v\d{4,5}$"
 
 
 def recorded_calls(export: Export, findings: Findings) -> tuple[pl.DataFrame, int]:
-    """The calls with their names, each once, and how many rows were left out."""
+    """Read the calls with their names, each once; returns them and the number of rows left out."""
     rows = export.integers(CALLS, _CALL)
     names = export.names.applied(rows.get_column("name_id")).alias("name")
     every = placed(rows.with_columns(names))
-    rows = every.drop_nulls(list(_TIMES))
+    rows = every.drop_nulls(_TIMES)
     lost = every.height - rows.height
     findings.note(lost, f"unusable rows of {CALLS}", "invalid", f"{lost} rows without times; left out")
     own = pl.col("class").is_in([_RUNTIME, _DRIVER]).fill_null(True)
@@ -202,12 +177,12 @@ def recorded_calls(export: Export, findings: Findings) -> tuple[pl.DataFrame, in
 
 
 def recorded_ranges(export: Export, findings: Findings) -> pl.DataFrame:
-    """The NVTX ranges and marks, each with its text."""
+    """Read the NVTX ranges and marks, each with its text."""
     rows = export.integers(RANGES, _RANGE)
     texts = export.texts(RANGES, "text")
-    name = pl.Series("name", texts) if len(texts) == rows.height else pl.Series("name", [None] * rows.height)
+    texts = texts if len(texts) == rows.height else texts.clear(rows.height)
     registered = export.names.applied(rows.get_column("text_id"))
-    rows = placed(rows.with_columns(name.cast(pl.String))).with_columns(
+    rows = placed(rows.with_columns(name=texts)).with_columns(
         name=pl.coalesce("name", registered), type=pl.col("type").fill_null(_SPANS[0])
     )
     open_count = rows.filter(pl.col("type").is_in(_SPANS) & pl.col("end_ns").is_null()).height
@@ -215,11 +190,11 @@ def recorded_ranges(export: Export, findings: Findings) -> pl.DataFrame:
     findings.note(open_count, "open NVTX ranges", "partial", reason)
     marks = pl.col("type") == _MARK
     rows = rows.with_columns(end_ns=pl.when(marks).then("start_ns").otherwise("end_ns"))
-    return rows.filter(marks | pl.col("type").is_in(_SPANS)).drop_nulls(list(_TIMES))
+    return rows.filter(marks | pl.col("type").is_in(_SPANS)).drop_nulls(_TIMES)
 
 
 def api_calls(recorded: pl.DataFrame) -> pl.DataFrame:
-    """The table `api_calls`, from what `recorded_calls` gives."""
+    """Build the table `api_calls` from the rows of `recorded_calls`."""
     name = pl.col("name").fill_null("call not stated").str.replace(_API_VERSION, "")
     rows = recorded.with_columns(name)
     by_name = pl.col("name").str.contains("^cu[A-Z]")
@@ -237,7 +212,7 @@ def api_calls(recorded: pl.DataFrame) -> pl.DataFrame:
 
 
 def markers(recorded: pl.DataFrame) -> pl.DataFrame:
-    """The table `markers`, from what `recorded_ranges` gives."""
+    """Build the table `markers` from the rows of `recorded_ranges`."""
     return to_contract(
         "markers",
         recorded.select(
@@ -250,27 +225,24 @@ def markers(recorded: pl.DataFrame) -> pl.DataFrame:
 
 
 def placed(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with `process`, the identifier of their process, and `thread` instead of the serialized identifier."""
+    """Replace the serialized identifier with `process`, the process's identifier, and `thread`."""
     identifier = pl.col("global")
     # Negative identifiers are the profiler's own.
-    known = pl.when(identifier >= 0)
-    return rows.with_columns(
-        process=known.then(identifier - identifier % (PID_BITS + 1)),
-        thread=known.then(identifier % (PID_BITS + 1)),
-    ).drop("global")
+    known, thread = pl.when(identifier >= 0), identifier % (PID_BITS + 1)
+    return rows.with_columns(process=known.then(identifier - thread), thread=known.then(thread)).drop("global")
 
 
 def correlation() -> pl.Expr:
-    """The correlation as an unsigned number; 0 and below stand for none."""
+    """Read the correlation as an unsigned number; 0 and less mean none."""
     return pl.when(pl.col("correlation") > 0).then("correlation").cast(pl.UInt64, strict=False)
 
 
-_DEVICE: Final = {
-    **_TIMES,
+_LANE: Final = {
     **{"device": "deviceId", "context": "contextId", "stream": "streamId"},
     **{"correlation": "correlationId", "global": "globalPid"},
 }
-#: What is read of each kind of device activity.
+_DEVICE: Final = {**_STARTS_AND_ENDS, **_LANE}
+#: Columns read of each kind of device activity.
 _ACTIVITIES: Final[Mapping[str, Mapping[str, str]]] = {
     nsys.KERNELS: {
         **_DEVICE,
@@ -288,7 +260,7 @@ _ACTIVITIES: Final[Mapping[str, Mapping[str, str]]] = {
     nsys.FILLS: {**_DEVICE, "bytes": "bytes"},
     nsys.WAITS: {**_DEVICE, "kind": "syncType", "event": "eventSyncId"},
 }
-_EVENT: Final = {**{name: column for name, column in _DEVICE.items() if name not in _TIMES}, "event": "eventSyncId"}
+_EVENT: Final = {**_LANE, "event": "eventSyncId"}
 #: CUPTI's number of a device for work that begins on the host.
 _ON_HOST: Final = 0x7FFFFFFF
 
@@ -300,11 +272,11 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 class _Reading:
-    """The records of one export while they become tables; each step adds its evidence."""
+    """The records of one export on their way to tables; each step adds its evidence."""
 
     def __init__(self, export: Export, source: str) -> None:
         self.export, self.findings = export, Findings(source)
-        self.settings = surroundings.settings(export)
+        self.settings = nsys.settings(export)
         self.lost: dict[str, int] = {}
         self.activities = {kind: self._activities(kind, columns) for kind, columns in _ACTIVITIES.items()}
         self.calls, repeated = recorded_calls(export, self.findings)
@@ -313,7 +285,7 @@ class _Reading:
         self.events = _numbers(placed(export.integers(nsys.EVENTS, _EVENT)))
 
     def reading(self) -> CaptureTables:
-        """All tables, and what was found and missed."""
+        """Build all tables and their evidence."""
         processes = self._number_processes()
         devices, streams = self._number_devices()
         calls = api_calls(self.calls)
@@ -325,8 +297,8 @@ class _Reading:
         tables = {
             "processes": processes,
             "devices": devices,
-            "clock_domains": surroundings.clocks(self.export, self.settings, self.findings),
-            "environment": surroundings.environment(self.settings),
+            "clock_domains": nsys.clocks(self.export, self.settings, self.findings),
+            "environment": nsys.environment(self.settings),
             "kernels": named,
             "dispatches": executed,
             "api_calls": calls,
@@ -341,7 +313,7 @@ class _Reading:
         return CaptureTables(tables, tuple(self.findings.evidence), details)
 
     def _activities(self, kind: str, columns: Mapping[str, str]) -> pl.DataFrame:
-        """The device activities of a kind; those without times or device are left out, kernels keep theirs unknown."""
+        """Read the device activities of a kind; those without times or device are left out, except kernels."""
         rows = _numbers(placed(self.export.integers(kind, columns)))
         # CUPTI writes zero twice where it could not take the times.
         unknown = (pl.col("start_ns") == 0) & (pl.col("end_ns") == 0)
@@ -354,15 +326,15 @@ class _Reading:
         return rows
 
     def _sound(self, kind: str, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows that have times; how many do not is told."""
-        sound = rows.drop_nulls(list(_TIMES))
+        """Drop rows without times, and report how many."""
+        sound = rows.drop_nulls(_TIMES)
         self.lost[kind] = rows.height - sound.height
         reason = f"{self.lost[kind]} rows without times; left out"
         self.findings.note(self.lost[kind], f"unusable rows of {kind}", "invalid", reason)
         return sound
 
     def _number_processes(self) -> pl.DataFrame:
-        """The processes that left records, in order of their identifiers; adds `process_id` to all records."""
+        """List the processes that left records, in order of identifiers; adds `process_id` to all records."""
         frames = [*self.activities.values(), self.calls, self.ranges]
         keys = pl.concat([frame.get_column("process") for frame in frames]).drop_nulls().unique().sort()
         self.keys: list[int | None] = keys.to_list() or [None]
@@ -380,23 +352,21 @@ class _Reading:
         if len(self.keys) > 1:
             reason = f"{unknown} records do not say whose they are; they count to the first process"
             self.findings.note(unknown, "process of records", "partial", reason)
-        self.events = self.events.join(numbers, on="process", how="left").with_columns(
-            pl.col("process_id").fill_null(0)
-        )
-        return surroundings.processes(self.export, self.keys, self.settings)
+        self.events = self.events.join(numbers, on="process", how="left")
+        self.events = self.events.with_columns(pl.col("process_id").fill_null(0))
+        return nsys.processes(self.export, self.keys, self.settings)
 
     def _number_devices(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The devices with records, and the detail `streams`; adds device_id and stream_id to the activities."""
+        """List the devices with records and the detail `streams`; adds device_id and stream_id to activities."""
         lane = ["process_id", "device", "context", "stream"]
         work = pl.concat([frame.select(lane) for kind, frame in self.activities.items() if kind != nsys.WAITS]).unique()
-        self.activities[nsys.WAITS], self.events = (
-            _at_their_contexts(frame, work) for frame in (self.activities[nsys.WAITS], self.events)
-        )
+        self.activities[nsys.WAITS] = _at_their_contexts(self.activities[nsys.WAITS], work)
+        self.events = _at_their_contexts(self.events, work)
         used = pl.concat([work, *(one.select(lane) for one in (self.activities[nsys.WAITS], self.events))]).unique()
         pids = {number: None if key is None else key >> PID_SHIFT & PID_BITS for number, key in enumerate(self.keys)}
         pid = pl.col("process_id").replace_strict(pids, default=None, return_dtype=pl.Int64)
         own = work.select("process_id", pid.alias("pid"), "device").unique()
-        devices, numbers = surroundings.devices(self.export, own, self.findings)
+        devices, numbers = nsys.devices(self.export, own, self.findings)
         self.device_numbers = numbers
         # A process's only context is named or not, as the release has it; a stream is unique within it.
         streams = used.drop_nulls("stream").sort(lane).with_columns(stream_id=pl.int_range(pl.len(), dtype=pl.Int32))
@@ -412,7 +382,7 @@ class _Reading:
         return devices, listed.select("stream_id", "device_id", source_stream="stream")
 
     def _link(self, calls: pl.DataFrame) -> pl.DataFrame:
-        """The thread and name of the call of each correlation, within its process."""
+        """Map each correlation to the thread and name of its call, within its process."""
         named = calls.select("process_id", "correlation_id", "thread_id", call="name").drop_nulls("correlation_id")
         link = named.unique(["process_id", "correlation_id"], keep="first", maintain_order=True)
         repeated = named.height - link.height
@@ -421,7 +391,7 @@ class _Reading:
         return link.with_columns(is_linked=pl.lit(True))
 
     def _launched(self, kind: str, frame: pl.DataFrame, link: pl.DataFrame) -> pl.DataFrame:
-        """Activities with the thread of the call that launched them; tells how many have none."""
+        """Add the thread of the launching call to activities; reports how many have none."""
         key = ["process_id", "correlation_id"]
         rows = frame.with_columns(correlation_id=correlation())
         rows = rows.join(link, on=key, how="left", maintain_order="left")
@@ -435,7 +405,7 @@ class _Reading:
         return rows
 
     def _whole_graphs(self, launched: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-        """Launches of graphs that are one record each; not those of which kernels were recorded, too."""
+        """Return graph launches that are one record each, except those whose kernels were recorded too."""
         key = ["process_id", "correlation_id"]
         graphs = launched[nsys.GRAPHS]
         singly = launched[nsys.KERNELS].select(key).drop_nulls().unique()
@@ -452,7 +422,7 @@ class _Reading:
         return whole
 
     def _numbers_waits_right(self) -> bool:
-        """Whether kinds of waits are numbered as the export's own list says, which holds since schema 3.25 alone."""
+        """Tell whether wait kinds are numbered as the export's own list says, true since schema 3.25."""
         version = re.match(r"(\d{1,4})\.(\d{1,4})", self.settings.export.get("EXPORT_SCHEMA_VERSION", ""))
         return version is not None and (int(version[1]), int(version[2])) >= _WAITS_NUMBERED
 
@@ -461,9 +431,8 @@ class _Reading:
         for kind in (nsys.CALLS, *_ACTIVITIES):
             if kind in counted.kinds:
                 findings.took(counted.kinds[kind][0], counted.count(kind), counted.count(kind) - self.lost.get(kind, 0))
-        if nsys.RANGES in counted.kinds:
-            rows = counted.count(nsys.RANGES)
-            findings.took(counted.kinds[nsys.RANGES][0], rows, self.ranges.height)
+        if RANGES in counted.kinds:
+            findings.took(counted.kinds[RANGES][0], counted.count(RANGES), self.ranges.height)
         for name, lacking in _LACKING.items():
             findings.have(name, tables[name].height, lacking)
         for name, rows in sorted(counted.others().items()):
@@ -478,13 +447,7 @@ class _Reading:
 
 _WAITS_NUMBERED: Final = (3, 25)
 _NUMBER: Final = {"process": pl.Int64, "process_id": pl.Int32}
-_WORDS: Final = {
-    nsys.KERNELS: "kernels",
-    nsys.GRAPHS: "graphs",
-    nsys.COPIES: "copies",
-    nsys.FILLS: "fills",
-    nsys.WAITS: "waits",
-}
+_WORDS: Final = dict(zip(_ACTIVITIES, ("kernels", "graphs", "copies", "fills", "waits"), strict=True))
 _LACKING: Final = {
     "dispatches": "the export has no kernels: record with nsys profile --trace=cuda",
     "memory_copies": "the export has no copies",
@@ -495,7 +458,7 @@ _LACKING: Final = {
 
 
 def _numbers(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with null for devices and streams that are none."""
+    """Set devices and streams that are none to null."""
     return rows.with_columns(
         device=pl.when(pl.col("device").is_between(0, _ON_HOST - 1)).then("device"),
         stream=pl.when(pl.col("stream").is_between(0, NO_NUMBER - 1)).then("stream"),
@@ -503,10 +466,10 @@ def _numbers(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _at_their_contexts(rows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Waits and events at the device of their context, by the work that ran in it.
+    """Set the device of waits and events to their context's, known from the work that ran in it.
 
-    Real exports state device 0 of each of them, also of contexts on other devices. What no work tells has the stated
-    device where its process used that one, else none.
+    Real exports state device 0 for each of them, also for contexts on other devices. Where no work tells, the stated
+    device counts if its process used it, else none.
     """
     key = ["process_id", "context"]
     of_context = work.select(*key, known="device").drop_nulls().unique().unique(key, keep="none")

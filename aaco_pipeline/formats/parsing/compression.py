@@ -1,7 +1,6 @@
-"""Files of a capture that may be gzip-compressed, opened and read as if they were not, and no larger than they may be.
+"""Open and read files that may be gzip-compressed, within bounds on their unpacked size.
 
-Opening them, of whatever kind the path is, is `regular_files`; reading a large document piece by piece is
-`json_stream`.
+Paths are checked and opened in `regular_files`; large documents are read piece by piece in `json_stream`.
 """
 
 import errno
@@ -16,16 +15,16 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.regular_files import open_regular
 
-#: What reading damaged gzip data raises.
+#: Raised when reading damaged gzip data.
 DAMAGED: Final = (OSError, EOFError, zlib.error)
 _MAGIC: Final = b"\x1f\x8b"
 _CHUNK_BYTES: Final = 8 << 20
-#: Extents of a sparse file that are looked at.
+#: Extents of a sparse file that are examined.
 _MOST_EXTENTS: Final = 10_000
 
 
 class Unpacked(gzip.GzipFile):
-    """Gzip data read as if it were not; CaptureError once more comes out of it than its packed size can stand for."""
+    """A gzip stream that raises CaptureError once it yields more bytes than its packed size allows."""
 
     def __init__(self, path: Path, packed: io.BufferedReader, most: int) -> None:
         super().__init__(fileobj=packed, mode="rb")
@@ -45,19 +44,18 @@ class Unpacked(gzip.GzipFile):
     def _counted(self, piece: bytes) -> bytes:
         self._given += len(piece)
         if self._given > self._most:
-            raise CaptureError(
-                f"{self._path}: more than {self._most} bytes when unpacked, too many for its size; not read"
-            )
+            reason = f"more than {self._most} bytes when unpacked, too many for its size; not read"
+            raise CaptureError(f"{self._path}: {reason}")
         return piece
 
 
 def expanded_limit(data: int, limits: Limits) -> int:
-    """How many bytes may come out of `data` bytes on the disk."""
+    """Return how many bytes may be unpacked from `data` bytes on disk."""
     return min(limits.file_bytes, max(limits.freely_expanded_bytes, limits.expansion_ratio * data))
 
 
 def data_bytes(descriptor: int) -> int:
-    """The bytes of an open file that are on the disk; the holes of a sparse file are none. It is put at its begin."""
+    """Count the bytes of an open file that are on disk, without holes; rewinds the file."""
     status = os.fstat(descriptor)
     known = at = 0
     try:
@@ -68,7 +66,7 @@ def data_bytes(descriptor: int) -> int:
             at = os.lseek(descriptor, begin, os.SEEK_HOLE)
             known += at - begin
     except OSError as error:
-        # Nothing but a hole follows; or else a file system that cannot tell, where all is data.
+        # ENXIO: only a hole follows. Otherwise the file system cannot tell holes, and all is data.
         return known if error.errno == errno.ENXIO else status.st_size
     finally:
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -76,7 +74,7 @@ def data_bytes(descriptor: int) -> int:
 
 
 def open_decompressed(path: Path, limits: Limits | None = None) -> Unpacked | io.BufferedReader:
-    """The file opened for reading, through gzip when it begins as gzip does.
+    """Open a file for reading, through gzip when it starts with gzip's magic number.
 
     CaptureError when it cannot be opened, is no regular file, or holds more than the limits allow, holes included.
     """
@@ -97,7 +95,7 @@ def open_decompressed(path: Path, limits: Limits | None = None) -> Unpacked | io
 
 
 def read_decompressed(path: Path, limits: Limits) -> bytes:
-    """The whole file, decompressed when it is gzip; CaptureError beyond `limits.whole_bytes` or when it is damaged."""
+    """Read a whole file, decompressed when it is gzip; CaptureError beyond `limits.whole_bytes` or when damaged."""
     most = min(limits.whole_bytes, limits.file_bytes)
     pieces, taken = list[bytes](), 0
     with open_decompressed(path, limits) as stream:
@@ -113,7 +111,7 @@ def read_decompressed(path: Path, limits: Limits) -> bytes:
 
 
 def first_bytes(path: Path, count: int) -> bytes:
-    """At most the first `count` bytes of the file, decompressed; none of what cannot be read."""
+    """Return at most the first `count` bytes of a file, decompressed; empty when it cannot be read."""
     try:
         with open_decompressed(path) as stream:
             return stream.read(count)

@@ -8,33 +8,21 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import Findings, described_kernels
+from aaco_pipeline.formats.capture_tables import Findings, described_kernels, dispatch_table, table_of
 from aaco_pipeline.formats.parsing.csv_text import LATEST_NS, TextTable, kernel_name, number, plain_name
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: What is read of an execution, before processes, devices and dispatches are numbered.
+_SIZES: Final = ("grid_size", "workgroup_size", "lds_bytes", "scratch_bytes")
+_RESOURCES: Final = ("arch_vgprs", "accum_vgprs", "sgprs", "wavefront_size")
+#: Columns read for each execution, before processes, devices and dispatches are numbered.
 EXECUTION: Final = pl.Schema(
     {
         "source_dispatch_id": pl.UInt64(),
-        "pass": pl.String(),
-        "kernel_name": pl.String(),
-        "guid": pl.String(),
-        "pid": pl.Int64(),
-        "thread_id": pl.Int64(),
-        "device": pl.String(),
-        "queue": pl.String(),
+        **dict.fromkeys(("pass", "kernel_name", "guid"), pl.String()),
+        **dict.fromkeys(("pid", "thread_id"), pl.Int64()),
+        **dict.fromkeys(("device", "queue"), pl.String()),
         "correlation_id": pl.UInt64(),
-        "grid_size": pl.Int64(),
-        "workgroup_size": pl.Int64(),
-        "lds_bytes": pl.Int64(),
-        "scratch_bytes": pl.Int64(),
-        "arch_vgprs": pl.Int64(),
-        "accum_vgprs": pl.Int64(),
-        "sgprs": pl.Int64(),
-        "wavefront_size": pl.Int64(),
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "duration_ns": pl.Int64(),
+        **dict.fromkeys((*_SIZES, *_RESOURCES, "start_ns", "end_ns", "duration_ns"), pl.Int64()),
         "times": pl.String(),
     }
 )
@@ -48,7 +36,7 @@ COUNTER_DISPATCHES: Final = pl.Schema(
         **{name: dtype for name, dtype in EXECUTION.items() if name not in ("guid", "device")},
     }
 )
-#: What each state of an execution's times other than `measured` means to a reader of evidence.
+#: Meaning of each state of an execution's times other than `measured`, as given in evidence.
 TIMES_MEANING: Final = {
     "zeroed": "the tool set the start to 0 and the end to a median duration: durations, but no times",
     "averaged": "times with a fraction were averaged over executions by the tool: durations, but no times",
@@ -56,12 +44,13 @@ TIMES_MEANING: Final = {
     "absent": "the file states no times",
 }
 _EXACT: Final = pl.Decimal(38, 6)
+_OWN_CLOCK: Final = "the profiler's own clock; the files do not tie it to wall clock"
 
 
 def execution_columns(table: TextTable, pass_name: str) -> dict[str, pl.Expr]:
-    """Expressions that read the columns of `EXECUTION` from a table of any known spelling of its names.
+    """Make expressions that read the columns of `EXECUTION` from a table, by any known spelling of its names.
 
-    The kernel's name may still be null, as may the number: such a row cannot be kept.
+    The kernel's name and the number may still be null; such a row cannot be kept.
     """
     start, end = table.text("start_timestamp", "beginns"), table.text("end_timestamp", "endns")
     return {
@@ -87,7 +76,7 @@ def execution_columns(table: TextTable, pass_name: str) -> dict[str, pl.Expr]:
 
 
 def kernels_of(executions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The table `kernels`, one row per name and registers, and the executions with their `kernel_id`."""
+    """Build the table `kernels`, one row per name and registers, and add `kernel_id` to the executions."""
     identity = ["kernel_name", "arch_vgprs", "accum_vgprs", "sgprs"]
     distinct = executions.select(identity).unique(maintain_order=True)
     distinct = distinct.with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
@@ -98,9 +87,9 @@ def kernels_of(executions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def numbered(frame: pl.DataFrame, keys: Sequence[str], name: str) -> pl.DataFrame:
-    """The frame with the column `name`: the number from 0, by first appearance, of the values of `keys`.
+    """Add the column `name`: a number from 0, by first appearance, for the values of `keys`.
 
-    It is null where the last key is: a row that does not say which one it belongs to gets none.
+    It is null where the last key is null.
     """
     distinct = (
         frame.filter(pl.col(keys[-1]).is_not_null())
@@ -112,60 +101,40 @@ def numbered(frame: pl.DataFrame, keys: Sequence[str], name: str) -> pl.DataFram
 
 
 def dispatch_rows(executions: pl.DataFrame) -> pl.DataFrame:
-    """The table `dispatches` from executions with measured times and the columns `dispatch_id`, `process_id`,
-    `device_id`, `queue_id` and `kernel_id`. Sizes along single axes are null: the source states products.
+    """Build the table `dispatches` from executions with measured times and all ids; the source states sizes only as
+    products, so those along single axes are null.
     """
-    return to_contract(
-        "dispatches",
+    return dispatch_table(
         executions.select(
-            "dispatch_id",
-            "process_id",
-            "thread_id",
-            "device_id",
-            "queue_id",
-            "kernel_id",
-            "correlation_id",
-            "start_ns",
-            "end_ns",
-            lds_allocated_bytes=pl.col("lds_bytes"),
-            scratch_bytes=pl.col("scratch_bytes"),
-            grid_work_items=pl.col("grid_size"),
-            workgroup_work_items=pl.col("workgroup_size"),
-            self_ns=(pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0),
-            below_resolution=pl.lit(False),
-        ),
+            *("dispatch_id", "process_id", "thread_id", "device_id", "queue_id", "kernel_id", "correlation_id"),
+            *("start_ns", "end_ns", "scratch_bytes"),
+            lds_allocated_bytes="lds_bytes",
+            grid_work_items="grid_size",
+            workgroup_work_items="workgroup_size",
+        )
     )
 
 
 def counter_dispatches(executions: pl.DataFrame) -> pl.DataFrame:
-    """The detail `counter_dispatches` from executions with their numbers."""
+    """Build the detail `counter_dispatches` from numbered executions."""
     return executions.select(pl.col(name).cast(dtype) for name, dtype in COUNTER_DISPATCHES.items())
 
 
 def counter_rows(counters: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
-    """The table `counters` from `execution`, `counter`, `value` and `pass`, by the executions' dispatches."""
+    """Build the table `counters` from `execution`, `counter`, `value` and `pass`, by the executions' dispatches."""
     by_execution = executions.select("execution", "dispatch_id", pass_duration_ns="duration_ns")
     joined = counters.join(by_execution, on="execution", how="left", maintain_order="left")
     return to_contract("counters", joined.select("dispatch_id", "counter", "value", "pass", "pass_duration_ns"))
 
 
-def clock_domains(clock: str, timed: int) -> pl.DataFrame:
-    """The one row that names the capture's clock; none when nothing is timed by it."""
-    return to_contract(
-        "clock_domains",
-        pl.DataFrame(
-            {
-                "domain": [clock],
-                "offset_ns": [0],
-                "uncertainty_ns": [0],
-                "anchor": ["the profiler's own clock; the files do not tie it to wall clock"],
-            }
-        ).head(1 if timed else 0),
-    )
+def clock_domains(clock: str, timed: int, anchor: str = _OWN_CLOCK) -> pl.DataFrame:
+    """Build the one row that names the capture's clock; none when nothing is timed by it."""
+    row = {"domain": clock, "offset_ns": 0, "uncertainty_ns": 0, "anchor": anchor}
+    return table_of("clock_domains", [row] if timed else [])
 
 
 def say_times(findings: Findings, item: str, source: str | None, executions: pl.DataFrame) -> None:
-    """State what is wrong with the times of executions: not measured, or ending before they began."""
+    """Report executions whose times were not measured or end before they began."""
     for state, rows in executions.group_by("times").len().sort("times").rows():
         if state != "measured":
             reason = f"{rows} executions: {TIMES_MEANING[state]}; they are no dispatches"
@@ -176,14 +145,14 @@ def say_times(findings: Findings, item: str, source: str | None, executions: pl.
 
 
 def _positive(value: pl.Expr) -> pl.Expr:
-    """A number where 0 stands for none."""
+    """Read a number where 0 stands for none."""
     return pl.when(value > 0).then(value)
 
 
 def _times(table: TextTable, start: pl.Expr, end: pl.Expr) -> dict[str, pl.Expr]:
-    """Start, end and duration of executions, each null unless it is known, and how far the source's can be trusted.
+    """Read start, end and duration of executions, each null unless known, and how far the source's can be trusted.
 
-    A fraction or an exponent in one row tells of all rows of its file, though some then look like whole times.
+    A fraction or an exponent in one row marks all rows of its file, though some look like whole times.
     """
     rounded, averaged = table.frame.select(
         pl.any_horizontal(text.str.contains("[eE]").any() for text in (start, end)).alias("rounded"),
@@ -205,11 +174,9 @@ def _times(table: TextTable, start: pl.Expr, end: pl.Expr) -> dict[str, pl.Expr]
         "start_ns": pl.when(measured).then(whole_start),
         "end_ns": pl.when(measured).then(whole_end),
         "duration_ns": pl.when(measured | zeroed).then(whole_end - whole_start).otherwise(stated),
-        "times": pl.when(measured)
-        .then(pl.lit("measured"))
-        .when(zeroed)
-        .then(pl.lit("zeroed"))
-        .otherwise(pl.lit("absent")),
+        "times": pl.coalesce(
+            pl.when(measured).then(pl.lit("measured")), pl.when(zeroed).then(pl.lit("zeroed")), pl.lit("absent")
+        ),
     }
 
 
@@ -229,11 +196,11 @@ class LongTable:
 
 
 def long_table(table: TextTable, pass_name: str) -> LongTable:
-    """Executions and counters of a long table.
+    """Read executions and counters of a long table.
 
-    Where rows of one dispatch have several times, they are of several passes, one after the other: these are named
-    `<pass_name>.<n>`, n from 1 in order of start; of a dispatch that not all passes saw it cannot be told which did, so
-    its passes are named `<pass_name>.unknown<n>`. Otherwise all are of the pass `pass_name`.
+    Where rows of one dispatch have several times, they come from several passes, one after the other, named
+    `<pass_name>.<n>`, n from 1 in order of start. For a dispatch that not all passes saw it is unknown which did, so
+    its passes are named `<pass_name>.unknown<n>`. Otherwise all rows belong to the pass `pass_name`.
     """
     columns = execution_columns(table, pass_name)
     rows = table.frame.select(
@@ -255,13 +222,7 @@ def long_table(table: TextTable, pass_name: str) -> LongTable:
         executions = executions.with_columns(numbered_pass.otherwise(unplaced).alias("pass"))
     counters = (
         sound.select(*moment, "counter", "value")
-        .join(
-            executions.select("execution", "pass", *moment),
-            on=moment,
-            how="left",
-            nulls_equal=True,
-            maintain_order="left",
-        )
+        .join(executions.select("execution", "pass", *moment), moment, "left", nulls_equal=True, maintain_order="left")
         .select("execution", "counter", "value", "pass")
     )
     stated = counters.height
@@ -271,56 +232,45 @@ def long_table(table: TextTable, pass_name: str) -> LongTable:
 
 
 def say_repeated(findings: Findings, long: LongTable, source: str) -> None:
-    """State how many counters a long table holds more than once."""
+    """Report how many counters a long table holds more than once."""
     reason = f"{long.repeated} rows state a counter of a dispatch again; their values were summed"
     findings.note(long.repeated, f"repeated counters ({source})", "partial", reason, source)
 
 
 def matched(executions: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """The executions with `dispatch_id` and `in_dispatches`, and `is_new` for those that make a dispatch of their own.
+    """Add `dispatch_id` and `in_dispatches` to executions, and `is_new` for those that make a dispatch of their own.
 
-    `known` has `dispatch_id`, `process_id`, `source_dispatch_id` and `kernel_name` of the dispatches there are. An
-    execution is one of them if process, number and name agree; executions of several passes that agree in these share
-    a number. New numbers follow the known ones: first the executions with measured times, then those without. Times of
-    the first pass alone make dispatches: each pass is another run, and a timeline is of one.
+    `known` has `dispatch_id`, `process_id`, `source_dispatch_id` and `kernel_name` of the existing dispatches. An
+    execution is one of them if process, number and name agree; executions of several passes that agree share a number.
+    New numbers follow the known ones: first executions with measured times, then those without. Only the first pass's
+    times make dispatches, because each pass is another run and a timeline shows one run.
     """
     identity = ["process_id", "source_dispatch_id", "kernel_name"]
     executions = executions.with_columns(of_first_pass=pl.col("pass") == pl.col("pass").first())
     first = pl.concat([executions.filter("of_first_pass"), executions.filter(~pl.col("of_first_pass"))])
     first = first.unique(identity, keep="first", maintain_order=True)
+    distinct = known.unique(identity, keep="first").with_columns(is_known=pl.lit(True))
     joined = first.select(*identity, "execution", "times", "of_first_pass").join(
-        known.unique(identity, keep="first").with_columns(is_known=pl.lit(True)),
-        on=identity,
-        how="left",
-        maintain_order="left",
+        distinct, on=identity, how="left", maintain_order="left"
     )
     fresh = pl.col("is_known").is_null()
     measured = (pl.col("times") == "measured") & pl.col("of_first_pass")
-    order = (
-        pl.when(measured)
-        .then((fresh & measured).cum_sum())
-        .otherwise((fresh & measured).sum() + (fresh & ~measured).cum_sum())
-        - 1
-        + known.height
-    )
-    named = joined.with_columns(
+    later = (fresh & measured).sum() + (fresh & ~measured).cum_sum()
+    order = pl.when(measured).then((fresh & measured).cum_sum()).otherwise(later) - 1 + known.height
+    named = joined.select(
+        *identity,
         dispatch_id=pl.when(fresh).then(order.cast(pl.Int32)).otherwise(pl.col("dispatch_id")),
         in_dispatches=~fresh | measured,
         founder=pl.when(fresh & measured).then(pl.col("execution")),
     )
     return (
-        executions.join(
-            named.select(*identity, "dispatch_id", "in_dispatches", "founder"),
-            on=identity,
-            how="left",
-            maintain_order="left",
-        )
+        executions.join(named, on=identity, how="left", maintain_order="left")
         .with_columns(is_new=(pl.col("execution") == pl.col("founder")).fill_null(False))
         .drop("founder", "of_first_pass")
     )
 
 
-#: Columns, by plain name, that are no counters; behind a merge some repeat with the number of the merged file.
+#: Columns, by plain name, that are no counters; in merged files some repeat with the number of the merged file.
 DISPATCH_COLUMNS: Final = frozenset(
     (
         *("index", "dispatch_id", "kernelname", "kernel_name", "gpu_id", "queue_id", "queue_index", "pid", "tid"),
@@ -350,11 +300,11 @@ class WideTable:
 
 
 def wide_table(table: TextTable, pass_name: str) -> WideTable:
-    """Executions and counters of a wide table.
+    """Read executions and counters of a wide table.
 
     Merged tables repeat the columns of each merged file's executions with that file's number (`wave_size_3`); the
-    counters behind them are of that file's pass, which is named `<pass_name>.<number>`. Without such columns every
-    counter has the pass `pass_name`.
+    counters after them belong to that file's pass, named `<pass_name>.<number>`. Without such columns every counter
+    has the pass `pass_name`.
     """
     executions = table.frame.select(
         expression.cast(EXECUTION[name]).alias(name) for name, expression in execution_columns(table, pass_name).items()
@@ -385,7 +335,7 @@ def wide_table(table: TextTable, pass_name: str) -> WideTable:
 
 
 def counter_passes(header: tuple[str, ...], pass_name: str) -> dict[str, str]:
-    """The plain name of each counter column in order, with its pass."""
+    """Map the plain name of each counter column, in order, to its pass."""
     passes: dict[str, str] = {}
     merged = 0
     for written in header:
@@ -399,7 +349,7 @@ def counter_passes(header: tuple[str, ...], pass_name: str) -> dict[str, str]:
 
 
 def say_untaken(findings: Findings, table: TextTable) -> None:
-    """State the columns of executions that no table has a place for."""
+    """Report the columns of executions that no table has a place for."""
     left = [name for name in table.header if plain_name(name) in _UNTAKEN]
     source = table.path.name
     findings.note(len(left), f"columns of {source}", "partial", f"columns not taken: {', '.join(left)}", source)

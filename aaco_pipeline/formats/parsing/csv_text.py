@@ -1,8 +1,8 @@
-"""CSV files of profilers as frames of text columns: whole, bounded, and without a number bent on its way.
+"""Read profilers' CSV files as frames of text columns, bounded and without loss of precision.
 
-Every field is first read as text, because the numbers of these files do not all fit what a parser would guess: 64-bit
-masks, times beyond 2^53, numbers in quotes. The functions below make expressions that convert a column of such a
-frame exactly, with null for what is no such number.
+Every field is first read as text, because a parser would guess some numbers wrong: 64-bit masks, times beyond 2^53,
+numbers in quotes. The functions below make expressions that convert such a column exactly, with null for anything
+that is not such a number.
 """
 
 import csv
@@ -21,7 +21,7 @@ from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed, read_decompressed
 from aaco_pipeline.lake.validation import to_contract
 
-#: A header longer than this is no profiler's; the widest seen, of 2,718 counters, takes 61 kB.
+#: No profiler writes a longer header; the widest seen, with 2,718 counters, takes 61 kB.
 _LONGEST_HEADER: Final = 1 << 20
 _PROBED_BYTES: Final = 4096
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -29,21 +29,19 @@ _NUL: Final = b"\0"
 
 
 def plain_name(name: str) -> str:
-    """A column's name without regard to case, blanks, and whether its words are joined by `-` or `_`."""
+    """Normalize a column's name: lower case, with `_` for blanks and `-`."""
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
 def header_of(path: Path) -> tuple[str, ...] | None:
-    """The plain names in the first record of a CSV file, or None when it cannot be one. Reads a few KB, more only for
-    a wide header.
+    """Return the plain names in a CSV file's first record, or None when it cannot be one.
+
+    Reads a few KB, more only for a wide header.
     """
     try:
         with open_decompressed(path) as stream:
             head = stream.read(_PROBED_BYTES)
-            while b"\n" not in head and len(head) < _LONGEST_HEADER:
-                more = stream.read(len(head))
-                if not more:
-                    break
+            while b"\n" not in head and len(head) < _LONGEST_HEADER and (more := stream.read(len(head))):
                 head += more
     except (CaptureError, *DAMAGED):
         return None
@@ -52,14 +50,14 @@ def header_of(path: Path) -> tuple[str, ...] | None:
 
 
 def decoded(content: bytes) -> bytes:
-    """The content as UTF-8 without a byte-order mark; what a spreadsheet saved as UTF-16 is told by its own mark."""
+    """Return the content as UTF-8 without a byte-order mark, also where a spreadsheet saved it as UTF-16."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return content.decode("utf-16", errors="replace").encode()
     return content.removeprefix(_BYTE_ORDER_MARK)
 
 
 def first_record(line: bytes) -> list[str] | None:
-    """The names in a header's line; None when it cannot be one: one name only, binary data, or broken quoting."""
+    """Return the names in a header line; None when it cannot be one: one name only, binary data, broken quoting."""
     if _NUL in line or len(line) > _LONGEST_HEADER:
         return None
     try:
@@ -69,7 +67,7 @@ def first_record(line: bytes) -> list[str] | None:
     return names if len(names) > 1 and all(name.strip() for name in names) else None
 
 
-#: Times at and beyond this leave no room for arithmetic in int64; no clock of a capture reads them.
+#: Later times leave no room for arithmetic in int64; no clock of a capture reaches them.
 LATEST_NS: Final = 2**62
 
 
@@ -77,7 +75,7 @@ LATEST_NS: Final = 2**62
 class TextTable:
     """One CSV file: its column names as written, and its records as text, columns named by `plain_name`.
 
-    `cut` says that the file ends within a record, which is left out.
+    `cut` is True when the file ends within a record, which is left out.
     """
 
     path: Path
@@ -86,19 +84,19 @@ class TextTable:
     cut: bool
 
     def text(self, *names: str) -> pl.Expr:
-        """The first of `names` that the file has, without surrounding blanks; null where empty or without any."""
-        for name in names:
-            if name in self.frame.columns:
-                stripped = pl.col(name).str.strip_chars()
-                return pl.when(stripped != "").then(stripped)
-        return pl.lit(None, pl.String)
+        """Read the first of `names` that the file has, stripped; null where empty or when it has none."""
+        found = next((name for name in names if name in self.frame.columns), None)
+        if found is None:
+            return pl.lit(None, pl.String)
+        stripped = pl.col(found).str.strip_chars()
+        return pl.when(stripped != "").then(stripped)
 
     def whole(self, *names: str) -> pl.Expr:
-        """The first of `names` as int64; see `whole_number`."""
+        """Read the first of `names` as int64; see `whole_number`."""
         return whole_number(self.text(*names))
 
     def unsigned(self, *names: str) -> pl.Expr:
-        """The first of `names` as uint64, decimal or hexadecimal with 0x; null for anything else."""
+        """Read the first of `names` as uint64, decimal or hexadecimal with 0x; null for anything else."""
         text = self.text(*names)
         hexadecimal = text.str.to_lowercase().str.extract(r"^0x([0-9a-f]{1,16})$", 1)
         return pl.coalesce(
@@ -107,16 +105,16 @@ class TextTable:
         )
 
     def time(self, *names: str) -> pl.Expr:
-        """The first of `names` as whole nanoseconds in int64; null where it is not one or out of any clock's range."""
+        """Read the first of `names` as whole nanoseconds; null where it is none or out of any clock's range."""
         value = self.whole(*names)
         return pl.when(value.is_between(0, LATEST_NS, closed="left")).then(value)
 
     def surplus(self, known: frozenset[str]) -> tuple[str, ...]:
-        """The columns, as written, whose plain names are not among `known`."""
+        """List the columns, as written, whose plain names are not among `known`."""
         return tuple(name for name in self.header if plain_name(name) not in known)
 
     def require(self, kind: str, *columns: str) -> None:
-        """CaptureError naming the first of `columns` that the file lacks; alternatives are separated by `|`."""
+        """Raise CaptureError for the first of `columns` that the file lacks; alternatives are separated by `|`."""
         for column in columns:
             if not any(name in self.frame.columns for name in column.split("|")):
                 written = column.split("|")[0]
@@ -124,25 +122,25 @@ class TextTable:
 
 
 def whole_number(text: pl.Expr) -> pl.Expr:
-    """Text as int64; a fraction of zeros is accepted, any other, an exponent or what does not fit becomes null."""
+    """Convert text to int64; a fraction of zeros is accepted, anything else that is no such number becomes null."""
     return _integral(text).cast(pl.Int64, strict=False)
 
 
 def number(text: pl.Expr) -> pl.Expr:
-    """Text as float64; null for what is no finite number."""
+    """Convert text to float64; null for anything but a finite number."""
     value = text.str.strip_chars().cast(pl.Float64, strict=False)
     return pl.when(value.is_finite()).then(value)
 
 
 def kernel_name(text: pl.Expr) -> pl.Expr:
-    """A kernel's name without the marks that profilers put behind it for its descriptor: `.kd`, `[clone .kd]`."""
+    """Strip the marks that profilers append to a kernel's name for its descriptor: `.kd`, `[clone .kd]`."""
     return text.str.replace(r"(?:\s*\[clone \.kd\]|\s*\(\.kd\)|\.kd)+$", "")
 
 
 def read_text(path: Path, limits: Limits) -> TextTable:
-    """The whole file. Raises CaptureError for what is not a CSV table or beyond `limits`.
+    """Read a whole file; CaptureError when it is not a CSV table or beyond `limits`.
 
-    A last record that the file's end cuts is left out and told in `cut`; blank lines are no records.
+    A last record that the file's end cuts is left out and reported in `cut`; blank lines are no records.
     """
     content = decoded(read_decompressed(path, limits)).replace(b"\r\n", b"\n")
     if len(content) > limits.line_bytes:
@@ -190,9 +188,9 @@ def _require_lines(path: Path, content: bytes, limits: Limits) -> None:
 
 
 def _balanced(content: bytes) -> tuple[bytes, bool]:
-    """The content up to the last record whose quotes are closed, and whether anything was cut off for that.
+    """Return the content up to the last record whose quotes are closed, and whether anything was cut off.
 
-    In a sound file quotes are even in number, for a quote within a field is written twice.
+    In a sound file quotes are even in number, because a quote within a field is doubled.
     """
     quotes = content.count(b'"')
     end = len(content)
@@ -204,9 +202,9 @@ def _balanced(content: bytes) -> tuple[bytes, bool]:
 
 
 def _ends_within_record(frame: pl.DataFrame) -> bool:
-    """Whether the last record, not followed by a line's end, lacks fields or the end of its last number.
+    """Tell whether the last record, without a line end, lacks fields or the end of its last number.
 
-    A number without its last digits looks like one: a time much shorter than the one of the row before is such.
+    A number without its last digits still parses; a time shorter than the previous row's gives it away.
     """
     last = frame.to_series(-1)
     if last[-1] is None:
@@ -216,7 +214,7 @@ def _ends_within_record(frame: pl.DataFrame) -> bool:
 
 
 def statistics_rows(table: TextTable, domain: str) -> pl.DataFrame:
-    """The table `reported_statistics` of one file, without the rows that state no name or number of calls."""
+    """Build the table `reported_statistics` of one file, without rows that state no name or number of calls."""
 
     def rounded(name: str) -> pl.Expr:
         text = table.text(name)

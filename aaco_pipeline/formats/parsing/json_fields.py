@@ -1,7 +1,7 @@
-"""Values of many small JSON objects at once: keys found by comparing words, numbers and texts read as whole columns.
+"""Read values of many small JSON objects at once: keys by comparing words, numbers and texts as whole columns.
 
-Numbers go from their decimal text to integers without a floating-point number on the way. Nothing of one format is
-here; where the objects lie is `json_stream`'s to find.
+Numbers go from decimal text to integers without passing through floating point. The objects are located in
+`json_stream`.
 """
 
 import json
@@ -37,24 +37,23 @@ _LATEST: Final = 2**62 // 1000
 
 @dataclass(frozen=True)
 class Column:
-    """One integer a row; where `valid` is False the value means nothing."""
+    """One integer per row; where `valid` is False the value is meaningless."""
 
     value: npt.NDArray[np.int64] | Words
     valid: Flags
 
     def series(self) -> pl.Series:
-        """As a column, null where not valid."""
+        """Convert to a Polars column, null where not valid."""
         kind = pa.uint64() if self.value.dtype == np.uint64 else pa.int64()
         buffers = [_bitmap(self.valid), pa.py_buffer(np.ascontiguousarray(self.value))]
         return pl.Series(pl.from_arrow(pa.Array.from_buffers(kind, len(self.value), buffers)))
 
 
 class Objects:
-    """The objects of a piece and where each holds the wanted keys.
+    """The objects of a piece, with the positions of the wanted keys in each.
 
-    `keys` are those directly in an object, `inner` those of the object below its key `within`. Of a key that comes
-    twice the last counts, as with Python's parser. Keys are compared by their raw text: one with an escape in it is
-    not found.
+    `keys` are those directly in an object, `inner` those of the object below its key `within`. The last of repeated
+    keys counts, as in Python's parser. Keys are compared as raw text, so one with an escape is not found.
     """
 
     def __init__(self, piece: Bytes, found: Elements, keys: Sequence[str], within: str, inner: Sequence[str]) -> None:
@@ -70,7 +69,7 @@ class Objects:
         depth[self._owner < 0] = 0
         self._colon = self._tokens.position[colon]
         self._close = self._before(self._colon)
-        # Which of the outer keys it is, or stands below.
+        # The number of the outer key that it is, or that it is nested in.
         number = np.cumsum(depth == 1, dtype=np.int32)
         self._where: dict[str, Positions] = {}
         ends = self._ends((*keys, within, *inner))
@@ -85,27 +84,27 @@ class Objects:
             self._note(name, hit[holder[self._owner[hit]] == number[hit]])
 
     def _note(self, name: str, hit: Positions) -> None:
-        """Note for each object the colon behind the key."""
+        """Record for each object the colon behind the key."""
         where = np.full(self.count, _ABSENT, np.int64)
         where[self._owner[hit]] = self._colon[hit]
         self._where[name] = where
 
     def _before(self, at: Positions) -> Positions:
-        """What is before a place and before any white space there."""
+        """Step back from a position over any white space before it."""
         at = at - 1
         while len(moving := np.flatnonzero(_SPACE[self.piece[at]])):
             at[moving] -= 1
         return at
 
     def _ends(self, names: Sequence[str]) -> dict[int, Positions]:
-        """The keys that end as some of the names do, by how that is."""
+        """Group the keys by their last bytes, for the endings that the names have."""
         end = self._words[np.maximum(self._close - 3, 0)] & _MASKS[3]
         known, place = _end_places(tuple(names))
         of = place[end]
         return {number: np.flatnonzero(of == at) for at, number in enumerate(known, start=1)}
 
     def _named(self, name: str, ends: Mapping[int, Positions], among: Flags) -> Positions:
-        """The keys among these that are a name: its text between quotes, none of them escaped."""
+        """Find the keys that equal a name: its text between quotes, neither of them escaped."""
         text = b'"' + name.encode()
         hit = ends[_end_of(name)]
         hit = hit[among[hit]]
@@ -121,7 +120,7 @@ class Objects:
         return hit if fits.all() else hit[fits]
 
     def texts(self, name: str, rows: Positions) -> pl.Series:
-        """The texts of a key in some objects, null where it is absent or no text."""
+        """Read a key's texts in some objects, null where it is absent or no text."""
         valid, start = self._values(name, rows)
         valid = valid & (self.piece[start] == QUOTE)
         if not valid.any():
@@ -132,13 +131,13 @@ class Objects:
         return (self._unescaped(series, start, stop, valid) if len(self._slashes) else series).alias(name)
 
     def integers(self, name: str, rows: Positions) -> Column:
-        """Whole numbers of up to 18 digits with their sign; not valid where absent or anything else."""
+        """Read signed integers of up to 18 digits; not valid where absent or anything else."""
         valid, start = self._values(name, rows)
         value, good, _ = self._whole(start)
         return Column(value, valid & good)
 
     def unsigned(self, name: str, rows: Positions) -> Column:
-        """Whole numbers from 0 to 2^64 - 1; not valid where absent or anything else."""
+        """Read integers from 0 to 2^64 - 1; not valid where absent or anything else."""
         valid, start = self._values(name, rows)
         value, digits, stop = self._digits(start)
         good = valid & (digits > 0) & (digits < 20) & _BEHIND_NUMBER[self.piece[stop]]
@@ -149,7 +148,7 @@ class Objects:
         return Column(value, good)
 
     def thousandths(self, name: str, rows: Positions) -> Column:
-        """Decimal numbers times 1000, exact to the third decimal and rounded half away from zero beyond it.
+        """Read decimal numbers times 1000, exact to the third decimal and rounded half away from zero beyond it.
 
         Not valid where absent, not a number, not finite or beyond 2^62.
         """
@@ -178,7 +177,7 @@ class Objects:
         return Column(result, valid & plain)
 
     def triples(self, name: str, rows: Positions) -> tuple[Column, Column, Column]:
-        """Lists of three whole numbers; a list of less has them not valid from where it ends."""
+        """Read lists of three integers; in a shorter list the missing ones are not valid."""
         valid, at = self._values(name, rows)
         valid = valid & (self.piece[at] == ord("["))
         columns = []
@@ -191,11 +190,11 @@ class Objects:
         return columns[0], columns[1], columns[2]
 
     def any_has(self, name: str) -> bool:
-        """Whether any of the objects holds a key."""
+        """Tell whether any of the objects holds a key."""
         return bool((self._where[name] != _ABSENT).any())
 
     def lists(self, name: str, rows: Positions) -> pl.Series:
-        """The text of a list, null where the key is absent or its value is no list."""
+        """Read a key's lists as text, null where the key is absent or its value is no list."""
         valid, start = self._values(name, rows)
         valid = valid & (self.piece[start] == ord("["))
         if not valid.any():
@@ -206,7 +205,7 @@ class Objects:
 
     @cached_property
     def _brackets(self) -> tuple[Positions, Positions]:
-        """Where brackets open, and where each is closed: on each level they open and close in turn."""
+        """Locate opening brackets and their closing ones: on each level they open and close in turn."""
         bracket = np.flatnonzero(self._tokens.byte != COLON)
         position, depth, byte = (of[bracket] for of in (self._tokens.position, self._tokens.depth, self._tokens.byte))
         opens = (byte == ord("[")) | (byte == ord("{"))
@@ -216,13 +215,13 @@ class Objects:
         return opened, ends
 
     def _values(self, name: str, rows: Positions) -> tuple[Flags, Positions]:
-        """Whether there is the key, and where its value begins."""
+        """Tell which objects have the key, and where its value begins."""
         colon = self._where[name][rows]
         valid = colon != _ABSENT
         return valid, self._skip(np.where(valid, colon + 1, 0))
 
     def _closing(self, start: Positions) -> Positions:
-        """Where the strings end whose opening quotes are there: at the next quote."""
+        """Locate the closing quotes of strings by their opening ones."""
         quotes = self._tokens.quotes
         word, bit = (start + 1) >> 6, ((start + 1) & 63).astype(np.uint64)
         bits = quotes[word] & (_ALL << bit)
@@ -234,7 +233,7 @@ class Objects:
         return ends
 
     def _skip(self, at: Positions) -> Positions:
-        """Behind any white space. The zero bytes behind the piece end it."""
+        """Advance over white space; the zero bytes behind the piece end it."""
         moving = np.flatnonzero(_SPACE[self.piece[at]])
         if not len(moving):
             return at
@@ -252,7 +251,7 @@ class Objects:
         return np.where(negative, -signed, signed), good, stop
 
     def _digits(self, start: Positions) -> tuple[Words, Positions, Positions]:
-        """Value (right up to 19 digits), number of digits (counted up to 24) and what is behind them."""
+        """Read value (exact up to 19 digits), number of digits (counted up to 24) and the position behind them."""
         value, count = self._eight(start)
         total = count
         for _ in range(2):
@@ -268,7 +267,7 @@ class Objects:
         return value, total, start + total
 
     def _eight(self, start: Positions) -> tuple[Words, Positions]:
-        """The number that the next digits make, at most eight, and how many those are: arithmetic within a word."""
+        """Parse at most eight digits by arithmetic within a word; returns the number and the digit count."""
         word = self._words[start] ^ (_ONES * np.uint64(0x30))
         other = (((word & (_ONES * np.uint64(0x7F))) + _ONES * np.uint64(0x76)) | word) & (_ONES * np.uint64(0x80))
         lowest = other & (~other + np.uint64(1))
@@ -280,7 +279,7 @@ class Objects:
         return word, count
 
     def _strings(self, start: Positions, stop: Positions, valid: Flags) -> pl.Series:
-        """Texts as views into the piece, which is valid UTF-8: no byte of a long text is copied. Null if not valid."""
+        """Make texts as views into the piece, which is valid UTF-8, without copying long ones. Null if not valid."""
         length = stop - start
         inline = length <= _INLINE
         views = np.empty((len(start), 2), np.uint64)
@@ -294,7 +293,7 @@ class Objects:
         return pl.Series(pl.from_arrow(array))
 
     def _unescaped(self, series: pl.Series, start: Positions, stop: Positions, valid: Flags) -> pl.Series:
-        """The texts with their escapes resolved; each distinct one is parsed once."""
+        """Resolve escapes in texts; each distinct one is parsed once."""
         holds = valid & (np.searchsorted(self._slashes, stop) > np.searchsorted(self._slashes, start))
         if not holds.any():
             return series
@@ -306,18 +305,18 @@ class Objects:
 
 
 def _bitmap(valid: Flags) -> pa.Buffer | None:
-    """What says in Arrow which values are there; None where all are."""
+    """Make Arrow's validity bitmap; None where all values are valid."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _end_of(name: str) -> int:
-    """How a key ends that is this name: its last three bytes, of a short one with the quote before it."""
+    """Return the last three bytes of a key, including the quote before a short one."""
     return int.from_bytes((b'"' + name.encode())[-3:], "little")
 
 
 @cache
 def _end_places(names: tuple[str, ...]) -> tuple[tuple[int, ...], Bytes]:
-    """The ends that names have, and by each possible end its place among these from 1 on; 0 for any other."""
+    """List the names' endings, and map every possible ending to its place in that list from 1; 0 for any other."""
     known = tuple(sorted(set(map(_end_of, names))))
     place = np.zeros(1 << 24, np.uint8)
     place[list(known)] = np.arange(1, len(known) + 1)
@@ -325,12 +324,12 @@ def _end_places(names: tuple[str, ...]) -> tuple[tuple[int, ...], Bytes]:
 
 
 def whole(value: object, most: int = 2**63 - 1) -> int | None:
-    """A parsed value that is a whole number from 0 to `most`, or None."""
+    """Return a parsed value that is an integer from 0 to `most`, else None."""
     return value if type(value) is int and 0 <= value <= most else None
 
 
 def _unescape(text: str) -> str:
-    """The text; where its escapes are wrong, as it stands. Half a surrogate pair becomes the replacement character."""
+    """Resolve a text's escapes; returns it unchanged where they are wrong. Half a surrogate pair is replaced."""
     try:
         return str(json.loads(f'"{text}"', strict=False)).encode("utf-8", "replace").decode()
     except ValueError:
@@ -338,7 +337,7 @@ def _unescape(text: str) -> str:
 
 
 def _thousandths(text: bytes) -> int | None:
-    """The decimal number at the beginning of `text` times 1000, for the rare forms: exponents, many digits."""
+    """Parse the decimal number at the start of `text` times 1000, for rare forms: exponents, many digits."""
     end = next((at for at, byte in enumerate(text) if _BEHIND_NUMBER[byte]), len(text))
     number = text[:end].decode("ascii", "replace")
     if not number[-1:].isdigit() or number.strip("0123456789+-.eE"):

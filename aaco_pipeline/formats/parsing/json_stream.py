@@ -1,10 +1,9 @@
-"""Large JSON documents in pieces: where strings, brackets and colons are, found with whole-array operations.
+"""Scan large JSON documents in pieces: locate strings, brackets and colons with whole-array operations.
 
-Nothing of one format is here. The scanner checks what it needs to find its way, not every rule of JSON; a reader that
-needs more hands the piece to a parser. A library does not replace it:
-parsers such as orjson make a Python object of every value of the whole document, and `benchmarks/kineto_ingest.py`
-holds this reader to be faster than that parsing alone, in bounded memory; Polars' own parser, used where records have a
-fixed form, reads lines and no documents.
+The scanner checks only what it needs to navigate; a reader that needs more hands the piece to a parser. No library
+replaces it: orjson and others build a Python object for every value of the document, which
+`benchmarks/kineto_ingest.py` shows to be slower than this whole reader and unbounded in memory; Polars' parser, used
+where records have a fixed form, reads lines only.
 """
 
 import io
@@ -27,7 +26,7 @@ Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-#: Zero bytes behind every piece, so that a word read at its last byte stays inside the array.
+#: Zero bytes behind every piece, so that a word read at its last byte stays within the array.
 PADDING: Final = 64
 PIECE_BYTES: Final = 8 << 20
 QUOTE, COLON, COMMA, BACKSLASH = b'":,\\'
@@ -39,10 +38,10 @@ _STEP[list(b"}]")] = -1
 
 @dataclass(frozen=True)
 class Tokens:
-    """The brackets and colons of a piece that are in no string, and a bit a byte for the quotes around strings.
+    """The brackets and colons of a piece outside strings, and a bit per byte for the quotes around strings.
 
-    `depth` counts the brackets open behind each token, from 0 where the piece begins. The bits of `quotes` are those of
-    the piece from the lowest of the first word on.
+    `depth` counts the brackets open behind each token, from 0 where the piece begins. The bits of `quotes` start at
+    the lowest bit of the first word.
     """
 
     position: Positions
@@ -52,7 +51,7 @@ class Tokens:
 
 
 class Pieces:
-    """A file, unpacked when it is gzip, read forward; what a caller did not use comes again with the next piece.
+    """A file read forward, unpacked when it is gzip; bytes that a caller did not use come again with the next piece.
 
     CaptureError for a file that cannot be unpacked or is larger than the limit. `cut` is True once the compressed
     data stopped before its end.
@@ -71,11 +70,9 @@ class Pieces:
         self._stream.close()
 
     def more(self, rest: bytes) -> bytes | None:
-        """`rest` and what follows it; None at the end of the file."""
-        if len(rest) > self._limits.line_bytes:
-            raise CaptureError(
-                f"{self._path}: one event or section is longer than {self._limits.line_bytes} bytes; not read"
-            )
+        """Return `rest` and what follows it; None at the end of the file."""
+        if len(rest) > (most := self._limits.line_bytes):
+            raise CaptureError(f"{self._path}: one event or section is longer than {most} bytes; not read")
         piece = b"" if self.cut else self._read(max(self._size, len(rest)))
         self._taken += len(piece)
         if self._taken > self._limits.file_bytes:
@@ -83,7 +80,7 @@ class Pieces:
         return rest + piece if piece else None
 
     def _read(self, size: int) -> bytes:
-        """The next bytes; what was unpacked before packed data stops is kept."""
+        """Read the next bytes; bytes unpacked before packed data stops are kept."""
         parts: list[bytes] = []
         missing = size
         try:
@@ -98,14 +95,14 @@ class Pieces:
 
 
 def padded(piece: bytes) -> Bytes:
-    """The piece as an array with at least `PADDING` zero bytes behind it, of whole words of 64 bits of bits."""
+    """Copy a piece into an array of whole 64-byte blocks with at least `PADDING` zero bytes behind it."""
     array = np.zeros((len(piece) // 64 + 1) * 64 + PADDING, np.uint8)
     array[: len(piece)] = np.frombuffer(piece, np.uint8)
     return array
 
 
 def tokens(piece: Bytes, depth_limit: int) -> Tokens | None:
-    """Where brackets and colons of a padded piece are that begins outside any string; None when it nests too deep."""
+    """Locate brackets and colons of a padded piece that begins outside any string; None when it nests too deep."""
     quote = piece == QUOTE
     slashes = np.flatnonzero(piece == BACKSLASH)
     if len(slashes):
@@ -127,7 +124,7 @@ def _bits(flags: npt.NDArray[np.bool_]) -> Words:
 
 
 def _inside(quotes: Words) -> Words:
-    """A bit for each byte of a string, its opening quote among them: each bit is the parity of those up to it."""
+    """Set a bit for each byte of a string and its opening quote: the parity of the quotes up to there."""
     parity = quotes.copy()
     for distance in (1, 2, 4, 8, 16, 32):
         parity ^= parity << np.uint64(distance)
@@ -137,7 +134,7 @@ def _inside(quotes: Words) -> Words:
 
 
 def _escaped(slashes: Positions) -> Positions:
-    """Positions behind a backslash that is not itself escaped."""
+    """Return positions behind a backslash that is not itself escaped."""
     first = np.ones(len(slashes), np.bool_)
     first[1:] = np.diff(slashes) != 1
     run = np.maximum.accumulate(np.where(first, slashes, 0))
@@ -147,7 +144,7 @@ def _escaped(slashes: Positions) -> Positions:
 
 @dataclass(frozen=True)
 class Elements:
-    """The whole objects that follow one another in an array, of which a piece holds a part.
+    """Consecutive whole objects of an array, of which a piece holds a part.
 
     `start` and `stop` bound each object's text; `used` is how much of the piece is read, `ended` whether the array
     ended there (its bracket included in `used`), `damaged` whether a bracket is closed by one of the other kind.
@@ -162,7 +159,7 @@ class Elements:
 
 
 def elements(found: Tokens) -> Elements:
-    """The objects of a piece that begins within an array, before an object or a comma."""
+    """Find the objects of a piece that begins within an array, before an object or a comma."""
     beyond = np.flatnonzero(found.depth < 0)
     ended = len(beyond) > 0
     damaged = False
@@ -185,7 +182,7 @@ def elements(found: Tokens) -> Elements:
 
 
 def lines(piece: Bytes, found: Elements) -> io.BytesIO:
-    """The objects one a line, as parsers of line-delimited JSON want them."""
+    """Write the objects one per line, for parsers of line-delimited JSON."""
     if not len(found.start):
         return io.BytesIO()
     first, last = int(found.start[0]), int(found.stop[-1])
@@ -201,11 +198,11 @@ def lines(piece: Bytes, found: Elements) -> io.BytesIO:
 
 
 class CutError(Exception):
-    """The document stops where more must follow. Never leaves a reader: it says what that means for its format."""
+    """The document stops where more must follow. Never leaves a reader, which decides what it means for its format."""
 
 
 class Cursor:
-    """Reads a document forward, value by value; arrays of many objects come in batches.
+    """A reader of a document, value by value; arrays of many objects come in batches.
 
     Raises CutError where the document stops too early, CaptureError where it is not JSON as expected.
     """
@@ -215,7 +212,7 @@ class Cursor:
         self._text, self._at = b"", 0
 
     def entries(self) -> Iterator[str]:
-        """The keys of the object that comes next; the caller reads each value before it asks for the next key."""
+        """Yield the keys of the next object; the caller reads each value before it asks for the next key."""
         self._expect(b"{")
         if self.follows(b"}"):
             self._at += 1
@@ -226,7 +223,7 @@ class Cursor:
                 return
 
     def items(self) -> Iterator[None]:
-        """The places of the values of the array that comes next; the caller reads each value there."""
+        """Yield once per value of the next array; the caller reads each value there."""
         self._expect(b"[")
         if self.follows(b"]"):
             self._at += 1
@@ -237,7 +234,7 @@ class Cursor:
                 return
 
     def follows(self, byte: bytes) -> bool:
-        """Whether the next byte that is no white space is this one; after a key it is looked for behind the colon."""
+        """Tell whether the next byte that is no white space is this one; after a key, behind its colon."""
         while True:
             found = _NEXT.search(self._text, self._at)
             if found:
@@ -247,11 +244,11 @@ class Cursor:
             self._more()
 
     def value(self) -> Any:
-        """The value that comes next, parsed."""
+        """Parse the next value."""
         return self._parsed(self._raw())
 
     def skip(self) -> None:
-        """Pass over the value that comes next."""
+        """Skip the next value."""
         if self.follows(b"["):
             for _ in self.batches():
                 pass
@@ -259,7 +256,7 @@ class Cursor:
             self._raw()
 
     def batches(self) -> Iterator[tuple[Bytes, Elements]]:
-        """The objects of the array that comes next, as many at a time as are read; other values in it are passed."""
+        """Yield the objects of the next array, as many at a time as are read; other values in it are skipped."""
         self._expect(b"[")
         if self.follows(b"]"):
             self._at += 1
@@ -279,7 +276,7 @@ class Cursor:
                 yield array, part
                 if part.ended:
                     return
-                window = min(window * 8, 2 * PIECE_BYTES)  # what was left over, and the next piece
+                window = min(window * 8, 2 * PIECE_BYTES)  # the rest, and the next piece
             elif len(piece) < window:
                 self._more()
             else:
@@ -298,7 +295,7 @@ class Cursor:
         self._at += 1
 
     def _separated(self, end: bytes) -> bool:
-        """Pass the comma before a further value (True) or the end (False)."""
+        """Skip the comma before a further value (True) or the end (False)."""
         if self.follows(end):
             self._at += 1
             return False
@@ -306,7 +303,7 @@ class Cursor:
         return True
 
     def _string(self) -> bytes:
-        """The text that comes next with its quotes, and the colon behind it."""
+        """Read the next string with its quotes, and skip the colon behind it."""
         if not self.follows(b'"'):
             self._expect(b'"')
         text = self._raw()
@@ -314,7 +311,7 @@ class Cursor:
         return text
 
     def _raw(self) -> bytes:
-        """The text of the value that comes next."""
+        """Read the text of the next value."""
         self.follows(b"")
         first = self._text[self._at : self._at + 1]
         if first in (b"{", b"["):

@@ -1,8 +1,8 @@
-"""The one way to a capture's files: regular files only, and no link followed at any depth below the current folder.
+"""The only way to open a capture's files: regular files only, following no link below the current folder.
 
-Every reader opens, lists and asks after files through this module. A path is walked descriptor by descriptor, and a
-link among its parts is refused; `settled` takes the links out of what lies above a path that a person named. Unpacking
-what is opened here is `compression`.
+Every reader opens, lists and checks files through this module. A path is walked descriptor by descriptor, and a link
+among its parts is refused; `settled` resolves links above a path that the user named. Files opened here are unpacked
+in `compression`.
 """
 
 import io
@@ -16,13 +16,13 @@ from typing import Final
 
 from aaco_pipeline.errors import CaptureError
 
-#: A folder with more entries, at all depths together, is not one capture; nor is one that is deeper.
+#: A folder with more entries (at all depths together), or a deeper one, is not one capture.
 MOST_FILES: Final = 20_000
 DEEPEST_FOLDER: Final = 16
 _PART: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-#: What an entry is that is neither a file nor a folder, and why it is not read.
+#: Descriptions of entries that are neither files nor folders, and why they are not read.
 _REFUSALS: Final = {
     stat.S_IFLNK: "a link; links are not followed, copy the file itself",
     stat.S_IFIFO: "a named pipe, not a regular file",
@@ -34,7 +34,7 @@ _REFUSALS: Final = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a folder: a folder, a regular file, or something refused for the reason given."""
+    """One name in a folder: a folder, a regular file, or an entry refused for the given reason."""
 
     path: Path
     is_folder: bool
@@ -42,7 +42,7 @@ class Entry:
 
 
 def settled(path: Path) -> Path:
-    """The path with no link above its last part. CaptureError when that part itself is a link or no file or folder."""
+    """Resolve links above a path's last part. CaptureError when that part is a link, or no file or folder."""
     if path.name in ("", ".."):  # the current folder, the one above it, the root
         path = path.resolve()
     try:
@@ -58,16 +58,16 @@ def settled(path: Path) -> Path:
 
 
 def refused(mode: int) -> str | None:
-    """Why what has this mode is not read; None for a regular file and a folder."""
+    """Return why a file of this mode is not read; None for a regular file and a folder."""
     return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else _REFUSALS.get(stat.S_IFMT(mode), "not a regular file")
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """The regular file at `path`, for reading its bytes. OSError when it is not there or cannot be read, CaptureError
-    for a link, at any depth, and for a pipe, a socket or a device, none of which is ever waited for.
+    """Open the regular file at `path` for reading. OSError when it is missing or unreadable, CaptureError for a link
+    at any depth and for a pipe, a socket or a device, none of which is ever waited for.
     """
     with _parent(path) as folder:
-        # Looked at first: merely opening some devices does something.
+        # Checked before opening: merely opening some devices has effects.
         _require_regular(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
         descriptor = os.open(path.name, _FILE, dir_fd=folder)
     try:
@@ -79,19 +79,19 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether `path` is a regular file, reached through no link."""
+    """Tell whether `path` is a regular file, reached through no link."""
     status = status_of(path)
     return status is not None and stat.S_ISREG(status.st_mode)
 
 
 def is_folder(path: Path) -> bool:
-    """Whether `path` is a folder, reached through no link."""
+    """Tell whether `path` is a folder, reached through no link."""
     status = status_of(path)
     return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """What is at `path`, itself a link or not; None where nothing is, or a link leads there."""
+    """Return the status of `path`, itself a link or not; None where nothing is, or a link leads there."""
     if path.name in ("", ".."):
         return path.stat()
     try:
@@ -102,7 +102,7 @@ def status_of(path: Path) -> os.stat_result | None:
 
 
 def entries(folder: Path) -> list[Entry]:
-    """What is in a folder, by name. OSError when it cannot be read, CaptureError when a link leads there."""
+    """List a folder by name. OSError when it cannot be read, CaptureError when a link leads there."""
     try:
         with _parent(folder / "entry") as descriptor:
             # A descriptor of its own: the one that the walk holds is for walking alone.
@@ -122,7 +122,7 @@ def entries(folder: Path) -> list[Entry]:
 
 
 def files_beneath(folder: Path) -> tuple[list[Path], list[Entry]]:
-    """The regular files of a folder and of those in it, and what is refused among them, both in order of their paths.
+    """List the regular files beneath a folder and the refused entries among them, both in order of their paths.
 
     CaptureError for a folder of too many entries or too deep, and for one that cannot be read.
     """
@@ -144,7 +144,7 @@ def files_beneath(folder: Path) -> tuple[list[Path], list[Entry]]:
 
 
 def readable_entries(folder: Path) -> list[Entry]:
-    """As `entries`; CaptureError when the folder cannot be read."""
+    """List a folder as `entries` does; CaptureError when it cannot be read."""
     try:
         return entries(folder)
     except OSError as error:
@@ -152,7 +152,7 @@ def readable_entries(folder: Path) -> list[Entry]:
 
 
 def require_bounded(top: Path, folder: Path, seen: int, depth: int) -> None:
-    """CaptureError for too many entries below `top`, or for a folder that lies too deep in it."""
+    """Raise CaptureError for too many entries below `top`, or for a folder nested too deep in it."""
     if seen > MOST_FILES:
         raise CaptureError(f"{top}: more than {MOST_FILES} files; name the folder of one capture")
     if depth > DEEPEST_FOLDER:
@@ -161,10 +161,10 @@ def require_bounded(top: Path, folder: Path, seen: int, depth: int) -> None:
 
 @contextmanager
 def _parent(path: Path) -> Iterator[int]:
-    """A descriptor of the folder that `path` is in, reached through no link."""
+    """Open a descriptor of the folder that holds `path`, reached through no link."""
     try:
         descriptor = os.open(path.anchor or ".", _PART)
-    except ValueError as error:  # pragma: no cover - a path of a person's cannot hold NUL
+    except ValueError as error:  # pragma: no cover - a path that a user types cannot hold NUL
         raise CaptureError(f"{path}: not a path") from error
     try:
         for part in path.parts[bool(path.anchor) : -1]:
@@ -179,7 +179,7 @@ def _parent(path: Path) -> Iterator[int]:
             descriptor = inner
         yield descriptor
     except OSError as error:
-        error.filename = str(path)  # and not what it is called in its folder
+        error.filename = str(path)  # not just its last part
         raise
     finally:
         os.close(descriptor)

@@ -1,13 +1,9 @@
-"""A rocpd database opened safely, and its integer columns fetched fast.
-
-What the tables mean is `aaco_pipeline.formats.rocpd.tables`.
-
-Every base table is `rocpd_<kind><suffix>`, one suffix a process; a merged database holds several. Views are never
-read: they drop rows and, in several releases, are not there. Columns are looked for by name, so a database of another
-schema gives what it has.
+"""Open an SQLite database of a profiler safely, and fetch its integer columns fast.
 
 Integers leave SQLite as JSON text, thousands of rows at a time, and Polars parses them: about half the cost of one
-Python object a cell. That text is exact for integers only, so real numbers are fetched singly.
+Python object per cell. That text is exact for integers only, so real numbers are fetched singly. Columns are looked up
+by name, so a database of another schema gives the columns it has. Views are never read: in rocprofv3's databases they
+drop rows and are missing in several releases.
 """
 
 import os
@@ -25,19 +21,16 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.compression import DAMAGED, Unpacked, open_decompressed
 from aaco_pipeline.formats.parsing.regular_files import open_regular
-from aaco_pipeline.formats.parsing.sqlite_file import MAGIC, RPD_TABLES, connected
 
-#: What must be there for a database to be rocprofv3's: one of these kinds.
-RECORD_KINDS: Final = ("kernel_dispatch", "region", "sample", "memory_copy", "memory_allocate", "pmc_event")
-_METADATA: Final = "rocpd_metadata"
+MAGIC: Final = b"SQLite format 3\0"
 _HEADER_BYTES: Final = 100
 _COPY_BYTES: Final = 4 << 20
 _CHUNK_ROWS: Final = 16_384
-#: A chunk of rows as text must pass whatever bound is set on strings: 64 columns of 20 digits.
+#: Upper bound on a chunk of rows as text, 64 columns of 20 digits; must pass any bound set on strings.
 _CHUNK_BYTES: Final = _CHUNK_ROWS * 64 * 21
-#: What SQLite's module raises for damaged databases; ValueError for messages and names that are not text.
+#: Raised by SQLite's module for damaged databases; ValueError for messages and names that are not text.
 _FAILURES: Final = (sqlite3.Error, OverflowError, MemoryError, ValueError)
-#: Of the rollback journal and of the write-ahead log, either byte order.
+#: Magic numbers of the rollback journal, and of the write-ahead log in either byte order.
 _JOURNAL_MAGIC: Final = (b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7",)
 _LOG_MAGIC: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
@@ -46,8 +39,9 @@ _LOG_MAGIC: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 class TableSet:
     """The tables of one process by kind (`kernel_dispatch`, …), each with its columns' names.
 
-    `metadata` are the tags of the set; `guid` is the process's identifier as the capture gives it. Other programs'
-    databases are read by the same means: their kinds are the tables' names, with neither `prefix` nor suffix.
+    A rocpd table is `rocpd_<kind><suffix>`, one suffix per process; a merged database holds several. `metadata` are the
+    tags of the set, `guid` the process's identifier in the capture. For other programs' databases the kinds are the
+    tables' names, with neither `prefix` nor suffix.
     """
 
     suffix: str
@@ -57,18 +51,18 @@ class TableSet:
     prefix: str = "rocpd_"
 
     def table(self, kind: str) -> str:
-        """The quoted name of the table of a kind."""
-        return _quoted(f"{self.prefix}{kind}{self.suffix}")
+        """Return the quoted name of the table of a kind."""
+        return quoted(f"{self.prefix}{kind}{self.suffix}")
 
     def has(self, kind: str, *columns: str) -> bool:
-        """Whether the set holds the table of a kind with these columns."""
+        """Tell whether the set has the table of a kind with these columns."""
         return kind in self.tables and set(columns) <= self.tables[kind]
 
 
 class Database:
-    """A rocpd database open for reading; every method raises CaptureError where the file is damaged.
+    """A database open for reading; every method raises CaptureError where the file is damaged.
 
-    `plain` is the file that is open: `path` itself, or what was unpacked from it.
+    `plain` is the open file: `path` itself, or a copy unpacked from it.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, plain: Path, limits: Limits) -> None:
@@ -77,24 +71,24 @@ class Database:
         self._counts: dict[str, int] = {}
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """All rows of a query; for small tables."""
+        """Return all rows of a query; for small tables."""
         try:
             return self._connection.execute(sql).fetchall()
         except _FAILURES as error:
             raise damaged(self.path, error) from error
 
     def records(self, tables: TableSet, kind: str, *columns: str, where: str = "1") -> list[dict[str, Any]]:
-        """The rows of a small table as dictionaries, with every column asked for; one it lacks is None throughout."""
+        """Read a small table as dictionaries with every requested column; one it lacks is None throughout."""
         present = [name for name in columns if tables.has(kind, name)]
         if not present:
             return []
-        listed = ", ".join(map(_quoted, present))
+        listed = ", ".join(map(quoted, present))
         rows = self.rows(f"SELECT {listed} FROM {tables.table(kind)} WHERE {where} ORDER BY rowid")
         absent = dict.fromkeys(columns)
         return [{**absent, **dict(zip(present, row, strict=True))} for row in rows]
 
     def count(self, table_set: TableSet, kind: str) -> int:
-        """Rows of the table of a kind, 0 when it is missing."""
+        """Count rows of the table of a kind, 0 when it is missing."""
         if kind not in table_set.tables:
             return 0
         table = table_set.table(kind)
@@ -102,51 +96,15 @@ class Database:
             self._counts[table] = int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
         return self._counts[table]
 
-    def sets(self) -> tuple[TableSet, ...]:
-        """The table sets in order of their suffix. CaptureError when the database is not rocprofv3's."""
-        listed = self.rows("SELECT type, name FROM sqlite_master WHERE name LIKE 'rocpd%' ORDER BY name")
-        names = [str(name) for kind, name in listed if kind == "table"]
-        if len(names) > self.limits.tables:
-            raise CaptureError(f"{self.path}: more than {self.limits.tables} tables; not a profiler's database")
-        if RPD_TABLES & set(names) and not any(name.startswith("rocpd_kernel_dispatch") for name in names):
-            raise CaptureError(
-                f"{self.path}: this is an RPD database of rocmProfileData, not rocprofv3's rocpd; read it as such"
-            )
-        suffixes = sorted(
-            (name.removeprefix(_METADATA) for name in names if name.startswith(_METADATA)), key=len, reverse=True
-        )
-        if not suffixes:
-            views = sum(kind == "view" for kind, _ in listed)
-            reason = (
-                "its tables are views that need an SQLite extension; unpack it first" if views else "no rocpd table"
-            )
-            raise CaptureError(f"{self.path}: not a rocpd database: {reason}")
-        tables: dict[str, dict[str, frozenset[str]]] = {suffix: {} for suffix in suffixes}
-        for name in names:
-            suffix = next((one for one in suffixes if name.endswith(one)), None)
-            if suffix is not None:
-                kind = name.removeprefix("rocpd_")[: len(name) - len("rocpd_") - len(suffix)]
-                columns = self.rows(f"PRAGMA table_info({_quoted(name)})")
-                tables[suffix][kind] = frozenset(str(column[1]) for column in columns)
-        found = tuple(self._set(suffix, tables[suffix]) for suffix in sorted(suffixes))
-        if not any(kind in one.tables for one in found for kind in RECORD_KINDS):
-            raise CaptureError(f"{self.path}: a rocpd database without any table of events; capture again")
-        return found
-
-    def _set(self, suffix: str, tables: Mapping[str, frozenset[str]]) -> TableSet:
-        metadata: dict[str, str] = {}
-        if {"tag", "value"} <= tables["metadata"]:
-            metadata = {
-                str(tag): str(value)
-                for tag, value in self.rows(f"SELECT tag, value FROM {_quoted(_METADATA + suffix)}")
-            }
-        return TableSet(suffix, metadata.get("guid") or suffix.strip("_") or None, metadata, tables)
+    def columns(self, table: str) -> frozenset[str]:
+        """Return the names of a table's columns, none when there is no such table."""
+        return frozenset(str(row[1]) for row in self.rows(f"PRAGMA table_info({quoted(table)})"))
 
     def integers(self, table_set: TableSet, kind: str, columns: Mapping[str, str]) -> pl.DataFrame:
-        """Integer columns of the table of a kind in its own order, all int64.
+        """Read integer columns of the table of a kind in its own order, all int64.
 
-        `columns` maps the name wanted to a column of the table, or `event.<column>` for one of its event. A column
-        the table does not have is taken from its track (schema 4), or is null throughout.
+        `columns` maps the wanted name to a column of the table, or to `event.<column>` of its event. A column that the
+        table lacks is taken from its track (schema 4), or is null throughout.
         """
         schema = pl.Schema(dict.fromkeys(columns, pl.Int64()))
         if kind not in table_set.tables:
@@ -178,10 +136,10 @@ class Database:
         return frame.select(pl.col(name) if name in found else pl.lit(None, pl.Int64).alias(name) for name in columns)
 
     def reals(self, table_set: TableSet, kind: str, column: str) -> pl.Series:
-        """One column of real numbers in the table's own order, exact; null throughout when the table lacks it."""
+        """Read one column of real numbers in the table's own order; null throughout when the table lacks it."""
         if not table_set.has(kind, column):
             return pl.Series(column, [None], pl.Float64).new_from_index(0, self.count(table_set, kind))
-        listed = self.rows(f"SELECT {_quoted(column)} FROM {table_set.table(kind)} ORDER BY rowid")
+        listed = self.rows(f"SELECT {quoted(column)} FROM {table_set.table(kind)} ORDER BY rowid")
         try:
             return pl.Series(column, [value for (value,) in listed], dtype=pl.Float64)
         except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
@@ -211,15 +169,33 @@ class Database:
 
 
 def damaged(path: Path, error: BaseException) -> CaptureError:
-    """What to tell about a database that SQLite cannot read."""
+    """Make the error for a database that SQLite cannot read."""
     return CaptureError(f"{path}: SQLite cannot read it: {error}; copy the file again or capture again")
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    """Open the database at `path` read-only, executing nothing named in its schema. sqlite3.Error as it comes.
+
+    The caller has checked that the path is a regular file, reached through no link.
+    """
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        # No function named in a hostile schema runs, and what does not fit into its page is an error.
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        # A confined reader may not write where SQLite would put temporary files.
+        connection.execute("PRAGMA temp_store = MEMORY")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 @contextmanager
 def opened(path: Path, limits: Limits) -> Iterator[Database]:
-    """The database at `path`, decompressed to a temporary file when it is gzip. Nothing is ever written to the capture.
+    """Open the database at `path`, unpacking gzip to a temporary file. Nothing is ever written to the capture.
 
-    CaptureError for what is no SQLite database, for one that is cut, still being written, or over the limits.
+    CaptureError when it is no SQLite database, is cut, still being written, or over the limits.
     """
     _refuse_unfinished(path)
     with ExitStack() as stack:
@@ -249,7 +225,7 @@ def _identity(path: Path) -> tuple[int, ...]:
 
 
 def _refuse_unfinished(path: Path) -> None:
-    """CaptureError when a journal beside the database holds what is not in it yet."""
+    """Raise CaptureError when a journal beside the database holds changes that are not in it yet."""
     for ending, magics in (("-journal", _JOURNAL_MAGIC), ("-wal", _LOG_MAGIC)):
         beside = path.with_name(path.name + ending)
         try:
@@ -265,7 +241,7 @@ def _refuse_unfinished(path: Path) -> None:
 
 
 def _decompressed(path: Path, limits: Limits, stack: ExitStack) -> Path:
-    """Where the database lies as SQLite can read it: the file itself, or a copy of its gzip data until `stack` ends."""
+    """Return a path that SQLite can read: the file itself, or an unpacked copy that lives as long as `stack`."""
     taken = 0
     try:
         with open_decompressed(path, limits) as stream:
@@ -303,7 +279,7 @@ def _check_header(path: Path, plain: Path, limits: Limits) -> None:
 
 
 def _joined(table_set: TableSet, kind: str, columns: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The tables to read from (`t`, with `e` its event and `k` its track) and the SQL of each column found."""
+    """Return the tables to read from (`t`, with `e` its event and `k` its track) and the SQL of each column found."""
     source = f"{table_set.table(kind)} AS t"
     own = table_set.tables[kind]
     found: dict[str, str] = {}
@@ -312,12 +288,12 @@ def _joined(table_set: TableSet, kind: str, columns: Mapping[str, str]) -> tuple
         column = wanted.removeprefix("event.")
         if column != wanted:
             if "event_id" in own and table_set.has("event", "id", column):
-                found[name] = f"e.{_quoted(column)}"
+                found[name] = f"e.{quoted(column)}"
                 needed.add("e")
         elif column in own:
-            found[name] = f"t.{_quoted(column)}"
+            found[name] = f"t.{quoted(column)}"
         elif "track_id" in own and table_set.has("track", "id", column):
-            found[name] = f"k.{_quoted(column)}"
+            found[name] = f"k.{quoted(column)}"
             needed.add("k")
     if "e" in needed:
         source += f" LEFT JOIN {table_set.table('event')} AS e ON e.id = t.event_id"
@@ -326,5 +302,5 @@ def _joined(table_set: TableSet, kind: str, columns: Mapping[str, str]) -> tuple
     return source, found
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -1,9 +1,9 @@
-"""Sensors of GPUs as Prometheus keeps them: what Omnistat and AMD's device-metrics-exporter measured, second by second.
+"""GPU sensors as Prometheus stores them, measured by Omnistat or AMD's device-metrics-exporter.
 
-Four forms are read: the text that an exporter shows, scraped once or often into one file or several; the answer of
-`/api/v1/query_range` or `/api/v1/query` as JSON; the lines of VictoriaMetrics' `/api/v1/export`; and the CSV files of
-`omnistat-query --export`. Not read: VictoriaMetrics' `/api/v1/export/csv`, which has no header and columns of one's own
-choice, its `/api/v1/export/native`, and the databases themselves.
+Four forms are read: exporter text, scraped once or often into one file or several; the JSON answer of
+`/api/v1/query_range` or `/api/v1/query`; the lines of VictoriaMetrics' `/api/v1/export`; and the CSV files of
+`omnistat-query --export`. Not read: VictoriaMetrics' `/api/v1/export/csv`, which has no header and freely chosen
+columns, its `/api/v1/export/native`, and the databases themselves.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Final, Literal
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
 from aaco_pipeline.formats.parsing.compression import first_bytes
 
-#: The time spent held back by each limit, as `gpu_metrics` names them, with the exporter's names.
+#: Time throttled by each limit, as `gpu_metrics` names them, with the exporter's names.
 RESIDENCIES: Final[Mapping[str, str]] = {
     "prochot": "gpu_violation_processor_hot_residency_accumulated",
     "ppt": "gpu_violation_ppt_residency_accumulated",
@@ -23,19 +23,19 @@ RESIDENCIES: Final[Mapping[str, str]] = {
     "vr_thm": "gpu_violation_vr_thermal_residency_accumulated",
     "hbm_thm": "gpu_violation_hbm_thermal_residency_accumulated",
 }
-#: What the exporter puts before its names since version 1.3, unless it is told otherwise.
+#: Prefix of the exporter's names since version 1.3, unless configured otherwise.
 PREFIX: Final = "amd_"
 MIB: Final = float(1 << 20)
 
 
 @dataclass(frozen=True)
 class Sensor:
-    """What a metric becomes: `column` in its unit times `factor`.
+    """The column that a metric becomes, in its unit times `factor`.
 
-    `where` is a label with the values that it has to have: other instances of the metric are of other things.
-    Of several instances on one device (`over` engines or stacks) the column has their mean or their highest. Where two
-    metrics give one column, that of the lower `turn` is taken. `zero_is_nothing`: 0 is what the exporter writes where
-    it could not read the sensor, or on partitions that have none.
+    `where` is a label with the values that it must have; other instances of the metric measure other things. Several
+    instances on one device (engines or stacks) are combined by `over`. Where two metrics give one column, the lower
+    `turn` wins. `zero_is_nothing`: the exporter writes 0 where it could not read the sensor, or on partitions that have
+    none.
     """
 
     column: str
@@ -46,7 +46,7 @@ class Sensor:
     zero_is_nothing: bool = False
 
     def is_of(self, labels: Mapping[str, str]) -> bool:
-        """Whether an instance of the metric with these labels is what the column is about."""
+        """Tell whether an instance of the metric with these labels measures the column."""
         if self.where is None:
             return True
         label, values = self.where
@@ -54,13 +54,12 @@ class Sensor:
 
 
 _HOTSPOT: Final = ("location", ("junction", "hotspot"))
+_HOTTEST_MEMORY: Final = ("location", ("vram",))
 SENSORS: Final[Mapping[str, Sensor]] = {
     "rocm_average_socket_power_watts": Sensor("power_w", zero_is_nothing=True),
     "rocm_energy_joules": Sensor("energy_j", zero_is_nothing=True),
     "rocm_temperature_celsius": Sensor("temperature_hotspot_c", where=_HOTSPOT, zero_is_nothing=True),
-    "rocm_temperature_memory_celsius": Sensor(
-        "temperature_memory_c", where=("location", ("vram",)), zero_is_nothing=True
-    ),
+    "rocm_temperature_memory_celsius": Sensor("temperature_memory_c", where=_HOTTEST_MEMORY, zero_is_nothing=True),
     "rocm_sclk_clock_mhz": Sensor("gfx_clock_mhz"),
     "rocm_mclk_clock_mhz": Sensor("memory_clock_mhz"),
     "rocm_utilization_percentage": Sensor("gfx_activity_percent"),
@@ -82,25 +81,25 @@ SENSORS: Final[Mapping[str, Sensor]] = {
     "gpu_total_vram": Sensor("vram_total_bytes", MIB, zero_is_nothing=True),
     **{metric: Sensor(name) for name, metric in RESIDENCIES.items()},
 }
-#: A metric whose instances are of two columns, told apart by a label.
+#: A metric whose instances belong to two columns, distinguished by a label.
 MEMORY_CLOCK: Final = Sensor("memory_clock_mhz", where=("clock_type", ("memory",)))
-#: Metrics of no device that say how many the host has.
+#: Metrics without a device that give the number of devices on the host.
 COUNTS: Final = ("rocm_num_gpus", "gpu_nodes_total")
-#: A metric whose labels, not its value, say what a device is.
+#: A metric whose labels, not its value, describe a device.
 INFORMATION: Final = "rocm_version_info"
 #: All metrics that are read, by their plain names.
 METRICS: Final = (*SENSORS, *COUNTS, INFORMATION)
-#: The names as they stand in files.
+#: The names as written in files.
 WRITTEN: Final = frozenset((*METRICS, *(f"{PREFIX}{name}" for name in METRICS if name.startswith("gpu_"))))
 
 
 def plain(metric: str) -> str:
-    """A metric's name without what an exporter puts before it."""
+    """Strip the exporter's prefix from a metric's name."""
     return metric.removeprefix(PREFIX) if metric.startswith(f"{PREFIX}gpu_") else metric
 
 
 def sensor_of(metric: str, labels: Mapping[str, str]) -> Sensor | None:
-    """What an instance of a metric measures, by its plain name; None where no column is about it."""
+    """Return the sensor for an instance of a metric, by its plain name; None where no column is about it."""
     for one in (SENSORS.get(metric), MEMORY_CLOCK if metric == "gpu_clock" else None):
         if one is not None and one.is_of(labels):
             return one
@@ -108,7 +107,7 @@ def sensor_of(metric: str, labels: Mapping[str, str]) -> Sensor | None:
 
 
 FORMAT: Final = "gpu-series"
-#: So far into the file the first sensor is looked for: the Go and Python runtimes' own metrics stand before it.
+#: The first sensor is searched this far into the file: metrics of the Go and Python runtimes come first.
 _LOOKED_AT: Final = 256 << 10
 Form = Literal["text", "query", "lines", "csv"]
 _DETAIL: Final[dict[Form, str]] = {
@@ -131,7 +130,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def form_of(head: bytes) -> Form | None:
-    """Which form a file that begins so has, None for none."""
+    """Return the form of a file that begins like this, None for none."""
     if b"\0" in head:
         return None
     if _ANSWER.match(head) or _ANSWER_BACKWARDS.match(head):
@@ -147,8 +146,6 @@ def form_of(head: bytes) -> Form | None:
     return "text" if any(known) else None
 
 
-__all__ = ["DOCUMENTATION", "probe", "read", "read_run"]
-
 DOCUMENTATION: Final = FormatRow(
     "Omnistat and AMD's device-metrics-exporter: scraped text, JSON of a Prometheus query, JSON lines of "
     "VictoriaMetrics' export, CSV of `omnistat-query --export`; also gzip",
@@ -158,12 +155,12 @@ DOCUMENTATION: Final = FormatRow(
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
-    """One file: as `read_run`."""
+    """Read one file, as `read_run`."""
     return read_run([path], limits)
 
 
 def read_run(paths: Sequence[Path], limits: Limits | None = None) -> CaptureTables:
-    """The files of one folder, which are of the same devices.
+    """Read the files of one folder, which cover the same devices.
 
     Tables: `gpu_samples` by device and time, `devices`, `clock_domains`: wall-clock, zero at the earliest sample.
     Details: `device_names` (device_id, host, card: what the exporter calls it, pci_address, uuid, devices_of_host: how

@@ -13,13 +13,13 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
+from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, table_of
 from aaco_pipeline.formats.parsing.compression import first_bytes
 from aaco_pipeline.formats.parsing.redaction import safe_prose
 from aaco_pipeline.formats.prometheus import COUNTS, INFORMATION, RESIDENCIES, Form, form_of, sensor_of, sources
 from aaco_pipeline.formats.prometheus.sources import Gathered, Series
 from aaco_pipeline.lake.evidence import Status
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import to_contract
 
 _AT: Final = ("device_id", "time_ns", "scrape")
 _MEASURED: Final = (
@@ -36,10 +36,11 @@ _SENSOR_SCHEMA: Final = {
 
 @dataclass(frozen=True)
 class Samples:
-    """`placed`: the table `gpu_samples`, times after the Unix epoch, by device and time.
+    """Samples with and without a time, and counts of values that were dropped.
 
-    `unplaced`: the same columns, with `scrape`, its number, in the place of the time. How many values were repeated,
-    contradicted each other, were a 0 that says nothing, a percentage that is none; how often a counter fell.
+    `placed` is the table `gpu_samples`, times since the Unix epoch, by device and time; `unplaced` has the same columns
+    with `scrape`, its number, in place of the time. Counted are repeated and contradicting values, zeros that mean
+    nothing, values that are no percentage, and counters that fell.
     """
 
     placed: pl.DataFrame
@@ -52,7 +53,7 @@ class Samples:
 
 
 def samples_of(points: pl.DataFrame, series: Sequence[Series], owners: Sequence[int | None]) -> Samples:
-    """The samples of points (`gathering.POINTS`); `owners` has each series' device, None for those of none."""
+    """Combine points (`sources.POINTS`) into samples; `owners` has each series' device, None for those without."""
     known = points.join(_sensors(series, owners), on="series", how="inner")
     single = known.group_by("series", "time_ns", "scrape").agg(
         pl.col("device_id", "column", "factor", "over", "turn", "zero_is_nothing").first(),
@@ -67,9 +68,8 @@ def samples_of(points: pl.DataFrame, series: Sequence[Series], owners: Sequence[
     together = valued.group_by(*_AT, "column", "turn").agg(
         value=pl.when(pl.col("over").first() == "max").then(pl.col("value").max()).otherwise(pl.col("value").mean())
     )
-    first = (
-        together.sort("turn").group_by(*_AT, "column", maintain_order=True).agg(pl.col("value").drop_nulls().first())
-    )
+    by_turn = together.sort("turn").group_by(*_AT, "column", maintain_order=True)
+    first = by_turn.agg(pl.col("value").drop_nulls().first())
     wide = first.filter(pl.col("column").is_in(_MEASURED)).pivot(on="column", index=_AT, values="value")
     absent = [pl.lit(None, pl.Float64).alias(name) for name in _MEASURED if name not in wide.columns]
     wide = wide.with_columns(absent).sort(*_AT, nulls_last=True)
@@ -79,17 +79,13 @@ def samples_of(points: pl.DataFrame, series: Sequence[Series], owners: Sequence[
     set_back = sum(int(order.select((pl.col(name) < 0).sum()).item()) for name in _growths())
     percent = [pl.col(name).is_between(0, 100, closed="both").not_() for name in wide.columns if "percent" in name]
     beyond = int(wide.select(pl.sum_horizontal(one.sum() for one in percent)).item())
-    scraped = (
-        wide.filter(pl.col("time_ns").is_null()).with_columns(time_ns=pl.col("scrape")).sort("device_id", "scrape")
-    )
-    counted = scraped.with_columns(_growing(), **_growths())
-    return Samples(
-        columns, _columns(counted).rename({"time_ns": "scrape"}), repeated, contradicted, zeros, beyond, set_back
-    )
+    scraped = wide.filter(pl.col("time_ns").is_null()).with_columns(time_ns="scrape").sort("device_id", "scrape")
+    unplaced = _columns(scraped.with_columns(_growing(), **_growths())).rename({"time_ns": "scrape"})
+    return Samples(columns, unplaced, repeated, contradicted, zeros, beyond, set_back)
 
 
 def _sensors(series: Sequence[Series], owners: Sequence[int | None]) -> pl.DataFrame:
-    """What each series of a device becomes."""
+    """List the column and conversion of each series that has a device."""
     rows = []
     for number, (one, owner) in enumerate(zip(series, owners, strict=True)):
         sensor = sensor_of(one.metric, one.labels)
@@ -100,61 +96,52 @@ def _sensors(series: Sequence[Series], owners: Sequence[int | None]) -> pl.DataF
 
 
 def _before(name: str) -> pl.Expr:
-    """The device's last known value of a counter before the row."""
+    """Return the device's last known value of a counter before the row."""
     return pl.col(name).forward_fill().shift(1).over("device_id", order_by="time_ns")
 
 
 def _growths() -> dict[str, pl.Expr]:
-    """By how much each counter grew since it was last known; negative where it was set back."""
+    """Return each counter's growth since it was last known; negative where it was reset."""
     return {f"{name}_growth": pl.col(name) - _before(name) for name in ("energy_j", *RESIDENCIES)}
 
 
 def _growing() -> pl.Expr:
-    """Energies since the accumulator was last set back: how they go on from those before is not known."""
+    """Return energies since the accumulator's last reset; earlier ones cannot be continued across it."""
     fell = (pl.col("energy_j") < _before("energy_j")).fill_null(False)
     later = fell.cast(pl.Int32).cum_sum(reverse=True).over("device_id", order_by="time_ns")
     return pl.when(later - fell.cast(pl.Int32) == 0).then(pl.col("energy_j")).alias("energy_since_j")
 
 
 def _columns(wide: pl.DataFrame) -> pl.DataFrame:
-    """The canonical columns, in order of device and time."""
+    """Select the canonical columns, in order of device and time."""
     grown = {name: pl.col(f"{name}_growth") for name in RESIDENCIES}
     held = [pl.when(growth > 0).then(pl.lit(name)) for name, growth in grown.items()]
-    told = pl.any_horizontal((growth >= 0).fill_null(False) for growth in grown.values())
+    known = pl.any_horizontal((growth >= 0).fill_null(False) for growth in grown.values())
     # The size is constant; the exporter may have written it at other times than the share.
     total = pl.col("vram_total_bytes").max().over("device_id")
-    same = pl.col("vram_total_bytes").n_unique().over("device_id") <= 1 + (
-        pl.col("vram_total_bytes").is_null().any().over("device_id").cast(pl.Int32)
-    )
-    of_share = pl.when(same).then(_ratio("vram_used_percent") * total)
-    used = pl.coalesce("memory_used_bytes", of_share)
+    same = pl.col("vram_total_bytes").drop_nulls().n_unique().over("device_id") <= 1
+    used = pl.coalesce("memory_used_bytes", pl.when(same).then(_ratio("vram_used_percent") * total))
+    used_bytes = pl.when(used.is_between(0, _LARGEST_BYTES)).then(used.round()).cast(pl.Int64, strict=False)
     return to_contract(
         "gpu_samples",
         wide.select(
-            "time_ns",
-            "device_id",
-            "power_w",
-            "temperature_hotspot_c",
-            "temperature_memory_c",
-            "gfx_clock_mhz",
+            *("time_ns", "device_id", "power_w", "temperature_hotspot_c", "temperature_memory_c", "gfx_clock_mhz"),
             "memory_clock_mhz",
             energy_j="energy_since_j",
             gfx_activity_ratio=_ratio("gfx_activity_percent"),
             memory_activity_ratio=_ratio("memory_activity_percent"),
-            memory_used_bytes=pl.when(used.is_between(0, _LARGEST_BYTES))
-            .then(used.round())
-            .cast(pl.Int64, strict=False),
-            throttle_reasons=pl.when(told).then(pl.concat_list(held).list.drop_nulls()),
+            memory_used_bytes=used_bytes,
+            throttle_reasons=pl.when(known).then(pl.concat_list(held).list.drop_nulls()),
         ),
     )
 
 
 def _ratio(percent: str) -> pl.Expr:
-    """A percentage as a ratio; what is below 0 or above 100 is no percentage and null."""
+    """Convert a percentage to a ratio; values outside 0 to 100 become null."""
     return pl.when(pl.col(percent).is_between(0, 100)).then(pl.col(percent) / 100)
 
 
-#: The detail `device_names`: by what another capture may know the same device.
+#: The detail `device_names`: names by which another capture may know the same device.
 DEVICE_NAMES: Final = pl.Schema(
     {
         **{"device_id": pl.Int32(), "host": pl.String(), "card": pl.String(), "pci_address": pl.String()},
@@ -168,7 +155,7 @@ _LONGEST_NAME: Final = 120
 
 @dataclass(frozen=True)
 class Named:
-    """A device as an exporter calls it: host, number, and number of the partition, each None where not stated."""
+    """A device as an exporter names it: host, number, and number of the partition, each None where not stated."""
 
     host: str | None
     card: str
@@ -176,7 +163,7 @@ class Named:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Hosts by name, devices by number."""
+        """Sort key: hosts by name, devices by number."""
         return (self.host or "", *_natural(self.card), *_natural(self.partition or ""))
 
     @property
@@ -185,7 +172,7 @@ class Named:
 
 
 def named(series: Series) -> Named | None:
-    """The device that a series is of; None for one of no device."""
+    """Return the device of a series; None for one without a device."""
     labels = series.labels
     if series.metric in COUNTS:
         return None
@@ -196,22 +183,18 @@ def named(series: Series) -> Named | None:
 
 
 def host_of(labels: Mapping[str, str]) -> str | None:
-    """The host that a series is of: the exporter's own word before the address that it was scraped at."""
+    """Return the host of a series: the exporter's own name before the scraped address."""
     name = _stated(labels, "hostname") or _stated(labels, "instance")
     return None if name is None else _PORT.sub("", name)
 
 
 def tables(found: Sequence[Named], series: Sequence[Series], values: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The table `devices` and the detail `device_names`, both in the order of `found`.
+    """Build the table `devices` and the detail `device_names`, both in the order of `found`.
 
     `values` has series and value: sizes, limits and counts are taken where all values of a device are one.
     """
-    if not found:
-        return empty_table("devices"), pl.DataFrame(schema=DEVICE_NAMES)
-    constant = values.group_by("series").agg(
-        value=pl.when(pl.col("value").n_unique() == 1).then(pl.col("value").first())
-    )
-    known = dict(constant.drop_nulls().select("series", "value").iter_rows())
+    constant = values.group_by("series").agg(pl.col("value").unique()).filter(pl.col("value").list.len() == 1)
+    known = dict(constant.select("series", pl.col("value").list.first()).drop_nulls().iter_rows())
     hosts = len({one.host for one in found})
     rows, names = [], []
     counts = {
@@ -255,18 +238,12 @@ def tables(found: Sequence[Named], series: Sequence[Series], values: pl.DataFram
                 "devices_of_host": counts.get(device.host, counts.get(None) if hosts == 1 else None),
             }
         )
-    types = {"product": pl.String, "memory_bytes": pl.Int64, "partition_mode": pl.String, "power_cap_w": pl.Float64}
-    return (
-        to_contract("devices", pl.DataFrame(rows, schema_overrides=types)),
-        pl.DataFrame(names, schema=DEVICE_NAMES),
-    )
+    return table_of("devices", rows), pl.DataFrame(names, schema=DEVICE_NAMES)
 
 
 def _is_divided(labels: Mapping[str, str]) -> bool:
-    """Whether the device is one of several partitions of a GPU."""
-    return _stated(labels, "gpu_compute_partition_type") is not None and (
-        labels["gpu_compute_partition_type"].lower() != "spx"
-    )
+    """Tell whether the device is one of several partitions of a GPU."""
+    return (_stated(labels, "gpu_compute_partition_type") or "SPX").lower() != "spx"
 
 
 def _product(labels: Mapping[str, str]) -> str | None:
@@ -279,7 +256,7 @@ def _address(labels: Mapping[str, str]) -> str | None:
 
 
 def _uuid(labels: Mapping[str, str]) -> str | None:
-    """The device's UUID; a virtual function's is all zeros, which names nothing."""
+    """Return the device's UUID; a virtual function's is all zeros, which identifies nothing."""
     found = (_stated(labels, "gpu_uuid") or "")[:_LONGEST_NAME].lower()
     return found if found.strip("0-") else None
 
@@ -302,9 +279,9 @@ _GATHER: Final[dict[Form, Callable[[Path, Gathered], None]]] = {
     "text": sources.gather,
     "query": sources.gather_answer,
     "lines": sources.gather_lines,
-    "csv": sources.gather_omnistat_csv,
+    "csv": sources.gather_omnistat,
 }
-#: Forms whose times are the steps of a query, at which the last value before is repeated.
+#: Forms whose times are the steps of a query, which repeats the previous value at each step.
 _STEPPED: Final[frozenset[Form]] = frozenset(("query", "csv"))
 _BEGINNING_BYTES: Final = 256 << 10
 
@@ -326,25 +303,22 @@ def read_run(paths: Sequence[Path], limits: Limits) -> CaptureTables:
     found = sorted({one for series in gathered.series if (one := named(series))}, key=lambda one: one.order)
     if not found:
         held = ", ".join(list(gathered.passed_over)[:3]) or "no metric at all"
-        raise CaptureError(
-            f"{paths[0]}: no sensor of a GPU that Omnistat or device-metrics-exporter write; it holds {held[:200]}"
-        )
+        reason = "no sensor of a GPU that Omnistat or device-metrics-exporter write"
+        raise CaptureError(f"{paths[0]}: {reason}; it holds {held[:200]}")
     points = gathered.points()
     number_of = {one: number for number, one in enumerate(found)}
     owners = [number_of.get(one) if (one := named(series)) else None for series in gathered.series]
     samples = samples_of(points, gathered.series, owners)
     table, names = tables(found, gathered.series, points)
-    zero = samples.placed.get_column("time_ns").min()
-    zero_ns = zero if isinstance(zero, int) else 0
+    times = samples.placed.get_column("time_ns")
+    zero_ns = times.item(int(times.arg_min() or 0)) if len(times) else 0
     _say(findings, gathered, samples, forms, len(found))
     clock = {"domain": "realtime", "offset_ns": -zero_ns, "uncertainty_ns": 0, "anchor": _ANCHOR}
     return CaptureTables(
         {
             "gpu_samples": samples.placed.with_columns(pl.col("time_ns") - zero_ns),
             "devices": table,
-            "clock_domains": to_contract("clock_domains", pl.DataFrame([clock]))
-            if isinstance(zero, int)
-            else empty_table("clock_domains"),
+            "clock_domains": table_of("clock_domains", [clock] if len(times) else []),
         },
         tuple(findings.evidence),
         {"device_names": names, "unplaced_samples": samples.unplaced, "source_rows": findings.source_rows()},
@@ -352,7 +326,7 @@ def read_run(paths: Sequence[Path], limits: Limits) -> CaptureTables:
 
 
 def _behind_each_other(gathered: Gathered, before: int, scrapes: int) -> int:
-    """Number the scrapes of one file after those of the files before it; how many there are by now."""
+    """Number the scrapes of one file after those of earlier files; returns the new total."""
     for at in range(before, len(gathered.frames)):
         gathered.frames[at] = gathered.frames[at].with_columns(pl.col("scrape") + scrapes)
     highest = [frame.get_column("scrape").max() for frame in gathered.frames[before:]]
@@ -389,9 +363,8 @@ def _say(findings: Findings, gathered: Gathered, samples: Samples, forms: set[Fo
             findings.say(f"metric {name}", "partial", f"{why}: not read")
     others = [name for name in gathered.passed_over if "(" not in name]
     if taken < gathered.values:
-        shown = (
-            f"; of {len(others)} other metrics, such as {', '.join(name[:60] for name in others[:3])}" if others else ""
-        )
+        such = ", ".join(name[:60] for name in others[:3])
+        shown = f"; of {len(others)} other metrics, such as {such}" if others else ""
         why = f"the others are not of what `gpu_samples` is about, or are no numbers{shown}"
         findings.say("values of metrics", "partial", why, taken)
     silent = [name for name in placed.columns if placed.get_column(name).null_count() == placed.height]
@@ -403,7 +376,7 @@ _MOST_NAMED: Final = 20
 
 
 def _resolution(placed: pl.DataFrame, devices_: int) -> str:
-    """How far apart a device's samples are, and how long the longest gap is."""
+    """Describe the distance between a device's samples and the longest gap."""
     apart = placed.select(pl.col("time_ns").diff().over("device_id") / 1e9).to_series().drop_nulls()
     who = f"{devices_} device" + ("s" if devices_ > 1 else "")
     if not len(apart):

@@ -3,7 +3,6 @@
 Turning series into samples and devices is in `reading`.
 """
 
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +18,13 @@ from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
 from aaco_pipeline.formats.parsing.json_document import json_document, parsed
 from aaco_pipeline.formats.prometheus import COUNTS, INFORMATION, METRICS, WRITTEN, plain, sensor_of
 
-#: series: the position in `Gathered.series`; time_ns: after the Unix epoch, null where the file does not state it;
-#: scrape: which of the file's scrapes, counted from 0, where it does not; value: in the exporter's unit, null for NaN.
-POINTS: Final = pl.Schema(
-    {"series": pl.Int32(), "time_ns": pl.Int64(), "scrape": pl.Int64(), "value": pl.Float64()},
-)
-#: What a time in 2000 and one in 2200 are, in nanoseconds after the Unix epoch; others are no wall-clock times.
+#: series: the position in `Gathered.series`; time_ns: since the Unix epoch, null where the file does not state it;
+#: scrape: the number of the scrape in the file from 0, where there is no time; value: in the exporter's unit, null for
+#: NaN.
+POINTS: Final = pl.Schema({"series": pl.Int32(), "time_ns": pl.Int64(), "scrape": pl.Int64(), "value": pl.Float64()})
+#: The years 2000 and 2200 in nanoseconds since the Unix epoch; other values are no wall-clock times.
 _EARLIEST_NS: Final = 946_684_800_000_000_000
 _LATEST_NS: Final = 7_258_118_400_000_000_000
-
 _MOST_LABELS: Final = 1_000
 
 
@@ -40,23 +37,23 @@ class Series:
 
 
 class Gathered:
-    """The series of all files of a folder, bounded in number, with what was not taken and how often."""
+    """The series of all files of a folder, bounded in number, with counts of what was not taken."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.series: list[Series] = []
         self.frames: list[pl.DataFrame] = []
-        #: Values in the files, those of metrics that are not read among them.
+        #: Values in the files, including those of metrics that are not read.
         self.values = 0
-        #: How many values have no number for a value, and how many a time that cannot be one.
+        #: Counts of values that are no number, and of values with an impossible time.
         self.no_numbers = self.no_times = 0
-        #: Metrics, or their instances, that no column is about: why, by plain name.
+        #: Reasons why metrics, or instances of them, are not read, by plain name.
         self.passed_over: dict[str, str] = {}
         self._numbers: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
         self._points = 0
 
     def number_of(self, source: str, metric: str, labels: Mapping[str, str]) -> int | None:
-        """The number of a series, None where it is of no sensor that is read. CaptureError when there are too many."""
+        """Return the number of a series, None for an unread sensor. CaptureError when there are too many."""
         name = plain(metric)
         if name not in METRICS:
             self._pass_over(name, "a metric that no column of `gpu_samples` is about")
@@ -68,16 +65,14 @@ class Gathered:
             raise CaptureError(f"{source}: a series of {name} has {len(labels)} labels; no exporter writes so many")
         key = (name, tuple(sorted(labels.items())))
         if key not in self._numbers:
-            if len(self.series) >= self.limits.columns:
-                raise CaptureError(
-                    f"{source}: more than {self.limits.columns} series of sensors; export the hosts of one run alone"
-                )
+            if len(self.series) >= (most := self.limits.columns):
+                raise CaptureError(f"{source}: more than {most} series of sensors; export the hosts of one run alone")
             self._numbers[key] = len(self.series)
             self.series.append(Series(name, dict(labels)))
         return self._numbers[key]
 
     def add(self, source: str, points: pl.DataFrame) -> None:
-        """Take points with the columns of `POINTS`. CaptureError when they are too many."""
+        """Add points with the columns of `POINTS`. CaptureError when they are too many."""
         self._points += points.height
         if self._points > self.limits.events:
             raise CaptureError(f"{source}: more than {self.limits.events} values; export the time of one run alone")
@@ -90,7 +85,8 @@ class Gathered:
         self.frames.append(finite.select(POINTS.names()).cast(POINTS))
 
     def points(self) -> pl.DataFrame:
-        return pl.concat(self.frames) if self.frames else pl.DataFrame(schema=POINTS)
+        """Return the points of all series, with the columns of `POINTS`."""
+        return pl.concat([POINTS.to_frame(), *self.frames])
 
     def _pass_over(self, name: str, why: str) -> None:
         if len(self.passed_over) < self.limits.columns:
@@ -114,7 +110,7 @@ def _why_not(metric: str, labels: Mapping[str, str]) -> str:
 
 _PIECE_BYTES: Final = 16 << 20
 _NAME: Final = r"^\s*([A-Za-z_:][A-Za-z0-9_:]*)"
-#: Name, labels, value, and the time where there is one; what follows a `#` is an exemplar.
+#: Name, labels, value, and the time where there is one; an exemplar follows after `#`.
 _SAMPLE: Final = (
     r'^\s*[A-Za-z_:][A-Za-z0-9_:]*\s*(\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?\s*'
     r"([^\s{}#]+)(?:[ \t]+([-+]?[0-9.eE+-]+))?[ \t]*(?:\r|#.*)?$"
@@ -125,7 +121,7 @@ _ESCAPED: Final = {"n": "\n"}
 
 
 def gather(path: Path, gathered: Gathered) -> None:
-    """All samples of a file; a sample without a time is of the scrape that it stands in.
+    """Read all samples of a text file; a sample without a time belongs to the scrape that it stands in.
 
     CaptureError when the file is damaged or too large.
     """
@@ -148,29 +144,28 @@ def gather(path: Path, gathered: Gathered) -> None:
         )
         numbers = _numbered(path, parts.select("name", "labels").unique(maintain_order=True), gathered)
         taken = parts.join(numbers, on=["name", "labels"], how="left", nulls_equal=True, maintain_order="left")
-        taken = taken.drop_nulls("series")
-        scale = 1e9 if in_seconds else 1e6
-        # Whole milliseconds: a double holds no nanoseconds of our time.
-        milliseconds = (pl.col("stated").cast(pl.Float64, strict=False) * (scale / 1e6)).round()
-        in_range = milliseconds.is_between(-9e12, 9e12)
-        taken = taken.with_columns(
-            time_ns=pl.when(in_range).then(milliseconds.cast(pl.Int64, strict=False) * 1_000_000),
-            untimed=pl.col("stated").is_null(),
-        )
+        stated = pl.col("stated").cast(pl.Float64, strict=False) * (1e3 if in_seconds else 1)
+        taken = taken.drop_nulls("series").with_columns(time_ns=_wall_time(stated), untimed=pl.col("stated").is_null())
         gathered.add(path.name, scrapes.counted(taken))
 
 
-class _Scrapes:
-    """Which scrape a sample without a time is of, counted over the pieces of one file.
+def _wall_time(milliseconds: pl.Expr) -> pl.Expr:
+    """Nanoseconds from milliseconds, rounded to whole ones (a double holds no nanoseconds); null out of range."""
+    whole = milliseconds.round()
+    return pl.when(whole.is_between(-9e12, 9e12)).then(whole.cast(pl.Int64, strict=False) * 1_000_000)
 
-    An exporter shows its series in one order, in which they are numbered: a scrape begins where a number falls.
+
+class _Scrapes:
+    """Counter of scrapes for samples without a time, over the pieces of one file.
+
+    An exporter prints its series in a fixed order, in which they are numbered: a scrape begins where a number falls.
     """
 
     def __init__(self) -> None:
         self._scrape, self._last = 0, -1
 
     def counted(self, taken: pl.DataFrame) -> pl.DataFrame:
-        """With the column `scrape`, null for samples that have a time."""
+        """Add the column `scrape`, null for samples that have a time."""
         if not taken.height:
             return taken.with_columns(scrape=pl.lit(None, pl.Int64))
         begins = (pl.col("series") <= pl.col("series").shift(1, fill_value=self._last)).cast(pl.Int64)
@@ -180,13 +175,9 @@ class _Scrapes:
 
 
 def _numbered(path: Path, distinct: pl.DataFrame, gathered: Gathered) -> pl.DataFrame:
-    """The number of each series by name and text of its labels, null where it is not read."""
-    rows = [
-        (name, labels, gathered.number_of(path.name, name, _labels(labels or "")))
-        for name, labels in distinct.iter_rows()
-    ]
-    schema = {"name": pl.String, "labels": pl.String, "series": pl.Int32}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    """Add the number of each series by name and label text, null where it is not read."""
+    numbers = [gathered.number_of(path.name, name, _labels(labels or "")) for name, labels in distinct.iter_rows()]
+    return distinct.with_columns(pl.Series("series", numbers, pl.Int32))
 
 
 def _labels(block: str) -> dict[str, str]:
@@ -194,7 +185,7 @@ def _labels(block: str) -> dict[str, str]:
 
 
 def _is_open_metrics(path: Path, limits: Limits) -> bool:
-    """Whether the file says by its last line that its times are in seconds."""
+    """Tell whether the file's last line marks its times as seconds."""
     with open_decompressed(path, limits) as stream:
         last = b""
         try:
@@ -206,7 +197,7 @@ def _is_open_metrics(path: Path, limits: Limits) -> bool:
 
 
 def _pieces(path: Path, limits: Limits) -> Iterator[str]:
-    """The file in pieces of whole lines."""
+    """Yield the file in pieces of whole lines."""
     with open_decompressed(path, limits) as stream:
         left = b""
         while piece := stream.read(_PIECE_BYTES):
@@ -221,9 +212,10 @@ def _pieces(path: Path, limits: Limits) -> Iterator[str]:
 
 
 def gather_answer(path: Path, gathered: Gathered) -> None:
-    """The answer of `/api/v1/query_range` (a matrix) or `/api/v1/query` (a vector): times in seconds, values as text.
+    """Read the answer of `/api/v1/query_range` (a matrix) or `/api/v1/query` (a vector): times in seconds, values as
+    text.
 
-    CaptureError when it is damaged, or not what Prometheus answers.
+    CaptureError when it is damaged, or not an answer of Prometheus.
     """
     document = json_document(path, gathered.limits, "ask Prometheus again")
     data = document.get("data") if isinstance(document, dict) else None
@@ -241,7 +233,7 @@ def gather_answer(path: Path, gathered: Gathered) -> None:
 
 
 def gather_lines(path: Path, gathered: Gathered) -> None:
-    """The lines of `/api/v1/export`, each a series: times in milliseconds.
+    """Read the lines of `/api/v1/export`, one series each, times in milliseconds.
 
     CaptureError when a line is damaged or too long.
     """
@@ -273,39 +265,36 @@ def _add_line(path: Path, gathered: Gathered, number: int, line: bytes) -> None:
 
 
 def _add(path: Path, gathered: Gathered, metric: Any, milliseconds: pl.Series, values: Sequence[Any]) -> None:
-    """Take the values of one series; times are whole milliseconds, the smallest that Prometheus has."""
+    """Add the values of one series; times are whole milliseconds, Prometheus' resolution."""
     gathered.values += len(values)
     stated = metric if isinstance(metric, Mapping) else {}
     labels = {str(name): text for name, text in stated.items() if isinstance(text, str)}
     number = gathered.number_of(path.name, labels.pop("__name__", "(an expression without a name)"), labels)
     if number is None:
         return
-    frame = pl.DataFrame({"milliseconds": milliseconds.round(), "value": _numbers(values)}).select(
-        series=pl.lit(number, pl.Int32),
-        time_ns=pl.when(pl.col("milliseconds").is_between(-9e12, 9e12)).then(
-            pl.col("milliseconds").cast(pl.Int64, strict=False) * 1_000_000
-        ),
-        scrape=pl.lit(None, pl.Int64),
-        value="value",
-    )
-    gathered.add(path.name, frame)
+    frame = pl.DataFrame({"milliseconds": milliseconds, "value": _numbers(values)})
+    times = _wall_time(pl.col("milliseconds")).alias("time_ns")
+    gathered.add(path.name, frame.select(times, "value", series=pl.lit(number), scrape=pl.lit(None, pl.Int64)))
 
 
 def _numbers(values: Sequence[Any]) -> pl.Series:
-    """Numbers, and texts of numbers, as they come; null for anything else."""
+    """Convert numbers, and texts of numbers; null for anything else."""
     return pl.Series(values, dtype=pl.String, strict=False).cast(pl.Float64, strict=False)
 
 
-_MOST_LABELS_OMNISTAT_CSV: Final = 16
+_MOST_HEADER_ROWS: Final = 16
 _TIME: Final = "timestamp"
 
 
-def gather_omnistat_csv(path: Path, gathered: Gathered) -> None:
-    """All columns of a file. CaptureError when it is damaged, too large, or has no row that begins with `timestamp`."""
+def gather_omnistat(path: Path, gathered: Gathered) -> None:
+    """Read all columns of a CSV file of Omnistat.
+
+    CaptureError when it is damaged, too large, or has no row that begins with `timestamp`.
+    """
     content = read_decompressed(path, gathered.limits)
     header: dict[str, list[str]] = {}
     at = 0
-    for _ in range(_MOST_LABELS_OMNISTAT_CSV + 1):
+    for _ in range(_MOST_HEADER_ROWS + 1):
         end = content.find(b"\n", at)
         line = content[at : end if end >= 0 else len(content)].decode("utf-8-sig", "replace")
         at = end + 1 if end >= 0 else len(content)
@@ -322,7 +311,7 @@ def gather_omnistat_csv(path: Path, gathered: Gathered) -> None:
         raise CaptureError(f"{path}: more than {gathered.limits.columns} columns; export the hosts of one run alone")
     rows = _rows(path, content[at:], count)
     # A cell that is empty has what stands to its left, as pandas writes such headers.
-    filled = {name: list(accumulate(cells, _or_left)) for name, cells in header.items()}
+    filled: dict[str, list[str]] = {name: list(accumulate(cells, _or_left)) for name, cells in header.items()}
     gathered.values += int(sum(rows.select(pl.exclude("0").count()).row(0))) if count else 0
     times = _times(rows.get_column("0"))
     for number in range(count):
@@ -330,17 +319,10 @@ def gather_omnistat_csv(path: Path, gathered: Gathered) -> None:
         series = gathered.number_of(path.name, labels.pop("metric", ""), labels)
         if series is None:
             continue
-        column = rows.get_column(f"{number + 1}")
-        frame = pl.DataFrame({"time_ns": times, "text": column}).filter(pl.col("text").str.strip_chars() != "")
-        gathered.add(
-            path.name,
-            frame.select(
-                "time_ns",
-                series=pl.lit(series, pl.Int32),
-                scrape=pl.lit(None, pl.Int64),
-                value=pl.col("text").str.strip_chars().cast(pl.Float64, strict=False),
-            ),
-        )
+        texts = rows.get_column(f"{number + 1}").str.strip_chars()
+        frame = pl.DataFrame({"time_ns": times, "text": texts}).filter(pl.col("text") != "")
+        value = pl.col("text").cast(pl.Float64, strict=False).alias("value")
+        gathered.add(path.name, frame.select("time_ns", value, series=pl.lit(series), scrape=pl.lit(None, pl.Int64)))
 
 
 def _or_left(left: str, cell: str) -> str:
@@ -348,24 +330,18 @@ def _or_left(left: str, cell: str) -> str:
 
 
 def _rows(path: Path, content: bytes, count: int) -> pl.DataFrame:
-    """The rows under the header as texts, columns named by their positions; a short row's missing cells are null."""
+    """Read the rows under the header as texts, columns named by position; missing cells of short rows are null."""
     schema = {f"{at}": pl.String for at in range(count + 1)}
     if not content.strip():
         return pl.DataFrame(schema=schema)
     try:
-        return pl.read_csv(
-            io.BytesIO(content),
-            has_header=False,
-            schema=schema,
-            encoding="utf8-lossy",
-            truncate_ragged_lines=True,
-        )
+        return pl.read_csv(content, has_header=False, schema=schema, encoding="utf8-lossy", truncate_ragged_lines=True)
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise CaptureError(f"{path}: cannot be read as CSV: {reason}; export again") from error
 
 
 def _times(texts: pl.Series) -> pl.Series:
-    """Nanoseconds after the Unix epoch of `2025-01-01 10:00:00`, with or without a fraction or an offset from UTC."""
+    """Parse times such as `2025-01-01 10:00:00`, with or without fraction or UTC offset, to ns since the Unix epoch."""
     plain = texts.str.strip_chars().str.replace("T", " ").str.replace(r"(?:Z|\+00:00)$", "")
     return plain.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ns", strict=False).dt.timestamp("ns")

@@ -1,20 +1,27 @@
 """rocprofv3's rocpd databases (SQLite, possibly gzip-compressed).
 
 Written by rocprofv3 7.0 and later and by rocprofiler-systems: schema 3 and 3.0.0 to 3.0.5 of ROCm 7, also with several
-processes merged into one database; a newer schema is read by the names of its columns as far as they are known. Not
-taken: arguments of calls, streamed samples of counters, and whatever the lake has no table for, each told in evidence.
-Databases of rocmProfileData, which call themselves rocpd too, are `aaco_pipeline.formats.rpd`'s.
+processes merged into one database; a newer schema is read by the column names that are known. Not read: arguments of
+calls, streamed samples of counters, and data that the lake has no table for, each reported in evidence. Databases of
+rocmProfileData, also called rocpd, are read by `aaco_pipeline.formats.rpd`.
 """
 
+import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits, StatedProcess
-from aaco_pipeline.formats.parsing.sqlite_file import probe
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits, StatedProcess
+from aaco_pipeline.formats.parsing.compression import first_bytes
+from aaco_pipeline.formats.parsing.sqlite_database import MAGIC, connected, opened
 
-__all__ = ["DOCUMENTATION", "hosts", "probe", "read", "stated_processes", "traced"]
-
+#: Tables of rocmProfileData, which calls its databases rocpd too.
+RPD_TABLES: Final = frozenset({"rocpd_op", "rocpd_api", "rocpd_api_ops", "rocpd_kernelapi", "rocpd_copyapi"})
+_PROBED_BYTES: Final = 256 << 10
+#: Raised by SQLite's module for damaged databases; ValueError for messages and names that are not text.
+_FAILURES: Final = (sqlite3.Error, ValueError)
 DOCUMENTATION: Final = FormatRow(
     "rocpd database (rocprofv3 7.0 and later, rocprofiler-systems), also gzip",
     "its tables, never its version number",
@@ -22,27 +29,48 @@ DOCUMENTATION: Final = FormatRow(
 )
 
 
+def probe(path: Path) -> DetectedFormat | None:
+    """Recognize a database by its tables' names; None for anything else, such as one of rocmProfileData."""
+    names = table_names(path)
+    if any(name.startswith(("rocpd_kernel_dispatch", "rocpd_metadata_")) for name in names):
+        return DetectedFormat("rocpd", "rocpd database of rocprofv3 (SQLite)")
+    return None
+
+
+def table_names(path: Path) -> set[str]:
+    """List a database's tables; if it is compressed or damaged, those named in its first bytes."""
+    head = first_bytes(path, _PROBED_BYTES)
+    if not head.startswith(MAGIC):
+        return set()
+    try:
+        with closing(connected(path)) as connection:
+            listed = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd%'").fetchall()
+            return {str(name) for (name,) in listed}
+    except _FAILURES:  # its reader says how it is damaged, if it is a rocpd database
+        return {name.decode() for name in re.findall(rb"rocpd_[A-Za-z0-9_]+", head)}
+
+
 def hosts(path: Path) -> set[str | None]:
-    """The hosts that a database names; none when it cannot be read, which its reader will say."""
-    from aaco_pipeline.formats.parsing.sqlite_database import opened
+    """Return the hosts that a database names; none when it cannot be read, which its reader reports."""
+    from aaco_pipeline.formats.rocpd.process import table_sets
 
     try:
         with opened(path, Limits()) as database:
-            nodes = [database.records(one, "info_node", "hostname") for one in database.sets()]
+            nodes = [database.records(one, "info_node", "hostname") for one in table_sets(database)]
             return {row["hostname"] for rows in nodes for row in rows}
     except CaptureError:
         return set()
 
 
 def stated_processes(path: Path) -> tuple[StatedProcess, ...]:
-    """The processes that a database states; none when it cannot be read, which its reader will say."""
+    """Return the processes that a database states; none when it cannot be read, which its reader reports."""
     from aaco_pipeline.formats.rocpd import process
 
     return process.stated_processes(path)
 
 
 def traced(path: Path, agent: str, dispatch: int, kernels: frozenset[str]) -> bool:
-    """Whether a database has the dispatch of that number on that agent (its handle), of one of these kernels."""
+    """Tell whether a database has the dispatch of that number on that agent (its handle), of one of these kernels."""
     from aaco_pipeline.formats.rocpd import process
 
     return process.traced(path, agent, dispatch, kernels)

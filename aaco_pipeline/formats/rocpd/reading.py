@@ -14,12 +14,12 @@ import polars as pl
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, described_kernels, overlapping_count
 from aaco_pipeline.formats.parsing.sqlite_database import TableSet, opened
-from aaco_pipeline.formats.rocpd.process import Parts
+from aaco_pipeline.formats.rocpd.process import Parts, table_sets
 from aaco_pipeline.formats.rocpd.tables import parts
 from aaco_pipeline.lake.validation import to_contract
 
 _KNOWN_SCHEMAS: Final = re.compile(r"3(\.0\.[0-5])?")
-#: What may be there: item, table of the lake, kind of source table, and the option that records it.
+#: Possible contents: item, table of the lake, kind of source table, and the option that records it.
 _KINDS: Final = (
     ("kernel dispatches", "dispatches", "kernel_dispatch", "capture with --kernel-trace"),
     ("API calls", "api_calls", "region", "capture with --runtime-trace or --hip-trace"),
@@ -28,7 +28,7 @@ _KINDS: Final = (
     ("markers", "markers", "region", "capture with --marker-trace a program that sets roctx ranges"),
     ("hardware counters", "counters", "pmc_event", "capture with --pmc"),
 )
-#: Oddities counted while reading: count, item, what it means.
+#: Oddities counted while reading: count, item, meaning.
 _ODDITIES: Final = (
     ("dispatches outside their process", "times of dispatches", "{} dispatches lie outside their process's time"),
     ("unknown kernels", "described kernels", "{} kernels that dispatches name are not described"),
@@ -60,16 +60,16 @@ _ODDITIES: Final = (
     ),
     ("counter rows without value", "empty counters", "{} rows of counters hold no value; not taken"),
 )
-#: Why a table is not taken; for any other the lake has no place.
+#: Reasons why a table is not taken; for any other the lake has no place.
 _NOT_TAKEN: Final = {"arg": "arguments of calls are text that no figure is made from"}
-#: Kinds whose rows not taken are told by what they are.
+#: Kinds whose rows that are not taken are reported by their contents.
 _TOLD: Final = ("sample", "pmc_event", "info_kernel_symbol")
 
 
 def findings_of(
     source: str, sets: Sequence[TableSet], found: Sequence[Parts], tables: dict[str, pl.DataFrame], hosts: Sequence[str]
 ) -> Findings:
-    """What one database `source` holds and lacks, with why, and every oddity that was kept, counted."""
+    """Report what one database `source` holds and lacks, with reasons, and count every oddity that was kept."""
     findings = Findings(source)
     counts, not_taken, rows, taken = (Counter[str]() for _ in range(4))
     for one in found:
@@ -143,7 +143,7 @@ def _say_schema(findings: Findings, sets: Sequence[TableSet]) -> None:
 
 
 def _say_links(findings: Findings, item: str, activities: pl.DataFrame, calls: pl.DataFrame) -> None:
-    """State how many activities name a call that was recorded, within their process."""
+    """Report how many activities name a recorded call, within their process."""
     if not activities.height or not calls.height:
         reason = "no calls were recorded" if activities.height else "there is nothing to link"
         findings.say(item, "absent", reason, 0)
@@ -156,7 +156,7 @@ def _say_links(findings: Findings, item: str, activities: pl.DataFrame, calls: p
 
 
 def _linked(activities: pl.DataFrame, calls: pl.DataFrame) -> tuple[int, int]:
-    """How many activities name a call of their process, and how many of them more than one."""
+    """Count activities that name a call of their process, and those that name more than one."""
     linked = repeated = 0
     of_process = [
         frame.select("process_id", "correlation_id").drop_nulls().partition_by("process_id", as_dict=True)
@@ -171,7 +171,7 @@ def _linked(activities: pl.DataFrame, calls: pl.DataFrame) -> tuple[int, int]:
 
 
 def _overlapping(dispatches: pl.DataFrame) -> int:
-    """Dispatches that start before an earlier one on the same device's queue has ended."""
+    """Count dispatches that start before an earlier one on the same device's queue has ended."""
     lane = pl.struct("process_id", "device_id", "queue_id")
     placed = dispatches.select(lane.alias("lane"), "start_ns", "end_ns", "device_id", "queue_id")
     return overlapping_count(placed.drop_nulls(), "lane")
@@ -179,7 +179,7 @@ def _overlapping(dispatches: pl.DataFrame) -> int:
 
 _CLOCK: Final = "boottime"
 _UNIQUE_KERNEL: Final = ("name", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")
-#: Ids that are dense within one process's tables and are moved on when several processes become one reading.
+#: Ids that are dense within one process's tables and are shifted when several processes are put together.
 _NUMBERED: Final = {
     "process_id": "processes",
     "device_id": "devices",
@@ -204,7 +204,7 @@ _DETAILS: Final = ("dispatch_keys", "kernel_keys", "device_keys", "queues", "str
 def read(path: Path, limits: Limits) -> CaptureTables:
     """See `aaco_pipeline.formats.rocpd.read`."""
     with opened(path, limits) as database:
-        sets = database.sets()
+        sets = table_sets(database)
         found = [parts(database, one, limits, _pass_name(path)) for one in sets]
     frames = _merged(found)
     kernels, frames["dispatches"], frames["kernel_keys"] = _distinct(
@@ -224,13 +224,13 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 def _pass_name(path: Path) -> str:
-    """The replay pass the database is of: the `pass_n` folder it lies in, or its own name."""
+    """Return the replay pass of the database: the `pass_n` folder that holds it, or its own name."""
     folder = next((one.name for one in path.parents if re.fullmatch(r"pass_\d+", one.name)), None)
     return folder or path.name.removesuffix(".gz").removesuffix(".db")
 
 
 def _merged(found: Sequence[Parts]) -> dict[str, pl.DataFrame]:
-    """The frames of all processes, ids moved on so that they stay dense and distinct."""
+    """Put the frames of all processes together, with ids shifted so that they stay dense and distinct."""
     if len(found) == 1:
         return dict(found[0].frames)
     bases: Counter[str] = Counter()
@@ -250,7 +250,7 @@ def _merged(found: Sequence[Parts]) -> dict[str, pl.DataFrame]:
 def _distinct(
     kernels: pl.DataFrame, dispatches: pl.DataFrame, keys: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """One row a kernel over all processes, and what names kernels following it."""
+    """Keep one row per kernel over all processes, and renumber what refers to kernels."""
     unique = kernels.unique(_UNIQUE_KERNEL, keep="first", maintain_order=True)
     if unique.height == kernels.height:
         return kernels, dispatches, keys
@@ -265,7 +265,7 @@ def _distinct(
 
 
 def _clocks(hosts: Sequence[str]) -> pl.DataFrame:
-    """The clock of the capture; that of every further host is another one, tied to nothing."""
+    """Build the capture's clock; that of every further host is a separate one, tied to nothing."""
     rows: list[dict[str, object]] = [
         {
             "domain": _CLOCK,

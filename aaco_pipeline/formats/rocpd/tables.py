@@ -1,7 +1,7 @@
-"""The events of one process in a rocpd database as canonical frames with dense ids.
+"""Read the events of one process in a rocpd database into canonical frames with dense ids.
 
-Several processes become one reading in `aaco_pipeline.formats.rocpd.reading`. Facts of the format relied on (rocprofv3
-7.0 to 7.13): an event's `stack_id` is the tracer's internal correlation, shared by a call and what it launched (its
+Several processes are put together in `aaco_pipeline.formats.rocpd.reading`. The reader relies on these facts (rocprofv3
+7.0 to 7.13): an event's `stack_id` is the tracer's internal correlation, shared by a call and its launches (its
 `correlation_id` is the program's own and nearly always 0); grids are in work-items; a call without length is a sample
 on a track; ids of processes and threads need not be the operating system's.
 """
@@ -26,21 +26,25 @@ _DOMAIN_NAMES: Final = {
     "rocm_rocdecode": "rocdecode",
     "rocm_rocjpeg": "rocjpeg",
 }
+_KERNEL_KEYS: Final = {
+    "kernel_id": pl.Int32,
+    "source_kernel_id": pl.Int64,
+    "code_object_id": pl.Int64,
+    "symbol": pl.String,
+}
 _MARKER: Final = "marker"
 _UNNAMED: Final = "(unnamed)"
 _DIRECTIONS: Final = ("host_to_device", "device_to_host", "device_to_device", "host_to_host")
-#: With the name, what makes two loaded symbols one kernel: one is loaded for every device.
+#: With the name, these make two loaded symbols one kernel: one is loaded for every device.
 _SYMBOL_COLUMNS: Final = {
-    "arch_vgprs": "arch_vgpr_count",
-    "accum_vgprs": "accum_vgpr_count",
-    "sgprs": "sgpr_count",
-    "static_lds_bytes": "group_segment_size",
-    "static_scratch_bytes": "private_segment_size",
+    **{"arch_vgprs": "arch_vgpr_count", "accum_vgprs": "accum_vgpr_count", "sgprs": "sgpr_count"},
+    **{"static_lds_bytes": "group_segment_size", "static_scratch_bytes": "private_segment_size"},
 }
+_ROW: Final = pl.int_range(pl.len(), dtype=pl.Int32)
 
 
 def parts(database: Database, tables: TableSet, limits: Limits, pass_name: str) -> Parts:
-    """Everything of one process's tables. CaptureError when they are damaged or hold too many events."""
+    """Read everything of one process's tables. CaptureError when they are damaged or hold too many events."""
     reader = _Reader(database, tables, limits)
     reader.dispatches()
     reader.memory_copies()
@@ -63,21 +67,14 @@ class _Reader(ProcessTables):
             **({"event_id": "event_id"} if self.parts.rows.get("pmc_event", (0, 0))[0] else {}),
         }
         source = self.activities("kernel_dispatch", wanted)
-        device = self.device.applied(source["agent_id"])
-        kernel = self._kernels(source["kernel_id"])
         self.parts.frames["dispatches"] = source.select(
-            pl.int_range(pl.len(), dtype=pl.Int32).alias("dispatch_id"),
-            "process_id",
-            "thread_id",
-            device.alias("device_id"),
-            self.queue.applied(source["queue_id"], keep_null=True).alias("queue_id"),
-            self.stream.applied(source["stream_id"], keep_null=True).alias("stream_id"),
-            kernel.alias("kernel_id"),
-            "correlation_id",
-            "start_ns",
-            "end_ns",
-            *(pl.col(f"grid_size_{axis}").alias(f"grid_{axis}") for axis in "xyz"),
-            *(pl.col(f"workgroup_size_{axis}").alias(f"workgroup_{axis}") for axis in "xyz"),
+            *("process_id", "thread_id", "correlation_id", "start_ns", "end_ns"),
+            *(pl.col(f"{one}_size_{axis}").alias(f"{one}_{axis}") for one in ("grid", "workgroup") for axis in "xyz"),
+            dispatch_id=_ROW,
+            device_id=self.device.applied(source["agent_id"]),
+            queue_id=self.queue.applied(source["queue_id"], keep_null=True),
+            stream_id=self.stream.applied(source["stream_id"], keep_null=True),
+            kernel_id=self._kernels(source["kernel_id"]),
             lds_allocated_bytes="group_segment_size",
             scratch_bytes="private_segment_size",
             # The column is there with 0 for every dispatch outside a graph.
@@ -85,21 +82,16 @@ class _Reader(ProcessTables):
             self_ns=pl.max_horizontal(pl.col("end_ns") - pl.col("start_ns"), 0),
             below_resolution=pl.lit(False),
         )
-        self.parts.frames["dispatch_keys"] = source.select(
-            pl.int_range(pl.len(), dtype=pl.Int32).alias("dispatch_id"),
-            source_dispatch_id=pl.col("dispatch_id").reinterpret(signed=False),
-        )
+        number = pl.col("dispatch_id").reinterpret(signed=False)
+        self.parts.frames["dispatch_keys"] = source.select(dispatch_id=_ROW, source_dispatch_id=number)
         if "event_id" in source.columns:
-            self.dispatch_events = source.select(
-                "event_id",
-                pl.int_range(pl.len(), dtype=pl.Int32).alias("dispatch_id"),
-                pass_duration_ns=pl.col("end_ns") - pl.col("start_ns"),
-            )
+            length = pl.col("end_ns") - pl.col("start_ns")
+            self.dispatch_events = source.select("event_id", dispatch_id=_ROW, pass_duration_ns=length)
         self.took("kernel_dispatch", source.height)
         self.parts.counts["unknown agents"] += len(self.device.unknown())
 
     def _kernels(self, symbols: pl.Series) -> pl.Series:
-        """The kernel of each dispatch; `kernels` holds those dispatched, each once however often it was loaded."""
+        """Return the kernel of each dispatch; `kernels` lists those dispatched, each once."""
         used = symbols.unique().sort()
         listed = ", ".join(map(str, used.drop_nulls().to_list()))
         columns = ("id", "code_object_id", "kernel_name", "display_name", *_SYMBOL_COLUMNS.values())
@@ -108,8 +100,7 @@ class _Reader(ProcessTables):
             found = self.database.records(self.tables, "info_kernel_symbol", *columns, where=f"id IN ({listed})")
             rows = {row["id"]: row for row in found}
         known: dict[tuple[object, ...], int] = {}
-        keys = []
-        numbers = []
+        keys, numbers = [], []
         for symbol in used.to_list():
             row = rows.get(symbol)
             name = text(row["display_name"]) or (text(row["kernel_name"]) or "").removesuffix(".kd") if row else None
@@ -117,24 +108,12 @@ class _Reader(ProcessTables):
             name = name or ("kernel not stated" if symbol is None else f"unknown kernel {symbol}")
             facts = (name, *(integer(row[column]) if row else None for column in _SYMBOL_COLUMNS.values()))
             numbers.append(known.setdefault(facts, len(known)))
-            keys.append(
-                {
-                    "kernel_id": numbers[-1],
-                    "source_kernel_id": symbol,
-                    "code_object_id": integer(row["code_object_id"]) if row else None,
-                    "symbol": text(row["kernel_name"]) if row else None,
-                }
-            )
+            code_object, linked = (integer(row["code_object_id"]), text(row["kernel_name"])) if row else (None, None)
+            keys.append((numbers[-1], symbol, code_object, linked))
         named = [(number, *facts) for facts, number in known.items()]
         schema = {"kernel_id": pl.Int32, "name": pl.String, **dict.fromkeys(_SYMBOL_COLUMNS, pl.Int64)}
         self.parts.frames["kernels"] = pl.DataFrame(named, schema=schema, orient="row")
-        key_schema = {
-            "kernel_id": pl.Int32,
-            "source_kernel_id": pl.Int64,
-            "code_object_id": pl.Int64,
-            "symbol": pl.String,
-        }
-        self.parts.frames["kernel_keys"] = pl.DataFrame(keys, schema=key_schema)
+        self.parts.frames["kernel_keys"] = pl.DataFrame(keys, schema=_KERNEL_KEYS, orient="row")
         self.took("info_kernel_symbol", len(rows))
         by_symbol = dict(zip(used.to_list(), numbers, strict=True))
         kernels = Lookup.of(by_symbol.items(), pl.Int32).applied(symbols)
@@ -147,39 +126,28 @@ class _Reader(ProcessTables):
         }
         source = self.activities("memory_copy", wanted)
         name = self.strings.applied(source["name_id"]).str.to_lowercase().str.strip_prefix("memory_copy_")
-        origin, target = self.device_of(source["src_agent_id"]), self.device_of(source["dst_agent_id"])
-        self.parts.frames["memory_copies"] = source.select(
-            pl.int_range(pl.len(), dtype=pl.Int32).alias("copy_id"),
-            "process_id",
-            origin.alias("source_device_id"),
-            target.alias("destination_device_id"),
-            self.queue.applied(source["queue_id"], keep_null=True).alias("queue_id"),
-            self.stream.applied(source["stream_id"], keep_null=True).alias("stream_id"),
-            name.alias("direction"),
-            "correlation_id",
-            "start_ns",
-            "end_ns",
+        origin, target = pl.col("source_device_id"), pl.col("destination_device_id")
+        is_fill, is_known = pl.col("direction").str.contains("fill|memset"), pl.col("direction").is_in(_DIRECTIONS)
+        copies = source.select(
+            *("process_id", "correlation_id", "start_ns", "end_ns"),
+            copy_id=_ROW,
+            source_device_id=self.device_of(source["src_agent_id"]),
+            destination_device_id=self.device_of(source["dst_agent_id"]),
+            queue_id=self.queue.applied(source["queue_id"], keep_null=True),
+            stream_id=self.stream.applied(source["stream_id"], keep_null=True),
+            direction=name,
             size_bytes="size",
         ).with_columns(
-            # Of two devices the file does not say which one's engine copied.
-            device_id=pl.when(pl.col("source_device_id") == pl.col("destination_device_id"))
-            .then(pl.col("source_device_id"))
-            .when(pl.col("source_device_id").is_null() | pl.col("destination_device_id").is_null())
-            .then(pl.coalesce("source_device_id", "destination_device_id")),
-            direction=pl.when(pl.col("direction").str.contains("fill|memset"))
-            .then(pl.lit("fill"))
-            .when(pl.col("direction").is_in(_DIRECTIONS))
-            .then(pl.col("direction")),
+            # The file does not say which of two devices' engines copied.
+            device_id=pl.when((origin != target).not_().fill_null(True)).then(pl.coalesce(origin, target)),
+            direction=pl.when(is_fill).then(pl.lit("fill")).when(is_known).then("direction"),
         )
-        self.parts.counts["copies between devices"] += (
-            self.parts.frames["memory_copies"]
-            .filter(pl.col("source_device_id") != pl.col("destination_device_id"))
-            .height
-        )
+        self.parts.frames["memory_copies"] = copies
+        self.parts.counts["copies between devices"] += copies.filter(origin != target).height
         self.took("memory_copy", source.height)
 
     def calls(self) -> None:
-        """`api_calls` and `markers`: regions, and samples that are calls or markers without length."""
+        """Read `api_calls` and `markers`: regions, and samples that are calls or markers without length."""
         wanted = {**ACTIVITY, "name_id": "name_id", "category": "event.category_id"}
         regions = self.activities("region", wanted)
         regions = regions.with_columns(self._domains(regions["category"]).alias("domain"))
@@ -213,7 +181,7 @@ class _Reader(ProcessTables):
         )
 
     def _marked(self, kind: str, frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
-        """The markers of a kind with their text: the message in the event's own data, else the name."""
+        """Return the markers of a kind with their text: the message in the event's own data, else the name."""
         marked = frame.filter(mask)
         names_ = self.strings.applied(marked["name_id"])
         messages = pl.Series([None] * marked.height, dtype=pl.String)
@@ -239,7 +207,7 @@ class _Reader(ProcessTables):
         )
 
     def _domains(self, categories: pl.Series) -> pl.Series:
-        """The domain of each event, `marker` for markers."""
+        """Return the domain of each event, `marker` for markers."""
         domains = ((one, _domain(self.categories.get(one))) for one in categories.unique())
         return Lookup.of(domains, pl.String).applied(categories).fill_null("unknown")
 
@@ -270,7 +238,7 @@ class _Reader(ProcessTables):
         self.took(kind, source.height)
 
     def counters(self, pass_name: str) -> None:
-        """`counters`: values of kernels' events, summed over the counter's instances."""
+        """Read `counters`: values of kernels' events, summed over the counter's instances."""
         kind = "pmc_event"
         count = self.parts.rows.get(kind, (0, 0))[0]
         if not count:
@@ -310,7 +278,7 @@ def _is_call(category: str | None) -> bool:
 
 
 def _domain(category: str | None) -> str:
-    """The lake's name of a category of calls; `marker` for markers of any spelling."""
+    """Return the lake's name of a category of calls; `marker` for markers of any spelling."""
     name = (category or "unknown").lower()
     if _MARKER in name:
         return _MARKER

@@ -1,10 +1,10 @@
 """CSV tables of rocprof version 1 (`results.csv`, `results.stats.csv`) and of version 2 (`results_<pid>.csv`).
 
-One row is one kernel execution, and counters are wide: each a column of its own. What the two versions call the
-columns differs, and tools that post-process them mix both spellings; any mixture is read. Facts of the format this
-reader relies on: `grd` and `wgr` are products over the axes; kernel names end in ` [clone .kd]` or `.kd`; times are
-there only when the profiler was asked for them; header and text may be quoted or not. Not taken: `results.db`, traces
-of API calls, and addresses of signals and code.
+One row is one kernel execution, with a column per counter. The two versions name columns differently, and
+post-processing tools mix both spellings; any mixture is read. The reader relies on these facts: `grd` and `wgr` are
+products over the axes; kernel names end in ` [clone .kd]` or `.kd`; times are present only when requested from the
+profiler; header and text may be quoted or not. Not read: `results.db`, traces of API calls, and addresses of signals
+and code.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, 
 from aaco_pipeline.formats.parsing.csv_text import header_of
 from aaco_pipeline.formats.parsing.regular_files import is_regular
 
-#: The columns by which a table of sums is recognized.
+#: Columns that identify a table of sums.
 STATISTICS: Final = ("name", "calls", "totaldurationns")
 
 
@@ -30,12 +30,10 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def is_wide(names: frozenset[str]) -> bool:
-    """Whether plain column names are those of one row per execution with counters as columns."""
+    """Tell whether plain column names are those of one row per execution with counters as columns."""
     identified = not names.isdisjoint(("index", "dispatch_id")) and "gpu_id" in names
     return identified and not names.isdisjoint(("kernelname", "kernel_name")) and "counter_name" not in names
 
-
-__all__ = ["DOCUMENTATION", "probe", "read"]
 
 DOCUMENTATION: Final = FormatRow(
     "rocprof version 1 and 2 CSV", "the header", "counters, dispatches where times are stated"

@@ -1,12 +1,12 @@
 """Workload folders of rocprof-compute (formerly Omniperf): counters of many passes, joined by that tool.
 
 `pmc_perf.csv` holds the counters, wide (one row per dispatch, one column per counter, per channel where its name ends
-in `[n]`) or long (one row per dispatch and counter); `SQ_*.csv` are passes of their own with accumulated counters.
+in `[n]`) or long (one row per dispatch and counter); `SQ_*.csv` are separate passes with accumulated counters.
 `timestamps.csv`, `sysinfo.csv`, `roofline.csv` and `profiling_config.yaml` may lie beside them.
 
 The times in `pmc_perf.csv` are true in some releases only. Others average them over the passes, or set the start to 0
 and the end to a median duration; some published folders went through a spreadsheet that cut their digits. Such times
-make no dispatches: what remains is the detail `dispatch_durations`. Not read: the tool's own analysis and plots.
+make no dispatches and are kept in the detail `dispatch_durations`. Not read: the tool's own analysis and plots.
 """
 
 from pathlib import Path
@@ -32,8 +32,6 @@ def probe(path: Path) -> DetectedFormat | None:
         return DetectedFormat("rocprof-compute", "rocprof-compute workload (wide counters)")
     return None
 
-
-__all__ = ["DOCUMENTATION", "probe", "read"]
 
 DOCUMENTATION: Final = FormatRow(
     "rocprof-compute workload folder, wide or long",

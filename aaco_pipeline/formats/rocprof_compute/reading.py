@@ -10,7 +10,7 @@ import polars.selectors as cs
 import yaml
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, presence
+from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, presence, table_of
 from aaco_pipeline.formats.parsing import counter_passes
 from aaco_pipeline.formats.parsing.compression import read_decompressed
 from aaco_pipeline.formats.parsing.counter_passes import say_untaken, wide_table
@@ -23,39 +23,25 @@ from aaco_pipeline.hardware.ceilings import measured_ceilings
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: Older releases' names of the facts of `sysinfo.csv`, by plain name.
+#: Names of facts of `sysinfo.csv` in older releases, by plain name.
 _OLDER: Final = {
-    "host_name": "hostname",
-    "host_cpu": "cpu_model",
-    "host_distro": "linux_distro",
-    "host_kernel": "linux_kernel_version",
-    "host_rocmver": "rocm_version",
-    "date": "timestamp",
-    "gpu_soc": "gpu_arch",
-    "name": "gpu_model",
-    "numse": "se_per_gpu",
-    "numcu": "cu_per_gpu",
-    "numsimd": "simd_per_cu",
-    "wavesize": "wave_size",
-    "maxwavespercu": "max_waves_per_cu",
-    "maxworkgroupsize": "workgroup_max_size",
-    "l1": "gpu_l1",
-    "l2": "gpu_l2",
-    "sclk": "max_sclk",
-    "mclk": "max_mclk",
-    "l2banks": "total_l2_chan",
-    "numsqc": "sqc_per_gpu",
-    "numpipes": "pipes_per_gpu",
-    "hbmbw": "hbm_bw",
+    **{"host_name": "hostname", "host_cpu": "cpu_model", "host_distro": "linux_distro", "date": "timestamp"},
+    **{"host_kernel": "linux_kernel_version", "host_rocmver": "rocm_version", "gpu_soc": "gpu_arch"},
+    **{"name": "gpu_model", "numse": "se_per_gpu", "numcu": "cu_per_gpu", "numsimd": "simd_per_cu"},
+    **{"wavesize": "wave_size", "maxwavespercu": "max_waves_per_cu", "maxworkgroupsize": "workgroup_max_size"},
+    **{"l1": "gpu_l1", "l2": "gpu_l2", "sclk": "max_sclk", "mclk": "max_mclk", "l2banks": "total_l2_chan"},
+    **{"numsqc": "sqc_per_gpu", "numpipes": "pipes_per_gpu", "hbmbw": "hbm_bw"},
 }
 _CATEGORIES: Final = {
-    "rocm_version": "rocm",
-    "amd_gpu_kernel_version": "driver",
-    "vbios": "firmware",
-    "sbios": "firmware",
-    "linux_kernel_version": "kernel",
+    **{"rocm_version": "rocm", "amd_gpu_kernel_version": "driver", "linux_kernel_version": "kernel"},
+    **dict.fromkeys(("vbios", "sbios"), "firmware"),
 }
-#: What the tool writes has two levels.
+#: Columns of `devices` by the present names of facts.
+_NUMBERS: Final = {
+    **{"compute_units": "cu_per_gpu", "xcc_count": "num_xcd", "simd_per_cu": "simd_per_cu"},
+    **{"wavefront_size": "wave_size", "max_clock_mhz": "max_sclk", "memory_clock_mhz": "max_mclk"},
+}
+#: The tool writes two levels.
 _DEEPEST_NESTING: Final = 32
 _OPENING: Final = (
     *(yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken),
@@ -68,7 +54,7 @@ _LONGEST_LIST: Final = 100
 
 
 def facts(info: TextTable) -> dict[str, str]:
-    """The facts of `sysinfo.csv` by their present names; what is not stated is left out."""
+    """Read the facts of `sysinfo.csv` by their present names, without those that are not stated."""
     if not info.frame.height:
         return {}
     row = info.frame.row(0, named=True)
@@ -77,18 +63,14 @@ def facts(info: TextTable) -> dict[str, str]:
 
 
 def process(known: Mapping[str, str]) -> pl.DataFrame:
-    """The one row of `processes`; each pass was another process of the same command, so it has no number."""
+    """Build the one row of `processes`; each pass was another process of the same command, so it has no number."""
     command = known.get("command")
-    row = {
-        "process_id": [0],
-        "host": [known.get("hostname")],
-        "command": [None if command is None else safe_command(command)],
-    }
-    return to_contract("processes", pl.DataFrame(row, schema_overrides={"host": pl.String, "command": pl.String}))
+    shown = None if command is None else safe_command(command)
+    return table_of("processes", [{"process_id": 0, "host": known.get("hostname"), "command": shown}])
 
 
 def devices(handles: pl.DataFrame, known: Mapping[str, str]) -> pl.DataFrame:
-    """The table `devices`: one row per device that ran kernels, each with the facts, which hold for all of a kind."""
+    """Build `devices`: one row per device that ran kernels, each with the facts, which hold for all of a kind."""
     partition = [known[name] for name in ("compute_partition", "memory_partition") if name in known]
     l2_kilobytes = _whole(known, "gpu_l2")
     arch = known.get("gpu_arch")
@@ -96,33 +78,26 @@ def devices(handles: pl.DataFrame, known: Mapping[str, str]) -> pl.DataFrame:
         "vendor": "AMD" if arch is not None and arch.startswith("gfx") else None,
         "arch": arch,
         "product": known.get("gpu_model"),
-        "compute_units": _whole(known, "cu_per_gpu"),
-        "xcc_count": _whole(known, "num_xcd"),
-        "simd_per_cu": _whole(known, "simd_per_cu"),
-        "wavefront_size": _whole(known, "wave_size"),
-        "max_clock_mhz": _whole(known, "max_sclk"),
-        "memory_clock_mhz": _whole(known, "max_mclk"),
+        **{column: _whole(known, name) for column, name in _NUMBERS.items()},
         "l2_bytes": None if l2_kilobytes is None else l2_kilobytes * 1024,
         "partition_mode": "/".join(partition) or None,
     }
-    return to_contract(
-        "devices", handles.select("device_id", handle="device", **{k: pl.lit(v) for k, v in row.items()})
-    )
+    facts = {column: pl.lit(value) for column, value in row.items()}
+    return to_contract("devices", handles.select("device_id", handle="device", **facts))
 
 
 def environment(known: Mapping[str, str], settings: Mapping[str, str]) -> pl.DataFrame:
-    """The table `environment`: the facts of the machine, and the profiler's settings in the category `profiler`."""
+    """Build `environment`: the facts of the machine, and the profiler's settings in the category `profiler`."""
     rows = [
         (_CATEGORIES.get(name, "machine"), name, _safe(name, value), name in _CATEGORIES)
         for name, value in known.items()
     ]
     rows += [("profiler", name, _safe(name, value), False) for name, value in settings.items()]
-    schema = polars_types("environment")
-    return to_contract("environment", pl.DataFrame(rows, schema=schema, orient="row"))
+    return pl.DataFrame(rows, schema=polars_types("environment"), orient="row")
 
 
 def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
-    """The settings of `profiling_config.yaml` that are single values or lists of such; None when it cannot be read."""
+    """Read settings of `profiling_config.yaml` that are single values or lists of such; None when unreadable."""
     if not is_regular(path):
         return None
     try:
@@ -139,7 +114,7 @@ def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
 
 
 def _is_plain(content: bytes) -> bool:
-    """Whether a file is as the tool writes it: flat, and without mappings merged into one another, which may grow so.
+    """Tell whether a file is flat, as the tool writes it, without merged mappings, which may grow exponentially.
 
     Over thousands of levels the parser takes seconds, until its stack ends.
     """
@@ -152,7 +127,7 @@ def _is_plain(content: bytes) -> bool:
 
 
 def _whole(known: Mapping[str, str], name: str) -> int | None:
-    """A positive whole number; 0 is how the tool writes what it could not find out."""
+    """Return a positive integer; the tool writes 0 for what it could not find out."""
     text = known.get(name, "").removesuffix(".0")
     return int(text) if text.isascii() and text.isdecimal() and int(text[:18]) > 0 and len(text) <= 18 else None
 
@@ -162,45 +137,43 @@ def _safe(name: str, value: str) -> str:
 
 
 def _text(value: object) -> str | None:
-    """A single value, or a list of such, as text; None for anything deeper, and for nothing."""
+    """Convert a single value, or a list of such, to text; None for anything deeper, and for nothing."""
     if isinstance(value, list) and len(value) <= _LONGEST_LIST:
         items = [_text(item) if not isinstance(item, list) else None for item in value]
         return None if None in items or not items else " ".join(item for item in items if item is not None)
     return str(value) if isinstance(value, (str, int, float)) else None
 
 
-#: Devices whose figures differ by no more than this part of their mean are taken to agree. The bounds that such files
-#: give a single device's figures lie up to 2.5 % apart (matrix BF16 of an MI200).
+#: Devices whose figures differ by at most this part of their mean agree. The bounds that such files give for a single
+#: device's figures lie up to 2.5 % apart (matrix BF16 of an MI200).
 AGREEMENT: Final = 0.01
 _BOUNDS: Final = ("low", "high")
 
 
 @dataclass(frozen=True)
 class MeasuredRoofs:
-    """`ceilings` is the table; `reason` why not all of the file's figures are in it, None where they are."""
+    """The table `ceilings`, and the reason why some of the file's figures are missing; None when all are there."""
 
     ceilings: pl.DataFrame
     reason: str | None
 
 
 def measured_roofs(roofline: pl.DataFrame, device_ids: Sequence[int]) -> MeasuredRoofs:
-    """The roofs of the devices that ran kernels, from the file's columns as numbers where they hold nothing else.
+    """Assign the file's roofs to the devices that ran kernels.
 
-    Of several measured devices a figure is their mean, where they agree; one in which they differ is left out.
+    With several measured devices a figure is their mean where they agree; one in which they differ is left out.
     """
     nothing = empty_table("ceilings")
     name = next((one for one in roofline.columns if one.lower() == "device"), None)
-    numbers = None if name is None else roofline.get_column(name)
-    if name is None or numbers is None or not numbers.dtype.is_float() or not len(numbers) or numbers.null_count():
+    numbers = pl.Series(dtype=pl.String) if name is None else roofline.get_column(name)
+    is_numbered = numbers.dtype.is_float() and len(numbers) and not numbers.null_count()
+    if name is None or not is_numbered or not numbers.is_between(0, 2**31).all():
         return MeasuredRoofs(nothing, "the file does not number its devices; they are kept in roofline only")
-    if not numbers.is_between(0, 2**31).all():
-        return MeasuredRoofs(nothing, "the file does not number its devices; they are kept in roofline only")
-    stated = roofline.select(cs.float())  # what holds anything but numbers was not measured
+    stated = roofline.select(cs.float())  # columns with anything but numbers were not measured
     if len(device_ids) > roofline.height:
-        reason = (
-            f"{roofline.height} devices were measured and {len(device_ids)} ran kernels; the file does not say which "
-        )
-        return MeasuredRoofs(nothing, f"{reason}is which, so they are kept in roofline only")
+        reason = f"{roofline.height} devices were measured and {len(device_ids)} ran kernels"
+        which = "the file does not say which is which, so they are kept in roofline only"
+        return MeasuredRoofs(nothing, f"{reason}; {which}")
     if roofline.height == 1:
         return MeasuredRoofs(_of_devices(stated, int(numbers[0]), device_ids, ""), None)
     spreads = {
@@ -220,15 +193,13 @@ def measured_roofs(roofline: pl.DataFrame, device_ids: Sequence[int]) -> Measure
 
 
 def _of_devices(row: pl.DataFrame, number: int, device_ids: Sequence[int], how: str) -> pl.DataFrame:
-    """The one row's figures for each device."""
-    frames = [measured_ceilings(row, {number: device}) for device in device_ids]
-    if not frames:
-        return empty_table("ceilings")
-    return to_contract("ceilings", pl.concat(frames).with_columns(pl.col("reference") + how))
+    """Repeat the one row's figures for each device."""
+    frames = [measured_ceilings(row, {number: device}).with_columns(pl.col("reference") + how) for device in device_ids]
+    return pl.concat([empty_table("ceilings"), *(to_contract("ceilings", frame) for frame in frames)])
 
 
 def _spread(values: pl.Series) -> float | None:
-    """By what part of their mean the values differ; None where one of them is not measured."""
+    """Return the spread of the values relative to their mean; None where one of them is not measured."""
     if values.null_count() or not (values > 0).all() or not values.is_finite().all():
         return None
     low, high, mean = (float(values.min()), float(values.max()), float(values.mean()))  # type: ignore[arg-type]
@@ -252,7 +223,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 class _Gathered:
-    """What is gathered file by file of one folder."""
+    """The contents of one folder, gathered file by file."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path, self.limits = path, limits
@@ -263,7 +234,7 @@ class _Gathered:
         self.clock = "monotonic"
 
     def add(self, file: Path) -> None:
-        """Take the executions and counters of one file."""
+        """Add the executions and counters of one file."""
         table, name, findings = self.table(file), file.name, self.findings
         names = frozenset(table.frame.columns)
         pass_name = file.stem
@@ -291,27 +262,24 @@ class _Gathered:
         self.count += executions.height
 
     def add_pass(self, file: Path) -> None:
-        """Take one further pass; a file that is none, such as the profiler's own log, is told and refuses nothing."""
+        """Add one further pass; a file that is none, such as the profiler's log, is reported and not an error."""
         names = frozenset(header_of(file) or ())
+        item, source = f"file {file.name}", file.name
         if not (names >= LONG or is_wide(names)):
-            self.findings.say(
-                f"file {file.name}", "absent", "its header is no counter table's: not read", source=file.name
-            )
+            self.findings.say(item, "absent", "its header is no counter table's: not read", source=source)
             return
         try:
             self.add(file)
         except CaptureError as error:
-            reason = str(error).removeprefix(f"{file}: ")
-            self.findings.say(f"file {file.name}", "invalid", reason, source=file.name)
+            self.findings.say(item, "invalid", str(error).removeprefix(f"{file}: "), source=source)
 
     def reading(self) -> CaptureTables:
-        """The reading of all that was gathered."""
+        """Build the tables from all files."""
         executions = pl.concat(self.executions, how="diagonal").with_columns(process_id=pl.lit(0, pl.Int32))
         stamps = self._timestamps()
         executions = self._with_times(executions, stamps)
-        executions = counter_passes.numbered(
-            executions.with_columns(place=pl.struct("device")), ("place",), "device_id"
-        )
+        executions = executions.with_columns(place=pl.struct("device"))
+        executions = counter_passes.numbered(executions, ("place",), "device_id")
         executions = counter_passes.numbered(executions, ("process_id", "queue"), "queue_id")
         kernels, executions = counter_passes.kernels_of(executions)
         none_known = executions.select(
@@ -321,14 +289,11 @@ class _Gathered:
         # The other passes are executions of their own, with times of their own: only the main table's make dispatches.
         base = counter_passes.matched(executions.filter(main), none_known)
         known = base.unique("dispatch_id", keep="first", maintain_order=True).select(none_known.columns)
-        other = executions.filter(~main).with_columns(times=pl.lit("other pass"))
-        others = counter_passes.matched(other, known).with_columns(
-            executions.filter(~main).get_column("times"), is_new=pl.lit(False)
-        )
-        in_dispatches = base.filter("in_dispatches").get_column("dispatch_id").unique()
-        found = pl.concat([base, others]).with_columns(
-            in_dispatches=pl.col("dispatch_id").is_in(in_dispatches.implode())
-        )
+        other = executions.filter(~main)
+        others = counter_passes.matched(other.with_columns(times=pl.lit("other pass")), known)
+        others = others.with_columns(other.get_column("times"), is_new=pl.lit(False))
+        in_dispatches = base.filter("in_dispatches").get_column("dispatch_id").unique().implode()
+        found = pl.concat([base, others]).with_columns(in_dispatches=pl.col("dispatch_id").is_in(in_dispatches))
         new = found.filter("is_new").sort("dispatch_id")
         strangers = others.filter(~pl.col("dispatch_id").is_in(base.get_column("dispatch_id").implode())).height
         reason = f"{strangers} executions of other passes have no dispatch of their number and kernel in {MAIN}"
@@ -430,7 +395,7 @@ class _Gathered:
         return table
 
     def table(self, file: Path) -> TextTable:
-        """The text of one file; a cut end is told."""
+        """Read the text of one file; reports a cut end."""
         table = read_text(file, self.limits)
         if table.cut:
             reason = "the file ends within a row; read up to it"
@@ -439,7 +404,7 @@ class _Gathered:
 
 
 def _numbers(table: TextTable) -> pl.DataFrame:
-    """The table under its own column names; columns that hold nothing but numbers as float64."""
+    """Return the table under its own column names, with purely numeric columns as float64."""
     columns = []
     for written, name in zip(table.header, table.frame.columns, strict=True):
         text = table.frame.select(table.text(name).alias(written)).to_series()

@@ -1,11 +1,11 @@
 """The database that rocprof version 1 writes of a trace (`results.db`, SQLite, possibly gzip-compressed).
 
 Written by its `tblextr.py` beside `results.csv` with `--hip-trace`, `--hsa-trace`, `--roctx-trace` or `--sys-trace`.
-Read by what that program writes; no real file has been seen. Tables, all times in ns of one clock: `HIP` and `HSA` are
-calls, `OPS` and `COPY` what devices did, by the number of the HIP call that asked for it (`Index`, counted within a
-process), `KERN` the kernels of a run without `OPS`, with counters as columns as in `results.csv`, `rocTX` ranges and
-marks. Not taken: arguments of calls, the writer's own rows (`hsa_dispatch`, barrier packets), and the sizes of grids
-and copies, which the writer leaves out.
+Built from that program's source; no real file has been seen. Tables, all times in ns of one clock: `HIP` and `HSA` are
+calls, `OPS` and `COPY` device activities, with the number of the HIP call that requested them (`Index`, counted within
+a process), `KERN` the kernels of a run without `OPS`, with counters as columns as in `results.csv`, `rocTX` ranges and
+marks. Not read: arguments of calls, the writer's own rows (`hsa_dispatch`, barrier packets), and the sizes of grids and
+copies, which the writer leaves out.
 """
 
 import re
@@ -16,10 +16,10 @@ from typing import Final
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
 from aaco_pipeline.formats.parsing.compression import first_bytes
-from aaco_pipeline.formats.parsing.sqlite_file import MAGIC, connected
+from aaco_pipeline.formats.parsing.sqlite_database import MAGIC, connected
 
 KERNELS: Final = "KERN"
-#: The writer makes the table of kernels in every database, with these columns at least.
+#: The writer makes the table of kernels in every database, with at least these columns.
 SIGNATURE: Final = frozenset({"Index", "KernelName"})
 _PROBED_BYTES: Final = 256 << 10
 _DECLARED: Final = re.compile(rb"CREATE TABLE KERN \(([^()]{0,65536})\)")
@@ -38,8 +38,6 @@ def probe(path: Path) -> DetectedFormat | None:
         columns = {name.decode() for name in re.findall(rb'"(\w+)"', declared[1])} if declared else set()
     return DetectedFormat("rocprof-database", "rocprof version 1 trace (SQLite)") if columns >= SIGNATURE else None
 
-
-__all__ = ["DOCUMENTATION", "probe", "read"]
 
 DOCUMENTATION: Final = FormatRow(
     "rocprof version 1 `results.db`, also gzip",

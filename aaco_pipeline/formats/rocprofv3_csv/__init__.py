@@ -1,9 +1,8 @@
 """CSV tables of rocprofv3 (ROCm 6.2 to 7.x), and those that `rocpd convert` and `rocpd2csv` write.
 
-What a file holds is decided by its header, whatever its name, without regard to case and order of columns. The tables
-of one process's run share numbers of dispatches, agents and queues, so they are read together: `run_key` groups them.
-The times are the host's boot clock. Columns that are not taken are told by name in evidence; the tables have no size
-of copies.
+A file's contents are decided by its header, whatever its name, regardless of case and order of columns. The tables of
+one process's run share numbers of dispatches, agents and queues, so they are read together: `run_key` groups them.
+Times are the host's boot clock. Unread columns are listed by name in evidence; the tables have no size of copies.
 """
 
 import re
@@ -26,7 +25,7 @@ _DESCRIPTIONS: Final = {
     "statistics": "statistics",
     "pc_sampling": "program-counter samples",
 }
-#: What the tool puts behind the prefix of a run.
+#: Suffixes that the tool appends to a run's prefix.
 _KINDS: Final = (
     r"kernel_trace|(?:hip|hsa|marker|rccl|rocdecode|rocjpeg|kfd|ompt)(?:_(?:core|amd|runtime|compiler|compile))?"
     r"(?:_api)?_trace|memory_copy_trace|memory_allocation_trace|scratch_memory_trace|counter_collection|agent_info"
@@ -44,7 +43,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def kind_of(names: frozenset[str]) -> str | None:
-    """The kind of table that has these plain column names, or None for no table of rocprofv3."""
+    """Return the kind of table with these plain column names, or None for no table of rocprofv3."""
     if "gpu_id" in names:
         return None  # an older profiler's, or one that another tool made of its tables
     for kind, needed in _SIGNATURES:
@@ -68,17 +67,15 @@ _SIGNATURES: Final = (
 
 
 def run_key(path: Path) -> str:
-    """What all CSV files of one process's run have in common: the folder, and the name without its kind."""
+    """Return what all CSV files of one process's run share: the folder, and the name without its kind."""
     named = file_name(path.name)
     return str(path.parent / (named["prefix"] or "")) if named else str(path)
 
 
 def file_name(name: str) -> re.Match[str] | None:
-    """A file's name as the tool makes it: `prefix` of the run, and `kind` of the table."""
+    """Parse a file's name as the tool makes it: `prefix` of the run, and `kind` of the table."""
     return _FILE.fullmatch(name)
 
-
-__all__ = ["DOCUMENTATION", "probe", "read", "read_run", "run_key"]
 
 DOCUMENTATION: Final = FormatRow(
     "rocprofv3 CSV, 6.2 to 7.x, and `rocpd convert`",

@@ -1,4 +1,7 @@
-"""One CSV table of rocprofv3 as a frame of typed columns: what each kind's columns are called and mean."""
+"""Read each CSV table of rocprofv3 as a frame of typed columns, and number the devices of a run.
+
+Frames become canonical tables in `reading`.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,11 +9,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import Findings
+from aaco_pipeline.formats.capture_tables import Findings, table_of
 from aaco_pipeline.formats.parsing.csv_text import TextTable, kernel_name, number, statistics_rows
-from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: By part of a run, its columns that name an agent, each with the column that gets the device's number.
+#: Columns that name an agent, by part of a run, with the column for the device's number.
 _NAMED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "dispatch": (("device", "device_id"),),
     "execution": (("device", "device_id"),),
@@ -19,7 +21,7 @@ _NAMED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 }
 #: Parts that run on a device whether they name it or not.
 _ON_A_DEVICE: Final = ("dispatch", "execution")
-#: Beyond this a count is damage.
+#: A larger count is damage.
 _LARGEST: Final = 2**40
 _RELATIVE: Final = re.compile(r"Agent\s+([0-9]{1,9})", re.IGNORECASE)
 _BY_TYPE: Final = re.compile(r"(CPU|GPU)\s+([0-9]{1,9})", re.IGNORECASE)
@@ -27,9 +29,9 @@ _BARE: Final = re.compile(r"[0-9]{1,9}")
 
 
 def device_frame(table: TextTable) -> pl.DataFrame:
-    """The rows of an `agent_info` table: numbers by which other tables name an agent, and its facts.
+    """Read the rows of an `agent_info` table: numbers by which other tables name an agent, and its facts.
 
-    What the table states as 0 where none can be is null. Of a CPU only vendor, product and clock are taken.
+    A 0 where none is possible becomes null. Only vendor, product and clock of a CPU are read.
     """
     is_gpu = table.text("agent_type").str.to_uppercase() == "GPU"
 
@@ -58,7 +60,7 @@ def device_frame(table: TextTable) -> pl.DataFrame:
 
 
 class Devices:
-    """Numbers the devices of one run: those of `agent_info` first, then whatever else its tables name."""
+    """Numbering of the devices of one run: those of `agent_info` first, then others that its tables name."""
 
     def __init__(self, listed: pl.DataFrame | None) -> None:
         self._listed: list[dict[str, Any]] = [] if listed is None else listed.to_dicts()
@@ -73,43 +75,35 @@ class Devices:
         self._unlisted: list[str] = []
 
     def numbered(self, parts: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-        """The parts with the numbers of the devices they name; ends of copies in host memory get none."""
+        """Add the numbers of the devices that the parts name; ends of copies in host memory get none."""
         given = dict(parts)
         if "copy" in given:
+            is_from_host = pl.col("direction").is_in(["host_to_device", "host_to_host"]).fill_null(False)
+            is_to_host = pl.col("direction").is_in(["device_to_host", "host_to_host"]).fill_null(False)
             given["copy"] = given["copy"].with_columns(
-                source_agent=pl.when(~_direction_is("host_to_device", "host_to_host")).then(pl.col("source_agent")),
-                destination_agent=pl.when(~_direction_is("device_to_host", "host_to_host")).then(
-                    pl.col("destination_agent")
-                ),
+                source_agent=pl.when(~is_from_host).then("source_agent"),
+                destination_agent=pl.when(~is_to_host).then("destination_agent"),
             )
+        places = [(part, *one) for part, columns in _NAMED.items() if part in given for one in columns]
         named: dict[str | None, None] = {}
         running: set[str] = set()
-        for part, columns in _NAMED.items():
-            for column, _ in columns if part in given else ():
-                values = given[part].get_column(column).unique(maintain_order=True).to_list()
-                named |= dict.fromkeys(value for value in values if value is not None or part in _ON_A_DEVICE)
-                running |= {value for value in values if value is not None and part in _ON_A_DEVICE}
+        for part, column, _ in places:
+            values = given[part].get_column(column).unique(maintain_order=True).to_list()
+            named |= dict.fromkeys(value for value in values if value is not None or part in _ON_A_DEVICE)
+            running |= {value for value in values if value is not None and part in _ON_A_DEVICE}
         numbers = self._numbers(list(named), running)
-        schema = {"agent": pl.String, "number": pl.Int32}
-        of_agent = pl.DataFrame(list(numbers.items()), schema=schema, orient="row")
-        for part, columns in _NAMED.items():
-            for column, target in columns if part in given else ():
-                renamed = of_agent.rename({"agent": column, "number": target})
-                nulls_equal = part in _ON_A_DEVICE
-                given[part] = given[part].join(
-                    renamed, on=column, how="left", nulls_equal=nulls_equal, maintain_order="left"
-                )
+        for part, column, target in places:
+            frame = pl.DataFrame(list(numbers.items()), schema={column: pl.String, target: pl.Int32}, orient="row")
+            nulls_equal = part in _ON_A_DEVICE
+            given[part] = given[part].join(frame, column, "left", nulls_equal=nulls_equal, maintain_order="left")
         return given
 
     def table(self) -> pl.DataFrame:
-        """The table `devices`, after `numbered`."""
-        if not self._facts:
-            return empty_table("devices")
-        frame = pl.DataFrame(self._facts, infer_schema_length=None)
-        return to_contract("devices", frame.with_columns(device_id=pl.int_range(pl.len(), dtype=pl.Int32)))
+        """Build the table `devices`, after `numbered`."""
+        return table_of("devices", ({**facts, "device_id": number} for number, facts in enumerate(self._facts)))
 
     def say(self, findings: Findings) -> None:
-        """State what is known of the devices, and by which index the tables name them."""
+        """Report what is known of the devices, and by which index the tables name them."""
         item, rows = "facts of devices", len(self._facts)
         if not self._listed:
             reason = "no agent_info among the files: only the names of the devices are known"
@@ -127,9 +121,8 @@ class Devices:
         self._absolute = bool(wrong) and all(self._kind(agent, "node") == "GPU" for agent in running)
         index = "node" if self._absolute else "relative"
         numbers: dict[str | None, int] = {}
-        handles: dict[int, str] = {}
-        found: list[tuple[str | None, int | None]] = [(agent, self._position(agent, index)) for agent in named]
-        handles |= {position: agent for agent, position in found if position is not None and agent is not None}
+        found = [(agent, self._position(agent, index)) for agent in named]
+        handles = {position: agent for agent, position in found if position is not None and agent is not None}
         facts = ("node", "relative", "by_type", "type")
         for place, row in enumerate(self._listed):
             handle = handles.get(place, f"Agent {row[index] if row[index] is not None else row['node']}")
@@ -146,7 +139,7 @@ class Devices:
         return None if position is None else self._listed[position]["type"]
 
     def _position(self, agent: str | None, index: str) -> int | None:
-        """Which row of `agent_info` a name means; None for none."""
+        """Return the row of `agent_info` that a name means; None for none."""
         if agent is None:
             return None
         by_type, relative, bare = _BY_TYPE.fullmatch(agent), _RELATIVE.fullmatch(agent), _BARE.fullmatch(agent)
@@ -157,11 +150,7 @@ class Devices:
         return None if bare is None else self._at["node"].get(int(bare[0]))
 
 
-def _direction_is(*directions: str) -> pl.Expr:
-    return pl.col("direction").is_in(directions).fill_null(False)
-
-
-#: Columns without which a table of a kind says nothing; alternatives are separated by `|`.
+#: Essential columns of each kind; alternatives are separated by `|`.
 ESSENTIAL: Final[Mapping[str, tuple[str, ...]]] = {
     "kernel_trace": ("kernel_name", "dispatch_id", "start_timestamp", "end_timestamp"),
     "api_trace": ("domain", "function", "start_timestamp", "end_timestamp"),
@@ -173,7 +162,7 @@ ESSENTIAL: Final[Mapping[str, tuple[str, ...]]] = {
     "statistics": ("name", "calls"),
     "pc_sampling": ("sample_timestamp",),
 }
-#: What each kind's columns are read as; a column not listed here is told in evidence.
+#: Columns read of each kind; others are listed in evidence.
 READ: Final[Mapping[str, tuple[str, ...]]] = {
     "kernel_trace": (
         *("guid", "kind", "agent_id", "queue_id", "stream_id", "thread_id", "dispatch_id", "kernel_id", "kernel_name"),
@@ -225,15 +214,13 @@ def _process(table: TextTable) -> dict[str, pl.Expr]:
 
 
 def _nonzero(value: pl.Expr) -> pl.Expr:
-    """A number where 0 stands for none."""
+    """Read a number where 0 means none."""
     return pl.when(value != 0).then(value)
 
 
 def _links(table: TextTable) -> dict[str, pl.Expr]:
-    return {
-        "thread_id": _nonzero(table.whole("thread_id")),
-        "correlation_id": _nonzero(table.unsigned("correlation_id")),
-    }
+    thread, correlation = _nonzero(table.whole("thread_id")), _nonzero(table.unsigned("correlation_id"))
+    return {"thread_id": thread, "correlation_id": correlation}
 
 
 def _kernel_frame(table: TextTable) -> pl.DataFrame:
@@ -326,7 +313,7 @@ def _statistics_frame(table: TextTable) -> pl.DataFrame:
     return statistics_rows(table, domain)
 
 
-#: What reads each kind with one record a row; counters are read by `counter_passes`.
+#: Readers of each kind with one record per row; counters are read by `counter_passes`.
 FRAMES: Final[Mapping[str, Callable[[TextTable], pl.DataFrame]]] = {
     "kernel_trace": _kernel_frame,
     "api_trace": _call_frame,
@@ -337,7 +324,7 @@ FRAMES: Final[Mapping[str, Callable[[TextTable], pl.DataFrame]]] = {
     "statistics": _statistics_frame,
     "agent_info": device_frame,
 }
-#: What a row of such a frame must state to be of use.
+#: Columns that a row of such a frame must have.
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "kernel_trace": ("kernel_name", "source_dispatch_id", "start_ns", "end_ns"),
     "api_trace": ("domain", "name", "start_ns", "end_ns"),

@@ -13,7 +13,14 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, described_kernels, overlapping_count
+from aaco_pipeline.formats.capture_tables import (
+    CaptureTables,
+    Findings,
+    Limits,
+    described_kernels,
+    dispatch_table,
+    overlapping_count,
+)
 from aaco_pipeline.formats.parsing import counter_passes
 from aaco_pipeline.formats.parsing.counter_passes import numbered
 from aaco_pipeline.formats.parsing.csv_text import TextTable, read_text
@@ -22,23 +29,20 @@ from aaco_pipeline.formats.rocprofv3_csv.frames import ESSENTIAL, Devices
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: The clock of every time in these files.
+#: The clock of all times in these files.
 CLOCK: Final = "boottime"
 _TIMED: Final = ("dispatches", "api_calls", "memory_copies", "markers", "memory_allocations", "pc_samples")
 _GATHERED: Final = {"memory_allocation": "memory", "scratch_memory": "memory"}
-#: What the rows of each kind are while processes, devices and queues are numbered.
+#: Kinds of rows while processes, devices and queues are numbered.
 _PARTS: Final = {
-    "kernel_trace": "dispatch",
-    "api_trace": "call",
-    "memory_copy": "copy",
-    "memory": "memory",
+    **{"kernel_trace": "dispatch", "api_trace": "call", "memory_copy": "copy", "memory": "memory"},
     "pc_sampling": "sample",
 }
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a run: its text, what its header says it holds, its counter pass, and its name in the run."""
+    """One file of a run: its text, the kind its header gives, its counter pass, and its name in the run."""
 
     table: TextTable
     kind: str
@@ -47,7 +51,7 @@ class SourceFile:
 
 
 def assembled(files: Sequence[SourceFile]) -> CaptureTables:
-    """One reading of all files of a run."""
+    """Put all files of a run together."""
     findings, counted = Findings(), list[counter_passes.LongTable]()
     gathered: dict[str, list[pl.DataFrame]] = {}
     for file in files:
@@ -129,7 +133,7 @@ def _reading(
 
 
 def _counted(counted: Sequence[counter_passes.LongTable]) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-    """Executions and counters of all counter files, executions numbered through them."""
+    """Concatenate executions and counters of all counter files, with executions numbered through."""
     if not counted:
         return None, pl.DataFrame()
     executions, counters, before = [], [], 0
@@ -142,10 +146,10 @@ def _counted(counted: Sequence[counter_passes.LongTable]) -> tuple[pl.DataFrame 
 
 
 def _processes(parts: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """The table `processes`, and the parts with their `process_id`.
+    """Build the table `processes`, and add `process_id` to the parts.
 
-    Some tables name no process. Their rows belong to the only one that the others name; where there are several, or
-    none, they belong to one of which nothing is known.
+    Some tables name no process. Their rows belong to the only one that the others name; with several or none, they
+    belong to a process of which nothing is known.
     """
     keys = [key for frame in parts.values() for key in frame.select("guid", "pid").unique(maintain_order=True).rows()]
     named = list(dict.fromkeys(key for key in keys if key[1] is not None))
@@ -171,7 +175,7 @@ def _processes(parts: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, dict[st
 
 
 def _queues(parts: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, pl.DataFrame]]:
-    """The details `queues` and `streams`, and the parts with `queue_id` and `stream_id` where they name any."""
+    """Build the details `queues` and `streams`, and add `queue_id` and `stream_id` to parts that name any."""
     given = dict(parts)
     details = []
     for kind in ("queue", "stream"):
@@ -188,7 +192,7 @@ def _queues(parts: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFra
 
 
 def _kernels(parts: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """The table `kernels`, one row per name and registers, and the parts with `kernel_id` where they run kernels."""
+    """Build the table `kernels`, one row per name and registers, and add `kernel_id` to parts that run kernels."""
     given = dict(parts)
     identity = ["kernel_name", "arch_vgprs", "accum_vgprs", "sgprs"]
     holders = [name for name in ("dispatch", "execution") if name in given]
@@ -204,40 +208,27 @@ def _kernels(parts: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, dict[str,
 def _dispatches(frame: pl.DataFrame | None) -> pl.DataFrame:
     if frame is None:
         return empty_table("dispatches")
-    taken = ("process_id", "thread_id", "device_id", "queue_id", "stream_id", "kernel_id", "correlation_id")
-    sizes = [f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
-    return to_contract(
-        "dispatches",
+    return dispatch_table(
         frame.select(
-            *taken,
-            *sizes,
-            "start_ns",
-            "end_ns",
-            "lds_allocated_bytes",
-            "scratch_bytes",
-            "graph_node_id",
+            *("process_id", "thread_id", "device_id", "queue_id", "stream_id", "kernel_id", "correlation_id"),
+            *(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz"),
+            *("start_ns", "end_ns", "lds_allocated_bytes", "scratch_bytes", "graph_node_id"),
             dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32),
-            self_ns=(pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0),
-            below_resolution=pl.lit(False),
-        ),
+        )
     )
 
 
 def _keys(frame: pl.DataFrame | None) -> pl.DataFrame:
-    """What names each dispatch of the trace: `dispatch_id`, `process_id`, `source_dispatch_id`, `kernel_name`."""
-    schema = {
-        "dispatch_id": pl.Int32,
-        "process_id": pl.Int32,
-        "source_dispatch_id": pl.UInt64,
-        "kernel_name": pl.String,
-    }
+    """Return the identity of each dispatch: `dispatch_id`, `process_id`, `source_dispatch_id`, `kernel_name`."""
+    ids = {"dispatch_id": pl.Int32, "process_id": pl.Int32}
+    schema = {**ids, "source_dispatch_id": pl.UInt64, "kernel_name": pl.String}
     if frame is None:
         return pl.DataFrame(schema=schema)
     return frame.with_columns(dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32)).select(*schema)
 
 
 def _calls(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """The tables `api_calls` and `markers`: the tool writes what the program annotated among the calls."""
+    """Build the tables `api_calls` and `markers`: the tool writes the program's annotations among the calls."""
     is_marker = pl.col("domain").str.starts_with("marker")
     domain = pl.col("domain").str.replace(r"(?:_api|_ext)+$", "").replace({"hsa_finalize": "hsa_finalizer"})
     calls, markers = frame.filter(~is_marker), frame.filter(is_marker)
@@ -250,20 +241,14 @@ def _calls(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def _copies(frame: pl.DataFrame) -> pl.DataFrame:
-    """The table `memory_copies`. The executing device of a copy between two devices is not stated: null."""
+    """Build `memory_copies`. The executing device of a copy between two devices is not stated: null."""
     source, destination = pl.col("source_device_id"), pl.col("destination_device_id")
     one_sided = pl.when(source.is_null()).then(destination).when(destination.is_null()).then(source)
     return to_contract(
         "memory_copies",
         frame.select(
-            "process_id",
-            "direction",
-            "source_device_id",
-            "destination_device_id",
-            "stream_id",
-            "correlation_id",
-            "start_ns",
-            "end_ns",
+            *("process_id", "direction", "source_device_id", "destination_device_id", "stream_id", "correlation_id"),
+            *("start_ns", "end_ns"),
             copy_id=pl.int_range(pl.len(), dtype=pl.Int32),
             device_id=one_sided.when(source == destination).then(source),
         ),
@@ -282,14 +267,12 @@ def _samples(frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
     identity = ["process_id", "source_dispatch_id"]
     known = keys.select("dispatch_id", *identity).unique(identity, keep="none")
     joined = frame.join(known, on=identity, how="left", maintain_order="left")
-    return to_contract(
-        "pc_samples",
-        joined.drop("guid", "pid", "process_id").with_columns(sample_id=pl.int_range(pl.len(), dtype=pl.Int32)),
-    )
+    samples = joined.drop("guid", "pid", "process_id").with_columns(sample_id=pl.int_range(pl.len(), dtype=pl.Int32))
+    return to_contract("pc_samples", samples)
 
 
 def _say_of_run(findings: Findings, given: Mapping[str, pl.DataFrame]) -> None:
-    """State what the run as a whole has and lacks, and what is odd in it."""
+    """Report what the run as a whole has and lacks, and its oddities."""
     tables = {name: given[name] if name in given else empty_table(name) for name in (*_TIMED[:-1], *_ABSENCE)}
     for name, missing in _ABSENCE.items():
         lacking = "its files hold no row that can be used" if name in given else missing
@@ -360,8 +343,8 @@ def _file(path: Path, label: str, limits: Limits) -> SourceFile:
 
 
 def _pass_name(path: Path) -> str:
-    """The counter pass of a file: its folder `pass_n` if it lies in one, else the prefix of its name."""
-    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+    """Return the counter pass of a file: the folder `pass_n` that holds it, else the prefix of its name."""
+    for folder in path.parents[:3]:
         if _PASS_FOLDER.fullmatch(folder.name):
             return folder.name
     named = file_name(path.name)

@@ -1,10 +1,10 @@
 """rocprofv3's `*_results.json` (one line, one element per process, possibly gzip-compressed).
 
-Written by rocprofv3 with `--output-format json`. Facts of the format this reader relies on (seen on 7.x, read in the
-writer's source for the rest): times are integer ns of the host's boot clock; grids count work-items; `kind` and
-`operation` of a record index the lists in `strings`; the first kernel symbol is a placeholder; a counter has one record
-per dispatch and hardware instance; handles and addresses reach 2^64 - 1. The file is written at the end of the process,
-so a cut one is read up to the cut. Not taken: host functions, code objects, and arguments of calls.
+Written by rocprofv3 with `--output-format json`. The reader relies on these facts (seen on 7.x, else from the writer's
+source): times are integer ns of the host's boot clock; grids count work-items; `kind` and `operation` of a record index
+the lists in `strings`; the first kernel symbol is a placeholder; a counter has one record per dispatch and hardware
+instance; handles and addresses reach 2^64 - 1. The file is written at the end of the process, so a cut one is read up
+to the cut. Not read: host functions, code objects, and arguments of calls.
 """
 
 import json
@@ -16,7 +16,7 @@ from aaco_pipeline.formats.parsing.compression import first_bytes
 
 ROOT: Final = "rocprofiler-sdk-tool"
 _PROBED_BYTES: Final = 4096
-#: The first process's metadata is a few kilobytes, most of them the command and what the tool was asked for.
+#: The first process's metadata is a few kilobytes, mostly its command and the tool's settings.
 _METADATA_BYTES: Final = 64 << 10
 _METADATA: Final = '"metadata":'
 
@@ -30,7 +30,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def stated_processes(path: Path) -> tuple[StatedProcess, ...]:
-    """The process that the first element's metadata state; none where these do not come first or are damaged."""
+    """Return the process that the first element's metadata state; none where these come later or are damaged."""
     head = first_bytes(path, _METADATA_BYTES).decode("utf-8", "replace")
     at = head.find(_METADATA)
     if at < 0:
@@ -64,8 +64,6 @@ def _process(metadata: dict[str, Any]) -> StatedProcess:
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
 
-
-__all__ = ["DOCUMENTATION", "probe", "read", "stated_processes"]
 
 DOCUMENTATION: Final = FormatRow(
     "rocprofv3 JSON (`*_results.json`), also gzip", "`rocprofiler-sdk-tool`", "as a rocpd database, and PC samples"

@@ -9,20 +9,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import Findings
+from aaco_pipeline.formats.capture_tables import Findings, table_of
 from aaco_pipeline.formats.parsing.json_fields import whole
 from aaco_pipeline.formats.parsing.redaction import safe_command
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import to_contract
 
 KEY: Final = pl.Int32
-DOMAINS: Final = {
-    "HIP_RUNTIME": "hip_runtime",
-    "HIP_COMPILER": "hip_compiler",
-    "HSA_CORE": "hsa_core",
-    "HSA_AMD": "hsa_amd",
-    "HSA_IMAGE": "hsa_image",
-    "HSA_FINALIZE": "hsa_finalizer",
-}
 DIRECTIONS: Final = {
     f"MEMORY_COPY_{a}_TO_{b}": f"{a}_to_{b}".lower() for a in ("HOST", "DEVICE") for b in ("HOST", "DEVICE")
 }
@@ -36,49 +28,37 @@ STALLS: Final = (
 )
 _HANDLE: Final = pl.Struct({"handle": pl.UInt64()})
 _CORRELATION: Final = pl.Struct({"internal": pl.UInt64()})
-_EXTENT: Final = pl.Struct({"x": pl.Int64(), "y": pl.Int64(), "z": pl.Int64()})
+_EXTENT: Final = pl.Struct(dict.fromkeys("xyz", pl.Int64()))
 _DISPATCH: Final = pl.Struct(
     {
-        "agent_id": _HANDLE,
-        "queue_id": _HANDLE,
-        "kernel_id": pl.UInt64(),
-        "dispatch_id": pl.UInt64(),
-        "private_segment_size": pl.Int64(),
-        "group_segment_size": pl.Int64(),
-        "workgroup_size": _EXTENT,
-        "grid_size": _EXTENT,
+        **dict.fromkeys(("agent_id", "queue_id"), _HANDLE),
+        **dict.fromkeys(("kernel_id", "dispatch_id"), pl.UInt64()),
+        **dict.fromkeys(("private_segment_size", "group_segment_size"), pl.Int64()),
+        **dict.fromkeys(("workgroup_size", "grid_size"), _EXTENT),
     }
 )
-#: Times as unsigned numbers: beyond int64 they are no times and are told as such.
-_TIMES: Final = {"start_timestamp": pl.UInt64(), "end_timestamp": pl.UInt64()}
-_RECORD: Final = {
-    "kind": pl.Int64(),
-    "operation": pl.Int64(),
-    "thread_id": pl.UInt64(),
-    "correlation_id": _CORRELATION,
-    **_TIMES,
-}
+#: Unsigned, because times beyond int64 are reported as no times.
+_TIMES: Final = dict.fromkeys(("start_timestamp", "end_timestamp"), pl.UInt64())
+_KIND: Final = dict.fromkeys(("kind", "operation"), pl.Int64())
+_RECORD: Final = {**_KIND, "thread_id": pl.UInt64(), "correlation_id": _CORRELATION, **_TIMES}
 _CALL: Final = pl.Schema(_RECORD)
 _SAMPLE: Final = pl.Schema(
     {
         "inst_index": pl.Int64(),
         "record": pl.Struct(
             {
-                "pc": pl.Struct({"code_object_id": pl.UInt64(), "code_object_offset": pl.UInt64()}),
-                "exec_mask": pl.UInt64(),
-                "timestamp": pl.UInt64(),
-                "dispatch_id": pl.UInt64(),
+                "pc": pl.Struct(dict.fromkeys(("code_object_id", "code_object_offset"), pl.UInt64())),
+                **dict.fromkeys(("exec_mask", "timestamp", "dispatch_id"), pl.UInt64()),
                 "corr_id": _CORRELATION,
                 # As text: releases write a number, a name or a truth value.
-                "wave_issued": pl.String(),
-                "inst_type": pl.String(),
+                **dict.fromkeys(("wave_issued", "inst_type"), pl.String()),
                 "wave_cnt": pl.Int64(),
                 "snapshot": pl.Struct({"stall_reason": pl.String()}),
             }
         ),
     }
 )
-#: Record kinds that become tables, with the fields they are read by.
+#: Record kinds that become tables, with the fields to read.
 SCHEMAS: Final[dict[str, pl.Schema]] = {
     "kernel_dispatch": pl.Schema({**_RECORD, "dispatch_info": _DISPATCH, "stream_id": _HANDLE}),
     **dict.fromkeys(("hip_api", "hsa_api", "marker_api", "rccl_api", "rocdecode_api", "rocjpeg_api"), _CALL),
@@ -100,29 +80,24 @@ SCHEMAS: Final[dict[str, pl.Schema]] = {
         }
     ),
 }
+#: Columns of `kernels`, by a symbol's fields.
+RESOURCES: Final = {
+    **{"arch_vgprs": "arch_vgpr_count", "accum_vgprs": "accum_vgpr_count", "sgprs": "sgpr_count"},
+    **{"static_lds_bytes": "group_segment_size", "static_scratch_bytes": "private_segment_size"},
+}
 SYMBOLS: Final = pl.Schema(
     {
         "kernel_id": pl.UInt64(),
-        "kernel_name": pl.String(),
-        "formatted_kernel_name": pl.String(),
-        "group_segment_size": pl.Int64(),
-        "private_segment_size": pl.Int64(),
-        "sgpr_count": pl.Int64(),
-        "arch_vgpr_count": pl.Int64(),
-        "accum_vgpr_count": pl.Int64(),
+        **dict.fromkeys(("kernel_name", "formatted_kernel_name"), pl.String()),
+        **dict.fromkeys(RESOURCES.values(), pl.Int64()),
     }
 )
 
 
 def numbered(frame: pl.DataFrame, name: str, *by: str) -> pl.DataFrame:
-    """The distinct values of some columns in their order, numbered; the last of them is not null."""
-    return (
-        frame.select(by)
-        .filter(pl.col(by[-1]).is_not_null())
-        .unique()
-        .sort(by)
-        .with_columns(pl.int_range(pl.len(), dtype=KEY).alias(name))
-    )
+    """Number the distinct values of some columns in their order; rows where the last is null are left out."""
+    distinct = frame.select(by).drop_nulls(by[-1]).unique().sort(by)
+    return distinct.with_columns(pl.int_range(pl.len(), dtype=KEY).alias(name))
 
 
 def handle_of(column: pl.Expr) -> pl.Expr:
@@ -130,7 +105,7 @@ def handle_of(column: pl.Expr) -> pl.Expr:
 
 
 def coded(column: pl.Expr, names: Sequence[str], marker: str) -> pl.Expr:
-    """A code, or the enumerator's name as text, as a plain name."""
+    """Convert a code, or the enumerator's name as text, to a plain name."""
     numbers = {str(code): name for code, name in enumerate(names)}
     plain = column.str.replace(rf"^.*{marker}", "").str.to_lowercase()
     return plain.replace_strict(numbers, default=plain)
@@ -172,12 +147,16 @@ COPY: Final = {
 
 
 _GPU: Final = 2
-_TEXTS: Final = ("vendor_name", "name", "product_name")
+_TEXTS: Final = {"vendor": "vendor_name", "arch": "name", "product": "product_name"}
+_COUNTS: Final = {
+    **{"compute_units": "cu_count", "xcc_count": "num_xcc", "simd_per_cu": "simd_per_cu"},
+    "wavefront_size": "wave_front_size",
+}
 
 
 @dataclass
 class Process:
-    """What the file holds of one process: parts as parsed, records as frames by kind, and how many of each kind."""
+    """The contents of the file for one process: parts as parsed, records as frames by kind, and counts by kind."""
 
     parts: dict[str, Any] = field(default_factory=dict)
     symbols: pl.DataFrame = field(default_factory=SYMBOLS.to_frame)
@@ -185,55 +164,47 @@ class Process:
     counts: dict[str, int] = field(default_factory=dict)
 
     def part(self, *keys: str) -> Any:
-        """A part by its path, None where any step is missing."""
+        """Return a part by its path, None where any step is missing."""
         part: Any = self.parts
         for key in keys:
             part = part.get(key) if isinstance(part, dict) else None
         return part
 
     def text(self, *keys: str) -> str | None:
-        """A text by its path."""
+        """Return a text by its path."""
         part = self.part(*keys)
         return part if isinstance(part, str) else None
 
     def entries(self, *keys: str) -> list[dict[str, Any]]:
-        """A list of objects by its path; whatever else it holds is passed over."""
+        """Return a list of objects by its path, without other values in it."""
         part = self.part(*keys)
         return [entry for entry in part if isinstance(entry, dict)] if isinstance(part, list) else []
 
     def frame(self, kind: str) -> pl.DataFrame:
-        """The records of one kind."""
+        """Return the records of one kind."""
         return pl.concat([SCHEMAS[kind].to_frame(), *self.records.get(kind, [])])
 
     def used_agents(self) -> set[int]:
-        """The handles of the agents that ran kernels."""
-        infos = (
-            self.frame("kernel_dispatch").get_column("dispatch_info"),
-            self.frame("counter_collection").get_column("dispatch_data").struct.field("dispatch_info"),
-        )
-        handles = [info.to_frame("info").select(handle_of(pl.col("info").struct.field("agent_id"))) for info in infos]
-        return set(pl.concat(handles).to_series().drop_nulls().unique().to_list())
+        """Return the handles of the agents that ran kernels."""
+        traced = self.frame("kernel_dispatch").get_column("dispatch_info")
+        counted = self.frame("counter_collection").get_column("dispatch_data").struct.field("dispatch_info")
+        handles = (info.struct.field("agent_id").struct.field("handle") for info in (traced, counted))
+        return set(pl.concat(handles).drop_nulls().unique().to_list())
 
 
 def process_rows(processes: Sequence[Process]) -> pl.DataFrame:
-    """The table `processes`."""
+    """Build the table `processes`."""
     rows = []
     for place, process in enumerate(processes):
         words = process.part("metadata", "command")
-        rows.append(
-            {
-                "process_id": place,
-                "host": process.text("metadata", "node", "hostname"),
-                "pid": whole(process.part("metadata", "pid")),
-                "command": safe_command([str(word) for word in words]) if isinstance(words, list) else None,
-            }
-        )
-    schema = {"host": pl.String, "pid": pl.Int64, "command": pl.String}
-    return to_contract("processes", pl.DataFrame(rows, schema_overrides=schema))
+        command = safe_command([str(word) for word in words]) if isinstance(words, list) else None
+        host, pid = process.text("metadata", "node", "hostname"), whole(process.part("metadata", "pid"))
+        rows.append({"process_id": place, "host": host, "pid": pid, "command": command})
+    return table_of("processes", rows)
 
 
 def device_rows(processes: Sequence[Process], findings: Findings) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The GPUs, one row for each handle, and the handles of each process with their `device_id`."""
+    """List the GPUs, one row per handle, and the handles of each process with their `device_id`."""
     rows: dict[tuple[str | None, int], dict[str, object]] = {}
     agents: list[tuple[int, int, object]] = []
     for place, process in enumerate(processes):
@@ -248,10 +219,8 @@ def device_rows(processes: Sequence[Process], findings: Findings) -> tuple[pl.Da
         for handle in unlisted:
             reason = "dispatches name it but the list of agents does not"
             findings.say(f"description of agent {handle}", "absent", reason)
-    frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
     schema = {"process_id": KEY, "agent": pl.UInt64, "device_id": KEY}
-    known = pl.DataFrame(agents, schema=schema, orient="row")
-    return to_contract("devices", frame) if rows else empty_table("devices"), known
+    return table_of("devices", rows.values()), pl.DataFrame(agents, schema=schema, orient="row")
 
 
 def _handle(agent: Mapping[str, Any]) -> int | None:
@@ -260,21 +229,16 @@ def _handle(agent: Mapping[str, Any]) -> int | None:
 
 
 def _hardware(agent: Mapping[str, Any]) -> dict[str, object]:
-    """What the file states about a GPU, as columns of `devices`."""
+    """Read a GPU's description into columns of `devices`."""
     banks = [bank for bank in agent.get("mem_banks") or [] if isinstance(bank, dict)]
     caches = [cache for cache in agent.get("caches") or [] if isinstance(cache, dict)]
     second = next((whole(cache.get("size")) for cache in caches if cache.get("level") == 2), None)
     lds = whole(agent.get("lds_size_in_kb"))
     engine, memory = whole(agent.get("max_engine_clk_fcompute")), whole(banks[0].get("mem_clk_max")) if banks else None
-    texts = {key: value if isinstance(value := agent.get(key), str) and value else None for key in _TEXTS}
+    texts = {column: text for column, key in _TEXTS.items() if isinstance(text := agent.get(key), str) and text}
     return {
-        "vendor": texts["vendor_name"],
-        "arch": texts["name"],
-        "product": texts["product_name"],
-        "compute_units": whole(agent.get("cu_count")),
-        "xcc_count": whole(agent.get("num_xcc")),
-        "simd_per_cu": whole(agent.get("simd_per_cu")),
-        "wavefront_size": whole(agent.get("wave_front_size")),
+        **texts,
+        **{column: whole(agent.get(key)) for column, key in _COUNTS.items()},
         "max_clock_mhz": float(engine) if engine else None,
         "memory_clock_mhz": float(memory) if memory else None,
         "memory_bytes": sum(whole(bank.get("size_in_bytes")) or 0 for bank in banks) or None,
@@ -290,9 +254,9 @@ _TRUTH: Final = {"1": True, "true": True, "0": False, "false": False}
 
 
 def pc_samples(processes: Sequence[Process], keys: pl.DataFrame) -> pl.DataFrame:
-    """The samples of all processes; `keys` are the dispatches with their `process_id` and `source_dispatch_id`.
+    """Build the samples of all processes; `keys` are the dispatches with `process_id` and `source_dispatch_id`.
 
-    Of a wavefront that issued, the reason field is left over from before; of one that did not, the type field is.
+    For a wavefront that issued, the reason field is stale; for one that did not, the type field is.
     """
     first = keys.unique(["process_id", "source_dispatch_id"], keep="first", maintain_order=True)
     frames = [
@@ -329,7 +293,7 @@ def _samples(process: Process, place: int, kind: str, stochastic: pl.Expr) -> pl
 
 
 def _text(process: Process, name: str) -> pl.Expr:
-    """The text that a sample's index names; -1 names none."""
+    """Look up the text of a sample's index; -1 means none."""
     listed = process.part("strings", name)
     texts = [text if isinstance(text, str) and text else None for text in listed] if isinstance(listed, list) else []
     places, words = pl.Series(range(len(texts)), dtype=pl.Int64), pl.Series(texts, dtype=pl.String)

@@ -9,7 +9,15 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, described_kernels, overlapping_count
+from aaco_pipeline.formats.capture_tables import (
+    CaptureTables,
+    Findings,
+    Limits,
+    described_kernels,
+    dispatch_table,
+    overlapping_count,
+)
+from aaco_pipeline.formats.parsing.counter_passes import clock_domains
 from aaco_pipeline.formats.parsing.json_fields import whole
 from aaco_pipeline.formats.parsing.json_stream import Cursor, CutError, Pieces, lines
 from aaco_pipeline.formats.rocprofv3_json import ROOT
@@ -18,8 +26,8 @@ from aaco_pipeline.formats.rocprofv3_json.columns import (
     COPY,
     DIRECTIONS,
     DISPATCH,
-    DOMAINS,
     KEY,
+    RESOURCES,
     SAMPLES,
     SCHEMAS,
     SYMBOLS,
@@ -36,20 +44,10 @@ from aaco_pipeline.lake.validation import to_contract
 
 _CALLS: Final = ("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api")
 _TAKEN: Final = (
-    "kernel_dispatch",
-    *_CALLS,
-    "marker_api",
-    "memory_copy",
-    "memory_allocation",
-    "scratch_memory",
-    "counter_collection",
-    *SAMPLES,
+    *("kernel_dispatch", *_CALLS, "marker_api", "memory_copy", "memory_allocation", "scratch_memory"),
+    *("counter_collection", *SAMPLES),
 )
-
-
-def reading(path: Path, processes: Sequence[Process], cut: bool) -> CaptureTables:
-    """Tables, details and evidence of a results file."""
-    return _Results(path, processes, cut).reading()
+_ANCHOR: Final = "rocprofv3's times are ns of the host's boot clock; the file does not tie it to dates"
 
 
 class _Results:
@@ -66,10 +64,8 @@ class _Results:
         records = self._with_counted(self._records("kernel_dispatch", flat=DISPATCH), counted)
         queues = numbered(records, "queue_id", "process_id", "agent", "queue")
         copies = self._records("memory_copy", flat=COPY)
-        streams = numbered(
-            pl.concat([frame.select("process_id", "stream") for frame in (records, copies)]),
-            "stream_id", "process_id", "stream",
-        )  # fmt: skip
+        used = pl.concat([frame.select("process_id", "stream") for frame in (records, copies)])
+        streams = numbered(used, "stream_id", "process_id", "stream")
         kernels, dispatches = self._dispatches(records, queues, streams)
         keys = records.select(
             dispatch_id=pl.int_range(pl.len(), dtype=KEY), source_dispatch_id="dispatch", process_id="process_id"
@@ -77,19 +73,7 @@ class _Results:
         tables = {
             "processes": process_rows(self._processes),
             "devices": devices,
-            "clock_domains": to_contract(
-                "clock_domains",
-                pl.DataFrame(
-                    {
-                        "domain": ["boottime"],
-                        "offset_ns": [0],
-                        "uncertainty_ns": [0],
-                        "anchor": [
-                            "rocprofv3's times are ns of the host's boot clock; the file does not tie it to dates"
-                        ],
-                    }
-                ),
-            ),
+            "clock_domains": clock_domains("boottime", 1, _ANCHOR),
             "kernels": kernels,
             "dispatches": dispatches,
             "api_calls": self._api_calls(),
@@ -101,49 +85,38 @@ class _Results:
         }
         self._findings.say("wall-clock", "absent", "the file does not tie its boot clock to dates")
         self._oddities(dispatches)
+        queues = queues.join(agents, on=["process_id", "agent"], how="left", maintain_order="left")
         details = {
             "source_rows": self._source_rows(),
             "dispatch_keys": keys,
-            "queues": queues.join(agents, on=["process_id", "agent"], how="left", maintain_order="left").select(
-                "queue_id", "process_id", "device_id", handle="queue"
-            ),
+            "queues": queues.select("queue_id", "process_id", "device_id", handle="queue"),
             "streams": streams.select("stream_id", "process_id", handle="stream"),
         }
         return CaptureTables(tables, tuple(self._findings.evidence), details)
 
     def _records(self, kind: str, flat: Mapping[str, pl.Expr]) -> pl.DataFrame:
-        """One kind's records of all processes; those without a time that fits int64 are left out and counted."""
-        frames = [
+        """Collect one kind's records of all processes; those without a time that fits int64 are dropped and counted."""
+        frame = pl.concat(
             process.frame(kind).select(pl.lit(place, KEY).alias("process_id"), **flat)
             for place, process in enumerate(self._processes)
-        ]
-        frame = pl.concat(frames)
-        timed = pl.all_horizontal(pl.col("start_ns", "end_ns").is_not_null())
-        if "agent" in frame.columns:
-            timed &= pl.col("agent").is_not_null() if kind == "kernel_dispatch" else pl.lit(True)
-        kept = frame.filter(timed)
+        )
+        kept = frame.drop_nulls(["start_ns", "end_ns", *(["agent"] if kind == "kernel_dispatch" else [])])
         self._lost[kind] += frame.height - kept.height
         return kept
 
     def _operations(self) -> pl.DataFrame:
-        """What the numbers `kind` and `operation` of each process mean."""
+        """List the meanings of each process's numbers `kind` and `operation`."""
         rows = [
             (place, kind, operation, str(entry.get("kind")), str(name))
             for place, process in enumerate(self._processes)
             for kind, entry in enumerate(process.entries("strings", "buffer_records"))
             for operation, name in enumerate(entry["operations"] if isinstance(entry.get("operations"), list) else [])
         ]
-        schema = {
-            "process_id": KEY,
-            "kind": pl.Int64,
-            "operation": pl.Int64,
-            "kind_name": pl.String,
-            "name": pl.String,
-        }
-        return pl.DataFrame(rows, schema=schema, orient="row")
+        numbers = {"process_id": KEY, "kind": pl.Int64, "operation": pl.Int64}
+        return pl.DataFrame(rows, schema={**numbers, "kind_name": pl.String, "name": pl.String}, orient="row")
 
     def _named(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Records with the names of their kind and operation; a number that nothing explains names itself."""
+        """Add the names of kind and operation to records; an unexplained number serves as its own name."""
         operations = self._operations()
         kinds = operations.select("process_id", "kind", "kind_name").unique()
         named = frame.join(kinds, on=["process_id", "kind"], how="left", maintain_order="left").join(
@@ -159,64 +132,50 @@ class _Results:
     def _dispatches(
         self, records: pl.DataFrame, queues: pl.DataFrame, streams: pl.DataFrame
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        facts = ("name", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")
+        facts = ("name", *RESOURCES)
+        name = pl.coalesce("formatted_kernel_name", "kernel_name")
         symbols = pl.concat(
-            [
-                process.symbols.select(
-                    pl.lit(place, KEY).alias("process_id"),
-                    kernel="kernel_id",
-                    name=pl.coalesce("formatted_kernel_name", "kernel_name"),
-                    arch_vgprs="arch_vgpr_count",
-                    accum_vgprs="accum_vgpr_count",
-                    sgprs="sgpr_count",
-                    static_lds_bytes="group_segment_size",
-                    static_scratch_bytes="private_segment_size",
-                )
-                for place, process in enumerate(self._processes)
-            ]
+            process.symbols.select(process_id=pl.lit(place, KEY), kernel="kernel_id", name=name, **RESOURCES)
+            for place, process in enumerate(self._processes)
         ).unique(["process_id", "kernel"], keep="first", maintain_order=True)
         frame = records.join(symbols, on=["process_id", "kernel"], how="left", maintain_order="left")
         nameless = frame.get_column("name").null_count()
         reason = f"{nameless} dispatches are of kernels that the file does not list; they are named by number"
         self._findings.note(nameless, "kernel names", "partial", reason)
         frame = frame.with_columns(pl.col("name").fill_null(pl.format("kernel {}", pl.col("kernel").fill_null(0))))
-        distinct = frame.select(facts).unique(maintain_order=True).with_columns(
-            kernel_id=pl.int_range(pl.len(), dtype=KEY)
-        )  # fmt: skip
+        distinct = frame.select(facts).unique(maintain_order=True)
+        distinct = distinct.with_columns(kernel_id=pl.int_range(pl.len(), dtype=KEY))
         frame = (
             frame.join(distinct, on=facts, how="left", nulls_equal=True, maintain_order="left")
             .join(queues, on=["process_id", "agent", "queue"], how="left", maintain_order="left")
             .join(streams, on=["process_id", "stream"], how="left", maintain_order="left")
             .join(self._agents, on=["process_id", "agent"], how="left", maintain_order="left")
         )
-        axes = [f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
-        dispatches = to_contract(
-            "dispatches",
+        dispatches = dispatch_table(
             frame.select(
-                *("process_id", "device_id", "queue_id", "stream_id", "kernel_id", "start_ns", "end_ns", *axes),
+                *("process_id", "device_id", "queue_id", "stream_id", "kernel_id", "start_ns", "end_ns"),
+                *(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz"),
                 *("thread_id", "correlation_id", "scratch_bytes", "lds_allocated_bytes"),
                 dispatch_id=pl.int_range(pl.len(), dtype=KEY),
-                self_ns=(pl.col("end_ns") - pl.col("start_ns")).clip(0),
-                below_resolution=pl.lit(False),
-            ),
+            )
         )
         self._symbols = frame.select("process_id", "kernel").unique().join(symbols, on=["process_id", "kernel"]).height
         return described_kernels(distinct), dispatches
 
     def _api_calls(self) -> pl.DataFrame:
         frame = self._named(pl.concat([self._records(kind, flat=CALL) for kind in _CALLS]))
-        short = pl.col("kind_name").str.replace(r"(_EXT)?_API(_EXT)?$", "")
+        short = pl.col("kind_name").str.replace(r"(_EXT)?_API(_EXT)?$", "").str.to_lowercase()
         return to_contract(
             "api_calls",
             frame.select(
                 *("process_id", "thread_id", "name", "correlation_id", "start_ns", "end_ns"),
                 call_id=pl.int_range(pl.len(), dtype=KEY),
-                domain=short.replace_strict(DOMAINS, default=short.str.to_lowercase()),
+                domain=short.replace({"hsa_finalize": "hsa_finalizer"}),
             ),
         )
 
     def _markers(self) -> pl.DataFrame:
-        """Ranges and marks with their text; naming and controlling calls keep the name of the function."""
+        """Build ranges and marks with their text; naming and controlling calls keep the function's name."""
         frame = self._named(self._records("marker_api", flat=CALL))
         texts = [
             (place, key, str(entry.get("value")))
@@ -237,7 +196,7 @@ class _Results:
         )
 
     def _copies(self, records: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-        """Copies; one counts in the busy time of the device it wrote to, or else read from."""
+        """Build copies; each counts in the busy time of the device it wrote to, or else read from."""
         frame = self._named(records).join(streams, on=["process_id", "stream"], how="left", maintain_order="left")
         for side in ("source", "destination"):
             agents = self._agents.rename({"agent": side, "device_id": f"{side}_device_id"})
@@ -279,7 +238,7 @@ class _Results:
         )
 
     def _counted(self) -> pl.DataFrame:
-        """Counted dispatches, flat like those of the trace, with their records."""
+        """Return counted dispatches with their records, flat like those of the trace."""
         data = pl.col("dispatch_data")
         flat = {
             **dispatch_fields(data.struct.field("dispatch_info")),
@@ -293,15 +252,14 @@ class _Results:
         return self._records("counter_collection", flat=flat)
 
     def _with_counted(self, traced: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
-        """The traced dispatches, and of the counted ones those that no trace has."""
+        """Add the counted dispatches that no trace has to the traced ones."""
         alone = counted.drop("records").filter(pl.col("agent").is_not_null())
         alone = alone.join(traced, on=["process_id", "dispatch"], how="anti", maintain_order="left")
         reason = f"{alone.height} dispatches are known from counter records only: times of a counting run"
         self._findings.note(alone.height, "dispatches of counter records", "partial", reason)
         # Records come as buffers were flushed; the number is the order of dispatch.
-        return pl.concat([traced, alone.select(traced.columns)]).sort(
-            "process_id", "dispatch", nulls_last=True, maintain_order=True
-        )
+        both = pl.concat([traced, alone.select(traced.columns)])
+        return both.sort("process_id", "dispatch", nulls_last=True, maintain_order=True)
 
     def _counters(self, counted: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
         names = [
@@ -314,12 +272,11 @@ class _Results:
         schema = {"process_id": KEY, "counter_handle": pl.UInt64, "counter": pl.String}
         lookup = pl.DataFrame(names, schema=schema, orient="row").unique(["process_id", "counter_handle"], keep="first")
         first = keys.unique(["process_id", "source_dispatch_id"], keep="first", maintain_order=True)
+        length = pl.col("end_ns") - pl.col("start_ns")
         frame = (
-            counted.select(
-                "process_id", "records", source_dispatch_id="dispatch", duration=pl.col("end_ns") - pl.col("start_ns")
-            )
+            counted.select("process_id", "records", source_dispatch_id="dispatch", duration=length)
             .explode("records")
-            .filter(pl.col("records").is_not_null())
+            .drop_nulls("records")
             .select(
                 *("process_id", "source_dispatch_id", "duration"),
                 counter_handle=handle_of(pl.col("records").struct.field("counter_id")),
@@ -363,7 +320,7 @@ class _Results:
         return self._findings.source_rows()
 
     def _record_state(self, kind: str, count: int, lost: int, taken: bool) -> tuple[Status, str | None, int]:
-        """What became of the records of a kind: status, reason and rows of its evidence."""
+        """Return status, reason and rows of evidence for the records of a kind."""
         if kind == "kernel_symbols":
             left = count - self._symbols
             reason = f"{left} of {count} were not dispatched; `kernels` holds those that were"
@@ -372,13 +329,13 @@ class _Results:
             return "invalid", f"{lost} of {count} have no device, or no times that fit 63 bits; left out", lost
         if not count:
             return "absent", "the file holds none: they were not traced or did not occur", 0
-        return (
-            ("present", None, count) if taken else ("absent", "not taken: no table holds records of this kind", count)
-        )
+        if taken:
+            return "present", None, count
+        return "absent", "not taken: no table holds records of this kind", count
 
 
 _LISTS: Final = ("buffer_records", "callback_records")
-#: Small parts that are kept whole; every other part of a process is passed over.
+#: Small parts that are kept whole; every other part of a process is skipped.
 _KEPT: Final = ("metadata", "agents", "counters", "strings")
 
 
@@ -401,7 +358,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
             cut = True
     if not found or not processes:
         raise CaptureError(f"{path}: not a rocprofv3 results file, or empty: no process in {ROOT}")
-    return reading(path, processes, cut)
+    return _Results(path, processes, cut).reading()
 
 
 def _read_process(path: Path, cursor: Cursor, limits: Limits, into: Process) -> None:
@@ -422,7 +379,7 @@ def _read_process(path: Path, cursor: Cursor, limits: Limits, into: Process) -> 
 
 
 def _read_records(path: Path, cursor: Cursor, limits: Limits, into: Process, kind: str) -> None:
-    """Add the records of one kind; of a cut file those before the cut."""
+    """Add the records of one kind; from a cut file those before the cut."""
     into.counts.setdefault(kind, 0)
     if not cursor.follows(b"["):
         cursor.skip()
@@ -433,7 +390,7 @@ def _read_records(path: Path, cursor: Cursor, limits: Limits, into: Process, kin
 
 
 def _batches(path: Path, cursor: Cursor, limits: Limits, into: Process, kind: str) -> Iterator[io.BytesIO]:
-    """The objects of the array that comes next, one a line, some at a time; counts them."""
+    """Yield the objects of the next array, one per line, some at a time; counts them."""
     for piece, part in cursor.batches():
         into.counts[kind] = into.counts.get(kind, 0) + len(part.start)
         if into.counts[kind] > limits.events:
@@ -446,6 +403,5 @@ def _parsed(path: Path, text: io.BytesIO, schema: pl.Schema) -> pl.DataFrame:
     try:
         return pl.read_ndjson(text, schema=schema)
     except (pl.exceptions.PolarsError, ValueError) as error:
-        raise CaptureError(
-            f"{path}: damaged: a record is not as expected: {str(error).splitlines()[0][:200]}"
-        ) from error
+        reason = str(error).splitlines()[0][:200]
+        raise CaptureError(f"{path}: damaged: a record is not as expected: {reason}") from error

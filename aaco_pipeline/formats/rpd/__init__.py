@@ -1,19 +1,19 @@
-"""RPD databases of rocmProfileData (SQLite, possibly gzip-compressed), which call themselves rocpd, too.
+"""RPD databases of rocmProfileData (SQLite, possibly gzip-compressed), which are also called rocpd.
 
-Written by its tracer on top of roctracer (`runTracer.sh`, `rpd_tracer`); schema 2 is seen in a real file and in the
-writer's source, later ones are read by the names of their columns as far as they are known. Facts of the format this
-reader relies on: times are ns of one clock of the host; an operation is tied to the call that launched it by
-`rocpd_api_ops`; `rocpd_kernelapi` has a launch as the program stated it, in workgroups but for
-`hipExtModuleLaunchKernel` and `hipHccModuleLaunchKernel`, which state work-items; sizes of copies are cut to 32 bits.
-Not taken: arguments of calls but for markers, clocks in `rocpd_monitor` (their devices are numbered otherwise), and
-sizes of local memory (the launch's own part alone is stated).
+Written by its tracer on top of roctracer (`runTracer.sh`, `rpd_tracer`); schema 2 is known from a real file and the
+writer's source, later ones are read by the column names that are known. The reader relies on these facts: times are ns
+of one clock of the host; an operation is tied to its launching call by `rocpd_api_ops`; `rocpd_kernelapi` has a launch
+as the program stated it, in workgroups except for `hipExtModuleLaunchKernel` and `hipHccModuleLaunchKernel`, which
+state work-items; sizes of copies are cut to 32 bits. Not read: arguments of calls except for markers, clocks in
+`rocpd_monitor` (their devices are numbered otherwise), and sizes of local memory (only the launch's own part is
+stated).
 """
 
 from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
-from aaco_pipeline.formats.parsing.sqlite_file import RPD_TABLES, table_names
+from aaco_pipeline.formats.rocpd import RPD_TABLES, table_names
 
 DOCUMENTATION: Final = FormatRow(
     "RPD database of rocmProfileData (`.rpd`), also gzip",

@@ -1,6 +1,6 @@
-"""The tables of an RPD database of rocmProfileData, from its rows to canonical tables.
+"""Read the tables of an RPD database of rocmProfileData into canonical tables.
 
-How such a database is recognized, and what its columns mean, is `aaco_pipeline.formats.rpd`.
+Recognition and the meaning of the columns are in `aaco_pipeline.formats.rpd`.
 """
 
 from pathlib import Path
@@ -9,13 +9,20 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import COPY_DIRECTIONS, CaptureTables, Findings, Limits, described_kernels
-from aaco_pipeline.formats.parsing.counter_passes import numbered
+from aaco_pipeline.formats.capture_tables import (
+    COPY_DIRECTIONS,
+    CaptureTables,
+    Findings,
+    Limits,
+    described_kernels,
+    dispatch_table,
+)
+from aaco_pipeline.formats.parsing.counter_passes import clock_domains, numbered
 from aaco_pipeline.formats.parsing.lookup import Lookup, text
 from aaco_pipeline.formats.parsing.sqlite_database import Database, TableSet, opened
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import to_contract
 
-#: The tracer's clock; its files do not say which of the host's it is.
+#: The tracer's clock; its files do not say which host clock it is.
 CLOCK: Final = "rpd"
 _KINDS: Final = ("op", "api", "api_ops", "kernelapi", "copyapi", "string", "ustring", "monitor", "metadata")
 _ESSENTIAL: Final = {
@@ -26,9 +33,9 @@ _ESSENTIAL: Final = {
 }
 _KERNEL: Final = "KernelExecution"
 _FILL: Final = "FillBuffer"
-#: What the tracer calls a range or mark of the program; its text is in the arguments.
+#: The tracer's name for a range or mark of the program; its text is in the arguments.
 _MARKER: Final = "UserMarker"
-#: Calls whose launch is stated in workgroups, and those that state work-items: by the tracer's source.
+#: Calls that state their launch in workgroups, and those that state work-items, by the tracer's source.
 _IN_GROUPS: Final = (
     *("hipLaunchKernel", "hipExtLaunchKernel", "hipLaunchCooperativeKernel", "hipModuleLaunchKernel"),
     *("hipLaunchCooperativeKernelMultiDevice", "hipExtLaunchMultiKernelMultiDevice"),
@@ -46,25 +53,17 @@ _LAUNCH: Final = {
 def read(path: Path, limits: Limits) -> CaptureTables:
     """See `aaco_pipeline.formats.rpd.read`."""
     with opened(path, limits) as database:
-        tables = _tables(database)
-        found = _Tables(database, tables, limits)
-        return found.reading(path.name)
+        return _Tables(database, _tables(database), limits).reading(path.name)
 
 
 def _tables(database: Database) -> TableSet:
-    """The one set of tables; CaptureError where an essential one, or a column of it, is not there."""
-    kinds: dict[str, frozenset[str]] = {}
-    for kind in _KINDS:
-        columns = database.rows(f'PRAGMA table_info("rocpd_{kind}")')
-        if columns:
-            kinds[kind] = frozenset(str(column[1]) for column in columns)
-    for kind, columns_of in _ESSENTIAL.items():
-        lacking = [name for name in columns_of if name not in kinds.get(kind, frozenset())]
+    """Return the one set of tables; CaptureError where an essential table or column is missing."""
+    kinds = {kind: columns for kind in _KINDS if (columns := database.columns(f"rocpd_{kind}"))}
+    for kind, needed in _ESSENTIAL.items():
+        lacking = [name for name in needed if name not in kinds.get(kind, frozenset())]
         if lacking:
-            raise CaptureError(
-                f"{database.path}: not an RPD database that is known: rocpd_{kind} has no {', '.join(lacking)}; "
-                "capture with rocprofv3"
-            )
+            reason = f"not an RPD database that is known: rocpd_{kind} has no {', '.join(lacking)}"
+            raise CaptureError(f"{database.path}: {reason}; capture with rocprofv3")
     return TableSet("", None, {}, kinds)
 
 
@@ -85,12 +84,12 @@ class _Tables:
         return Lookup.of(((row["id"], text(row["string"])) for row in rows), pl.String)
 
     def _listed(self, kind: str, schema: dict[str, Any], *expressions: str) -> pl.DataFrame:
-        """Expressions over a table whose columns may hold anything, in the order of `schema`."""
+        """Evaluate expressions over a table whose columns may hold anything, in the order of `schema`."""
         sql = f"SELECT {', '.join(expressions)} FROM {self.tables.table(kind)} ORDER BY rowid"
         return pl.DataFrame(self.database.rows(sql), schema=schema, orient="row")
 
     def reading(self, source: str) -> CaptureTables:
-        """All tables, and what was found and missed."""
+        """Build all tables and their evidence."""
         calls, operations = self._sound("api", self._calls()), self._sound("op", self._operations(), "gpu")
         operations = operations.join(calls.select("api_id", "pid", "tid", "call"), on="api_id", how="left")
         both = pl.concat([calls.select("pid"), operations.select("pid")]).unique(maintain_order=True)
@@ -114,7 +113,7 @@ class _Tables:
             "dispatches": dispatches,
             "memory_copies": self._copies(copies),
             **_host(calls),
-            "clock_domains": _clock(),
+            "clock_domains": clock_domains(CLOCK, 1, "the tracer's own clock; the file does not tie it to wall clock"),
         }
         self._say(source, tables, operations, kernels.height + copies.height)
         keys = kernels.select(
@@ -125,7 +124,7 @@ class _Tables:
         return CaptureTables(tables, tuple(self.findings.evidence), details)
 
     def _sound(self, kind: str, rows: pl.DataFrame, *further: str) -> pl.DataFrame:
-        """The rows that have times, and whatever else is essential; how many do not is told."""
+        """Drop rows without times or other essentials, and report how many."""
         sound = rows.drop_nulls(["start_ns", "end_ns", *further])
         self.lost[kind] = rows.height - sound.height
         reason = f"{self.lost[kind]} rows without times or device; left out"
@@ -133,69 +132,56 @@ class _Tables:
         return sound
 
     def _calls(self) -> pl.DataFrame:
-        """The host's calls: api_id, pid, tid, start_ns, end_ns, call (its name), arguments."""
+        """Read the host's calls: api_id, pid, tid, start_ns, end_ns, call (its name), arguments."""
         columns = {"api_id": "id", "pid": "pid", "tid": "tid", "start_ns": "start", "end_ns": "end"}
         rows = self.database.integers(self.tables, "api", {**columns, "name": "apiName_id", "args": "args_id"})
         # Later schemas keep texts that occur once apart from those that repeat.
         once = self._strings("ustring") if "ustring" in self.tables.tables else self.strings
-        called = self.strings.applied(rows.get_column("name"))
-        return (
-            rows.drop("name")
-            .with_columns(called.alias("call"), once.applied(rows.get_column("args")).alias("arguments"))
-            .drop("args")
-        )
+        texts = {"call": self.strings.applied(rows["name"]), "arguments": once.applied(rows["args"])}
+        return rows.with_columns(**texts).drop("name", "args")
 
     def _operations(self) -> pl.DataFrame:
-        """What devices did: id, gpu, queue, start_ns, end_ns, kind, description, and the one call that launched it."""
+        """Read device operations: id, gpu, queue, start_ns, end_ns, kind, description, and the launching call."""
         columns = {"id": "id", "gpu": "gpuId", "queue": "queueId", "start_ns": "start", "end_ns": "end"}
         rows = self.database.integers(self.tables, "op", {**columns, "text": "description_id", "type": "opType_id"})
-        rows = rows.with_columns(
-            kind=self.strings.applied(rows.get_column("type")),
-            description=self.strings.applied(rows.get_column("text")),
-        ).drop("text", "type")
+        texts = {"kind": self.strings.applied(rows["type"]), "description": self.strings.applied(rows["text"])}
+        rows = rows.with_columns(**texts).drop("text", "type")
         links = self.database.integers(self.tables, "api_ops", {"api_id": "api_id", "id": "op_id"})
         links = links.with_columns(launched=pl.len().over("api_id")).unique("id", keep="first", maintain_order=True)
         return rows.join(links, on="id", how="left", maintain_order="left")
 
     def _dispatches(self, operations: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The tables `dispatches` and `kernels`."""
+        """Build the tables `dispatches` and `kernels`."""
         launches = self.database.integers(self.tables, "kernelapi", _LAUNCH)
-        launches = launches.with_columns(stated=self.strings.applied(launches.get_column("name_id"))).drop("name_id")
-        streams = self._streams()
+        launches = launches.with_columns(stated=self.strings.applied(launches["name_id"])).drop("name_id")
         launches = launches.unique("api_id", keep="first", maintain_order=True)
-        # Of a call that launched several it does not say whose grid it states.
+        # A call that launched several does not say whose grid it states.
         alone = pl.col("launched") == 1
         rows = operations.join(launches, on="api_id", how="left", maintain_order="left")
-        rows = rows.join(streams, on="api_id", how="left", maintain_order="left")
+        rows = rows.join(self._streams(), on="api_id", how="left", maintain_order="left")
         rows = numbered(rows, ("process_id", "stream"), "stream_id")
-        scale = {
-            axis: pl.when(pl.col("call").is_in(_IN_GROUPS))
-            .then(pl.col(f"grid_{axis}") * pl.col(f"workgroup_{axis}"))
-            .when(pl.col("call").is_in(_IN_ITEMS))
-            .then(pl.col(f"grid_{axis}"))
-            for axis in _AXES
-        }
+        factor = pl.when(pl.col("call").is_in(_IN_ITEMS)).then(1)
+        in_groups = alone & pl.col("call").is_in(_IN_GROUPS)
         described = pl.when(pl.col("description").fill_null("") != "").then("description")
         rows = rows.with_columns(
             name=pl.coalesce(described, pl.when(alone).then("stated"), pl.lit("kernel not stated")),
-            **{f"grid_{axis}": pl.when(alone).then(scale[axis]) for axis in _AXES},
+            **{
+                f"grid_{axis}": pl.when(alone).then(f"grid_{axis}")
+                * pl.when(in_groups).then(f"workgroup_{axis}").otherwise(factor)
+                for axis in _AXES
+            },
             **{f"workgroup_{axis}": pl.when(alone).then(f"workgroup_{axis}") for axis in _AXES},
         )
-        names = rows.select("name").unique(maintain_order=True)
-        names = names.with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
-        rows = rows.join(names, on="name", how="left", maintain_order="left")
-        sizes = [f"{what}_{axis}" for what in ("grid", "workgroup") for axis in _AXES]
+        rows = numbered(rows, ("name",), "kernel_id")
         dispatches = rows.select(
-            *("process_id", "device_id", "queue_id", "stream_id", "kernel_id", "start_ns", "end_ns", *sizes),
+            *("process_id", "device_id", "queue_id", "stream_id", "kernel_id", "start_ns", "end_ns"),
+            *(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in _AXES),
             thread_id="tid",
-            correlation_id=pl.col("api_id").cast(pl.UInt64, strict=False),
+            correlation_id=_correlation(),
             dispatch_id=pl.int_range(pl.len(), dtype=pl.Int32),
-            self_ns=(pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0),
-            below_resolution=pl.lit(False),
         )
-        if not rows.height:
-            return empty_table("dispatches"), empty_table("kernels")
-        return to_contract("dispatches", dispatches), described_kernels(names)
+        names = rows.select("name", "kernel_id").unique("kernel_id", maintain_order=True)
+        return dispatch_table(dispatches), described_kernels(names)
 
     def _streams(self) -> pl.DataFrame:
         schema = {"api_id": pl.Int64, "stream": pl.String}
@@ -211,11 +197,8 @@ class _Tables:
             whole = [f"CASE WHEN typeof({one}) = 'integer' THEN {one} END" for one in ("size", "width", "height")]
             sizes = self._listed("copyapi", schema, "api_ptr_id", *whole).unique("api_id", keep="first")
         rows = operations.join(sizes, on="api_id", how="left", maintain_order="left")
-        direction = (
-            pl.col("kind")
-            .str.extract("^Copy((?:Host|Device)To(?:Host|Device))", 1)
-            .replace_strict(COPY_DIRECTIONS, default=None, return_dtype=pl.String)
-        )
+        way = pl.col("kind").str.extract("^Copy((?:Host|Device)To(?:Host|Device))", 1)
+        direction = way.replace_strict(COPY_DIRECTIONS, default=None, return_dtype=pl.String)
         rows = rows.with_columns(direction=pl.when(pl.col("kind") == _FILL).then(pl.lit("fill")).otherwise(direction))
         moved = pl.when(pl.col("launched") == 1).then(pl.coalesce("size_bytes", pl.col("row_bytes") * pl.col("rows")))
         return to_contract(
@@ -225,7 +208,7 @@ class _Tables:
                 source_device_id=pl.when(pl.col("direction") == "device_to_host").then("device_id"),
                 destination_device_id=pl.when(pl.col("direction").is_in(["host_to_device", "fill"])).then("device_id"),
                 size_bytes=moved,
-                correlation_id=pl.col("api_id").cast(pl.UInt64, strict=False),
+                correlation_id=_correlation(),
                 copy_id=pl.int_range(pl.len(), dtype=pl.Int32),
             ),
         )
@@ -258,36 +241,21 @@ class _Tables:
 
 
 def _host(calls: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """The tables `api_calls` and `markers`: the tracer writes what the program annotated among the calls."""
+    """Build the tables `api_calls` and `markers`: the tracer writes the program's annotations among the calls."""
     is_marker = (pl.col("call") == _MARKER).fill_null(False)
-    times = ("process_id", "start_ns", "end_ns")
-    return {
-        "api_calls": to_contract(
-            "api_calls",
-            calls.filter(~is_marker).select(
-                *times,
-                thread_id="tid",
-                domain=pl.when(pl.col("call").str.starts_with("hip"))
-                .then(pl.lit("hip_runtime"))
-                .otherwise(pl.lit("rpd")),
-                name=pl.col("call").fill_null("call not stated"),
-                correlation_id=pl.col("api_id").cast(pl.UInt64, strict=False),
-                call_id=pl.int_range(pl.len(), dtype=pl.Int32),
-            ),
-        ),
-        "markers": to_contract(
-            "markers",
-            calls.filter(is_marker).select(
-                *times,
-                thread_id="tid",
-                name=pl.col("arguments").fill_null(""),
-                marker_id=pl.int_range(pl.len(), dtype=pl.Int32),
-            ),
-        ),
-    }
+    is_hip = pl.col("call").str.starts_with("hip")
+    common = {name: pl.col(name) for name in ("process_id", "start_ns", "end_ns")} | {"thread_id": pl.col("tid")}
+    number = pl.int_range(pl.len(), dtype=pl.Int32)
+    named = calls.filter(~is_marker).select(
+        **common,
+        domain=pl.when(is_hip).then(pl.lit("hip_runtime")).otherwise(pl.lit("rpd")),
+        name=pl.col("call").fill_null("call not stated"),
+        correlation_id=_correlation(),
+        call_id=number,
+    )
+    markers = calls.filter(is_marker).select(**common, name=pl.col("arguments").fill_null(""), marker_id=number)
+    return {"api_calls": to_contract("api_calls", named), "markers": to_contract("markers", markers)}
 
 
-def _clock() -> pl.DataFrame:
-    anchor = "the tracer's own clock; the file does not tie it to wall clock"
-    row = {"domain": [CLOCK], "offset_ns": [0], "uncertainty_ns": [0], "anchor": [anchor]}
-    return to_contract("clock_domains", pl.DataFrame(row))
+def _correlation() -> pl.Expr:
+    return pl.col("api_id").cast(pl.UInt64, strict=False)

@@ -1,9 +1,8 @@
 """A decoded thread trace (`ui_output_agent_<handle>_dispatch_<id>`), or the same folder from program-counter sampling.
 
-Written by the decoder of rocprofv3 (`--att`) for its viewer. Every time here is in shader clock cycles with an epoch of
-its own for each shader engine, never nanoseconds. Only the wavefronts of one compute unit are traced, so hits say
-nothing of the whole grid. The raw trace files that the folder was decoded from are not read: no open decoder exists for
-them.
+Written by the decoder of rocprofv3 (`--att`) for its viewer. All times are shader clock cycles with a separate epoch
+per shader engine, never nanoseconds. Only the wavefronts of one compute unit are traced, so hits do not describe the
+whole grid. The raw trace files are not read: no open decoder exists for them.
 """
 
 import re
@@ -18,22 +17,25 @@ from aaco_pipeline.formats.parsing.regular_files import is_regular, open_regular
 
 FORMAT: Final = "rocprofv3-thread-trace"
 _HEAD_BYTES: Final = 4096
-#: Words that the beginning of a file of the folder holds.
+#: Words in the first bytes of a file of the folder.
 _MARKS: Final = {
     "filenames.json": (b'"gfxv"', b'"wave_filenames"', b'"global_begin_time"'),
     "code.json": (b'"code"',),
 }
-#: How the decoder names a folder, and the tool the raw file of one shader engine: process, agent, engine, dispatch.
+#: Marks of a kernel's descriptor at the end of its name.
+_DESCRIPTOR: Final = re.compile(r"(\[clone\.kd\]|\.kd)$")
+#: The decoder's name of a folder, and the tool's name of one shader engine's raw file: process, agent, engine,
+#: dispatch.
 FOLDER: Final = re.compile(r"ui_output_agent_(\d{1,20})_dispatch_(\d{1,20})")
 _RAW: Final = re.compile(r"(\d{1,18})_(\d{1,20})_shader_engine_\d{1,9}_(\d{1,20})\.att")
-#: Headings of functions stand among the first kilobytes of a listing, the traced kernel's first of all.
+#: Function headings are in the first kilobytes of a listing, the traced kernel's first.
 _LISTING_BYTES: Final = 256 << 10
 _HEADING: Final = re.compile(r'\[\s*"; ([^"\\]{1,65536})"\s*,[^,"]*,[^,"]*,\s*"([^"\\]{0,65536})"')
 
 
 @dataclass(frozen=True)
 class TracedDispatch:
-    """Which dispatch a folder is of: the agent's handle and the number, and the functions that its listing names."""
+    """The dispatch of a folder: the agent's handle and the number, and the functions that its listing names."""
 
     agent: str | None
     dispatch: int | None
@@ -41,7 +43,7 @@ class TracedDispatch:
 
 
 def traced_dispatch(path: Path) -> TracedDispatch:
-    """What a folder's name and the beginning of its listing say; None where they say nothing."""
+    """Read a folder's name and the start of its listing; None where they state nothing."""
     named = FOLDER.fullmatch(path.name)
     listing = path / "code.json"
     head = first_bytes(listing, _LISTING_BYTES).decode("utf-8", "replace") if is_regular(listing) else ""
@@ -52,13 +54,18 @@ def traced_dispatch(path: Path) -> TracedDispatch:
 
 
 def raw_trace(path: Path) -> tuple[str, int, int] | None:
-    """Agent's handle, dispatch and process that the name of a raw thread trace states; None for any other file."""
+    """Return agent's handle, dispatch and process in the name of a raw thread trace; None for any other file."""
     named = _RAW.fullmatch(path.name)
     return None if named is None else (named[2], int(named[3]), int(named[1]))
 
 
+def plain_name(name: str | None) -> str:
+    """Normalize a kernel's name for comparison between tools: without spaces and descriptor mark."""
+    return _DESCRIPTOR.sub("", re.sub(r"\s+", "", name or ""))
+
+
 def probe(path: Path) -> DetectedFormat | None:
-    """Recognize a folder by what its `filenames.json` or `code.json` begins with; None for anything else."""
+    """Recognize a folder by the first bytes of its `filenames.json` or `code.json`; None for anything else."""
     for name, marks in _MARKS.items():
         try:
             with open_regular(path / name) as stream:
@@ -72,8 +79,6 @@ def probe(path: Path) -> DetectedFormat | None:
     return None
 
 
-__all__ = ["DOCUMENTATION", "TracedDispatch", "probe", "raw_trace", "read", "traced_dispatch"]
-
 DOCUMENTATION: Final = FormatRow(
     "decoded thread trace (`ui_output_*`) and its viewer's PC-sampling form",
     "`filenames.json`, `code.json`",
@@ -82,7 +87,8 @@ DOCUMENTATION: Final = FormatRow(
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
-    """The folder `path` and the `stats_*.csv` beside it. CaptureError when it is no such folder or its code is damaged.
+    """Read the folder `path` and the `stats_*.csv` beside it. CaptureError when it is no such folder or its code is
+    damaged.
 
     Tables: `att_instructions` (kernel_id and dispatch_id null: only other files of the capture know them) and
     `clock_domains` (one per shader engine, tied to nothing). Details, all times and durations in cycles:

@@ -18,47 +18,34 @@ from aaco_pipeline.formats.capture_tables import Findings, Limits
 from aaco_pipeline.formats.parsing.json_document import json_document
 from aaco_pipeline.formats.parsing.regular_files import is_regular, readable_entries
 
-#: Categories of a traced instruction by the decoder's number; 6 includes the matrix instructions.
+#: Categories of a traced instruction by the decoder's number; 6 includes matrix instructions.
 CATEGORIES: Final = (
     *("none", "smem", "salu", "vmem", "flat", "lds", "valu", "jump", "next", "immediate", "context", "message", "bvh"),
 )
 #: States of a wavefront by the decoder's number.
 WAVE_STATES: Final = ("empty", "idle", "exec", "wait", "stall")
-#: Why a sampled wavefront issued nothing, by the position in a row's list.
+#: Reasons why a sampled wavefront issued nothing, by the position in a row's list.
 STALL_REASONS: Final = (
     *("none", "no_instruction_available", "alu_dependency", "waitcnt", "internal_instruction", "barrier_wait"),
     *("arbiter_not_win", "arbiter_win_ex_stall", "other_wait", "sleep_wait"),
 )
-#: Below and above it no number of cycles, counts or lines can be; sums of a few stay within 64 bits.
+#: Cycles, counts and lines stay between this and its negative, so that sums of a few stay within 64 bits.
 _LOWEST: Final = -(1 << 61)
 _TRACED_WIDTH: Final = 10
 _SAMPLED_WIDTH: Final = 13
 
 CODE_SCHEMA: Final = pl.Schema(
     {
-        "instruction": pl.String(),
-        "line": pl.Int64(),
-        "source": pl.String(),
-        "code_object_id": pl.UInt64(),
-        "address": pl.UInt64(),
-        "hits": pl.Int64(),
-        "latency_cycles": pl.Int64(),
-        "stall_cycles": pl.Int64(),
-        "idle_cycles": pl.Int64(),
-        "issued": pl.Int64(),
-        "stalled": pl.Int64(),
+        **{"instruction": pl.String(), "line": pl.Int64(), "source": pl.String()},
+        **dict.fromkeys(("code_object_id", "address"), pl.UInt64()),
+        **dict.fromkeys(("hits", "latency_cycles", "stall_cycles", "idle_cycles", "issued", "stalled"), pl.Int64()),
         "stall_reasons": pl.List(pl.Int64()),
     }
 )
 TRACED_DISPATCH_SCHEMA: Final = pl.Schema(
     {
-        "agent_handle": pl.String(),
-        "source_dispatch_id": pl.UInt64(),
-        "gfxv": pl.String(),
-        "gfxip": pl.Int32(),
-        "counter_names": pl.List(pl.String()),
-        "kernel_names": pl.List(pl.String()),
-        "kernel_display_names": pl.List(pl.String()),
+        **{"agent_handle": pl.String(), "source_dispatch_id": pl.UInt64(), "gfxv": pl.String(), "gfxip": pl.Int32()},
+        **dict.fromkeys(("counter_names", "kernel_names", "kernel_display_names"), pl.List(pl.String())),
         "code_object_ids": pl.List(pl.UInt64()),
     }
 )
@@ -73,19 +60,16 @@ OCCUPANCY_SCHEMA: Final = pl.Schema(
 REALTIME_SCHEMA: Final = pl.Schema(
     dict.fromkeys(("shader_engine", "gfx_clock", "realtime_clock", "frequency"), pl.Int64())
 )
-PERF_COUNTERS_SCHEMA: Final = pl.Schema(
-    dict.fromkeys(
-        ("shader_engine", "time", "counter_0", "counter_1", "counter_2", "counter_3", "cu", "bank"), pl.Int64()
-    )
-)
+_PERF_COUNTERS: Final = ("time", *(f"counter_{number}" for number in range(4)), "cu", "bank")
+PERF_COUNTERS_SCHEMA: Final = pl.Schema(dict.fromkeys(("shader_engine", *_PERF_COUNTERS), pl.Int64()))
 WAVE_STATES_SCHEMA: Final = pl.Schema({"time": pl.Int64(), "state": pl.String(), "waves": pl.Int64()})
-#: Where the columns of `CODE_SCHEMA` stand in a row; the one at 1 is unused by the decoder.
+#: Positions of `CODE_SCHEMA`'s columns in a row; the decoder does not use position 1.
 _POSITIONS: Final = (0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 
 
 @dataclass(frozen=True)
 class WaveFile:
-    """One wavefront's file as `filenames.json` lists it; `begin` and `end` in cycles, null when it does not say."""
+    """One wavefront's file as listed in `filenames.json`; `begin` and `end` in cycles, null where not stated."""
 
     shader_engine: int
     simd: int
@@ -98,7 +82,7 @@ class WaveFile:
 
 @dataclass(frozen=True)
 class Wave:
-    """One wavefront: its facts, and rows of integers as the file has them; `missing` names those that are null."""
+    """One wavefront: its facts, and the file's rows of integers; `missing` names those that are null."""
 
     facts: Mapping[str, int | None]
     instructions: npt.NDArray[np.int64]
@@ -108,7 +92,7 @@ class Wave:
 
 
 def inside(folder: Path, name: object) -> Path | None:
-    """The file `name` directly in `folder`; None when it is not there or would lead out of the folder."""
+    """Return the file `name` directly in `folder`; None when it is missing or would lead out of the folder."""
     if not isinstance(name, str) or not name or "\0" in name or name in (".", "..") or "/" in name or "\\" in name:
         return None
     path = folder / name
@@ -116,12 +100,12 @@ def inside(folder: Path, name: object) -> Path | None:
 
 
 def document(path: Path, limits: Limits) -> Any:
-    """The JSON in a file. CaptureError when it is damaged, nested too deep for any of these files or too large."""
+    """Read the JSON in a file. CaptureError when it is damaged, too large, or nested too deep for these files."""
     return json_document(path, limits, "decode the trace again")
 
 
 def mapping(path: Path, limits: Limits) -> dict[str, Any]:
-    """As `document`, for a file that must hold one JSON object."""
+    """Read a file that must hold one JSON object; see `document`."""
     found = document(path, limits)
     if not isinstance(found, dict):
         raise CaptureError(f"{path}: holds no JSON object; not a file of a thread trace")
@@ -129,7 +113,7 @@ def mapping(path: Path, limits: Limits) -> dict[str, Any]:
 
 
 def integers(path: Path, rows: Any, width: int, what: str) -> npt.NDArray[np.int64]:
-    """`rows` of `width` whole numbers each, as an array of that shape; null gives no rows."""
+    """Convert `rows` of `width` integers each to an array of that shape; null gives no rows."""
     if rows is None or rows == []:
         return np.empty((0, width), np.int64)
     try:
@@ -147,10 +131,10 @@ def integers(path: Path, rows: Any, width: int, what: str) -> npt.NDArray[np.int
 
 
 def code(path: Path, limits: Limits) -> tuple[pl.DataFrame | None, bool]:
-    """The rows of `code.json` as `CODE_SCHEMA`, and whether they come from program-counter sampling.
+    """Read the rows of `code.json` as `CODE_SCHEMA`, and tell whether they come from program-counter sampling.
 
-    Rows are told apart by their length, not by the header, which the viewer writes in another way. None when the
-    file states that there is no code. CaptureError when a row has another form.
+    Rows are distinguished by length, not by the header, which the viewer writes differently. None when the file states
+    that there is no code. CaptureError when a row has another form.
     """
     rows = mapping(path, limits).get("code")
     if rows is None:
@@ -159,11 +143,9 @@ def code(path: Path, limits: Limits) -> tuple[pl.DataFrame | None, bool]:
         raise CaptureError(f"{path}: its code is not a list of rows; decode the trace again")
     _within(path, len(rows), limits)
     widths = set(map(len, rows))
-    if not widths <= {_TRACED_WIDTH, _SAMPLED_WIDTH}:
-        raise CaptureError(
-            f"{path}: has rows of {max(widths - {_TRACED_WIDTH, _SAMPLED_WIDTH})} columns, expected {_TRACED_WIDTH} "
-            f"or {_SAMPLED_WIDTH}; upgrade aaco_pipeline or decode the trace again"
-        )
+    if strange := widths - {_TRACED_WIDTH, _SAMPLED_WIDTH}:
+        reason = f"has rows of {max(strange)} columns, expected {_TRACED_WIDTH} or {_SAMPLED_WIDTH}"
+        raise CaptureError(f"{path}: {reason}; upgrade aaco_pipeline or decode the trace again")
     sampled = _SAMPLED_WIDTH in widths
     if len(widths) > 1:
         rows = [row if len(row) == _SAMPLED_WIDTH else [*row, None, None, None] for row in rows]
@@ -182,7 +164,7 @@ def code(path: Path, limits: Limits) -> tuple[pl.DataFrame | None, bool]:
 
 
 def listed_waves(path: Path, listing: Any) -> list[WaveFile]:
-    """The wavefronts in `wave_filenames`: nested by shader engine, SIMD, slot and number; null gives none."""
+    """List the wavefronts in `wave_filenames`: nested by shader engine, SIMD, slot and number; null gives none."""
     if listing is None:
         return []
     found = []
@@ -197,14 +179,13 @@ def listed_waves(path: Path, listing: Any) -> list[WaveFile]:
                             raise ValueError("a number is out of range")
                         found.append(one)
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise CaptureError(
-            f"{path}: its list of wavefronts is not in the expected form; the file is damaged"
-        ) from error
+        reason = "its list of wavefronts is not in the expected form; the file is damaged"
+        raise CaptureError(f"{path}: {reason}") from error
     return found
 
 
 def wave(path: Path, limits: Limits) -> Wave:
-    """One wavefront's file. CaptureError when it is damaged."""
+    """Read one wavefront's file. CaptureError when it is damaged."""
     found = mapping(path, limits)
     inner = found.get("wave")
     if not isinstance(inner, dict):
@@ -225,7 +206,7 @@ def wave(path: Path, limits: Limits) -> Wave:
 
 
 def _waits(path: Path, rows: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Lines that waited, how many lines each waited for, and those lines one after another."""
+    """Return lines that waited, how many lines each waited for, and those lines one after another."""
     none = np.empty(0, np.int64)
     if rows is None or rows == []:
         return none, none, none
@@ -240,7 +221,7 @@ def _waits(path: Path, rows: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
 
 
 def occupancy(path: Path, limits: Limits) -> pl.DataFrame:
-    """Starts and ends of every wavefront on the traced shader engines.
+    """Read starts and ends of every wavefront on the traced shader engines.
 
     Columns: shader_engine, time, cu, simd, slot (int64), started (bool), source_kernel_id (int64, the decoder's own
     number, another in each folder) and kernel (its name; null for what the decoder could not name).
@@ -265,16 +246,15 @@ def occupancy(path: Path, limits: Limits) -> pl.DataFrame:
     }
     schema = {"source_kernel_id": pl.Int64(), "kernel": pl.String()}
     kernels = pl.DataFrame(list(named.items()), schema=schema, orient="row")
-    return frame.with_columns(pl.col("started") == 1).join(
-        kernels, on="source_kernel_id", how="left", maintain_order="left"
-    )
+    frame = frame.with_columns(pl.col("started") == 1)
+    return frame.join(kernels, on="source_kernel_id", how="left", maintain_order="left")
 
 
 _OCCUPANCY: Final = ("time", "cu", "simd", "slot", "started", "source_kernel_id")
 
 
 def wave_states(path: Path, limits: Limits, *, state: int) -> pl.DataFrame:
-    """How many traced wavefronts were in a state from each time on: time (cycles), state (its name), waves."""
+    """Count traced wavefronts in a state from each time on: time (cycles), state (its name), waves."""
     found = mapping(path, limits)
     times, counts = found.get("time"), found.get("state")
     if not isinstance(times, list) or not isinstance(counts, list) or len(times) != len(counts):
@@ -285,7 +265,7 @@ def wave_states(path: Path, limits: Limits, *, state: int) -> pl.DataFrame:
 
 
 def realtime(path: Path, limits: Limits) -> pl.DataFrame:
-    """Pairs of readings of the shader clock and the constant reference clock.
+    """Read pairs of readings of the shader clock and the constant reference clock.
 
     Columns: shader_engine, gfx_clock (cycles), realtime_clock (ticks with an epoch of their own), frequency (ticks a
     second; null when not stated).
@@ -307,14 +287,14 @@ _REALTIME: Final = ("gfx_clock", "realtime_clock")
 
 
 def perf_counters(path: Path, limits: Limits, *, engine: str) -> pl.DataFrame:
-    """Streamed counters of one shader engine: shader_engine, time, counter_0 … counter_3, cu, bank (int64)."""
+    """Read streamed counters of one shader engine: shader_engine, time, counter_0 … counter_3, cu, bank (int64)."""
     table = integers(path, mapping(path, limits).get("data"), 7, "counter readings")
     _within(path, len(table), limits)
-    return _engine_frame(path, engine, table, ("time", *(f"counter_{number}" for number in range(4)), "cu", "bank"))
+    return _engine_frame(path, engine, table, _PERF_COUNTERS)
 
 
 def source_files(path: Path, limits: Limits) -> pl.DataFrame:
-    """The source files that `snapshots.json` lists: source (path where it was built), file (its name beside it)."""
+    """List the source files in `snapshots.json`: source (path at build), file (its name beside it)."""
     rows: list[tuple[str, str]] = []
     pending: list[tuple[str, Any, int]] = [("", mapping(path, limits), 0)]
     while pending:
@@ -355,7 +335,7 @@ _NAMED: Final = 5
 
 
 class Folder(Findings):
-    """What is said of one folder, with the details that were read from it."""
+    """Evidence about one folder, with the details read from it."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         super().__init__(path.name)
@@ -363,13 +343,13 @@ class Folder(Findings):
         self.details: dict[str, pl.DataFrame] = {}
 
     def names(self) -> list[str]:
-        """The names of all files, in order."""
+        """List the names of all files, in order."""
         return [entry.path.name for entry in readable_entries(self.path)]
 
     def optional(
         self, name: str, parse: Callable[[Path, Limits], Any], item: str, *, required: bool = False
     ) -> Any | None:
-        """What `parse` makes of the file; None, said absent or invalid, where it cannot be used."""
+        """Return what `parse` makes of the file; None, reported absent or invalid, where it cannot be used."""
         path = inside(self.path, name)
         if path is None:
             self.say(item, "absent", f"the folder has no {name}")
@@ -383,7 +363,7 @@ class Folder(Findings):
             return None
 
     def take(self, name: str, parse: Callable[[Path, Limits], pl.DataFrame], item: str) -> pl.DataFrame | None:
-        """As `optional`, for a file all of whose rows are taken."""
+        """Parse a file, all of whose rows are taken; see `optional`."""
         frame: pl.DataFrame | None = self.optional(name, parse, item)
         if frame is not None:
             self.took(name, frame.height)
@@ -392,7 +372,7 @@ class Folder(Findings):
     def detail(
         self, name: str, item: str, parse: Callable[[Path, Limits], pl.DataFrame], schema: pl.Schema
     ) -> pl.DataFrame:
-        """The detail `item` out of one file, without rows where there is none."""
+        """Read the detail `item` from one file, without rows where there is none."""
         frame = self.take(name, parse, item)
         if frame is not None:
             self.say(item, "present", rows=frame.height)
@@ -400,12 +380,12 @@ class Folder(Findings):
         return self.details[item]
 
     def gather(self, detail: str, item: str, frames: Sequence[pl.DataFrame], schema: pl.Schema, lacking: str) -> None:
-        """A detail out of several files, and how many rows it has or why none."""
+        """Combine a detail from several files, and report its number of rows or why there are none."""
         self.details[detail] = pl.concat([schema.to_frame(), *frames])
         self.have(item, self.details[detail].height, lacking)
 
 
 def some(names: Sequence[str]) -> str:
-    """The first of many names, and how many more there are."""
+    """List the first of many names, and how many more there are."""
     more = len(names) - _NAMED
     return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")

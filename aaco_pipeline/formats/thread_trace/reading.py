@@ -14,12 +14,12 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits, table_of
 from aaco_pipeline.formats.parsing.compression import read_decompressed
 from aaco_pipeline.formats.thread_trace import FOLDER, files, probe
 from aaco_pipeline.formats.thread_trace.files import CATEGORIES, WAVE_STATES, Folder, Wave, WaveFile, some
 from aaco_pipeline.hardware.instruction_classes import instruction_class
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import to_contract
 
 _WAVES: Final = pl.Schema(
     {
@@ -31,15 +31,13 @@ _WAVES: Final = pl.Schema(
 )
 _CATEGORY: Final = pl.Enum(CATEGORIES)
 _STATE: Final = pl.Enum(WAVE_STATES)
-
-
-#: The details whose rows are those of a wavefront's lists, by the list.
+#: Details with one row per entry of a wavefront's lists, by the list.
 _TAKEN: Final = {"instructions": "wave_instructions", "timeline": "wave_timeline", "waitcnt": "wait_dependencies"}
 _WAVE_FILE: Final = re.compile(r"se(\d{1,9})_sm(\d{1,9})_sl(\d{1,9})_wv(\d{1,9})\.json")
 
 
 def read_waves(folder: Folder, listing: dict[str, Any]) -> bool:
-    """Add the details of the traced wavefronts and say which cannot be read; gives whether none is missing."""
+    """Add the details of the traced wavefronts and report unreadable ones; returns whether none is missing."""
     listed = _listed(folder, listing)
     read: list[tuple[WaveFile, Wave]] = []
     lost: list[str] = []
@@ -75,7 +73,7 @@ def read_waves(folder: Folder, listing: dict[str, Any]) -> bool:
 
 
 def _listed(folder: Folder, listing: dict[str, Any]) -> list[WaveFile]:
-    """The wavefronts that `filenames.json` lists, or without it those whose files are there."""
+    """List the wavefronts in `filenames.json`, or without it those whose files are present."""
     found = [match for name in folder.names() if (match := _WAVE_FILE.fullmatch(name))]
     if not listing:
         return [WaveFile(int(one[1]), int(one[2]), int(one[3]), int(one[4]), one[0]) for one in found]
@@ -109,11 +107,11 @@ def _say_oddities(folder: Folder, read: Sequence[tuple[WaveFile, Wave]]) -> None
 
 
 def aggregated(waves: pl.DataFrame, wave_instructions: pl.DataFrame) -> pl.DataFrame:
-    """What the traced wavefronts spent on each line: line, hits, latency_cycles, stall_cycles, idle_cycles.
+    """Sum what the traced wavefronts spent on each line: line, hits, latency_cycles, stall_cycles, idle_cycles.
 
-    Idle is the time from the end of whatever the wavefront had executed (at first its own begin) to its next
-    instruction; instructions may overlap, so that end is a running maximum and an early start idles for 0.
-    `wave_instructions` must be in order of execution within each wavefront.
+    Idle is the time from the end of all earlier instructions of the wavefront (initially its begin) to its next one;
+    instructions may overlap, so that end is a running maximum and an early start idles for 0. `wave_instructions` must
+    be in order of execution within each wavefront.
     """
     ended = (pl.col("time") + pl.col("duration")).cum_max().shift(1).over("wave_index")
     return (
@@ -131,22 +129,12 @@ def aggregated(waves: pl.DataFrame, wave_instructions: pl.DataFrame) -> pl.DataF
 
 
 def wave_frames(read: Sequence[tuple[WaveFile, Wave]]) -> dict[str, pl.DataFrame]:
-    """The frames of all wavefronts together, each row with the `wave_index` of its wavefront."""
-    waves = pl.DataFrame(
-        [
-            {
-                "wave_index": index,
-                "shader_engine": one.shader_engine,
-                "simd": one.simd,
-                "slot": one.slot,
-                "wave": one.wave,
-                "file": one.name,
-                **wave.facts,
-            }
-            for index, (one, wave) in enumerate(read)
-        ],
-        schema=_WAVES,
-    )
+    """Build the frames of all wavefronts, each row with the `wave_index` of its wavefront."""
+    places = ("shader_engine", "simd", "slot", "wave")
+    rows = [
+        {"wave_index": index, "file": one.name, **{place: getattr(one, place) for place in places}, **wave.facts}
+        for index, (one, wave) in enumerate(read)
+    ]
     executed = _stacked([wave.instructions for _, wave in read], 5)
     states = _stacked([wave.timeline for _, wave in read], 2)
     begins = np.asarray([wave.facts["begin"] for _, wave in read], np.int64)
@@ -155,7 +143,7 @@ def wave_frames(read: Sequence[tuple[WaveFile, Wave]]) -> dict[str, pl.DataFrame
     firsts = np.concatenate(([0], np.cumsum([len(wave.timeline) for _, wave in read])))[:-1].astype(np.int64)
     waits = [wave.waits for _, wave in read]
     return {
-        "waves": waves,
+        "waves": pl.DataFrame(rows, schema=_WAVES),
         "wave_instructions": pl.DataFrame(
             {
                 "wave_index": executed[0],
@@ -179,11 +167,10 @@ def wave_frames(read: Sequence[tuple[WaveFile, Wave]]) -> dict[str, pl.DataFrame
 
 
 def _wait_frame(waits: Sequence[tuple[npt.NDArray[np.int64], ...]]) -> pl.DataFrame:
-    lines = np.concatenate([np.empty(0, np.int64), *(one[0] for one in waits)])
-    counts = np.concatenate([np.empty(0, np.int64), *(one[1] for one in waits)])
-    awaited = np.concatenate([np.empty(0, np.int64), *(one[2] for one in waits)])
+    none = np.empty(0, np.int64)
+    lines, counts, awaited = (np.concatenate([none, *(one[part] for one in waits)]) for part in range(3))
     wave = np.repeat(np.arange(len(waits), dtype=np.int32), [len(one[0]) for one in waits])
-    number = np.concatenate([np.empty(0, np.int64), *(np.arange(len(one[0])) for one in waits)])
+    number = np.concatenate([none, *(np.arange(len(one[0])) for one in waits)])
     rows = np.maximum(counts, 1)  # a wait without a known dependency stays, with null
     known = np.repeat(counts > 0, rows)
     dependency = np.zeros(len(known), np.int64)
@@ -202,13 +189,13 @@ def _wait_frame(waits: Sequence[tuple[npt.NDArray[np.int64], ...]]) -> pl.DataFr
 def _stacked(
     tables: Sequence[npt.NDArray[np.int64]], width: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Each row's position among `tables`, and the rows of all."""
+    """Return each row's position among `tables`, and the rows of all."""
     index = np.repeat(np.arange(len(tables), dtype=np.int32), [len(table) for table in tables])
     return index, np.concatenate([np.empty((0, width), np.int64), *tables])
 
 
 def _named(numbers: npt.NDArray[np.int64], names: pl.Enum) -> pl.Series:
-    """The names that the decoder's numbers stand for; null for a number without one."""
+    """Look up the names of the decoder's numbers; null for an unknown number."""
     given = names.categories.to_list()
     return pl.Series(numbers).replace_strict(dict(enumerate(given)), default=None, return_dtype=names)
 
@@ -219,7 +206,7 @@ _STATISTICS_OF: Final = ("code_object_id", "address", "instruction", *_CYCLE_COL
 
 
 def instruction_rows(folder: Folder, code: pl.DataFrame | None, sampled: bool, listing: dict[str, Any]) -> pl.DataFrame:
-    """`att_instructions`; also the details `functions` and `sampled_stalls`."""
+    """Build `att_instructions`, and the details `functions` and `sampled_stalls`."""
     rows = code if code is not None else files.CODE_SCHEMA.to_frame()
     heading = pl.col("instruction").str.starts_with(";").fill_null(False)
     functions = rows.filter(heading)
@@ -231,16 +218,10 @@ def instruction_rows(folder: Folder, code: pl.DataFrame | None, sampled: bool, l
         address=pl.col("address"),
     )
     rows = rows.filter(~heading)
-    folder.details["sampled_stalls"] = rows.filter(pl.col("stall_reasons").is_not_null()).select(
-        "line",
-        "code_object_id",
-        "address",
-        "issued",
-        "stalled",
-        *(
-            pl.col("stall_reasons").list.get(number, null_on_oob=True).alias(reason)
-            for number, reason in enumerate(files.STALL_REASONS)
-        ),
+    counted = pl.col("stall_reasons").list
+    reasons = {name: counted.get(at, null_on_oob=True) for at, name in enumerate(files.STALL_REASONS)}
+    folder.details["sampled_stalls"] = rows.drop_nulls("stall_reasons").select(
+        "line", "code_object_id", "address", "issued", "stalled", **reasons
     )
     if code is not None:
         folder.took("code.json instructions", rows.height)
@@ -261,7 +242,7 @@ def instruction_rows(folder: Folder, code: pl.DataFrame | None, sampled: bool, l
         samples=pl.col("issued") + pl.col("stalled"),
         **{name: pl.col(name) if traced else pl.lit(None, pl.Int64) for name in _CYCLE_COLUMNS},
     )
-    return to_contract("att_instructions", columns) if rows.height else empty_table("att_instructions")
+    return to_contract("att_instructions", columns)
 
 
 def _say_samples(folder: Folder, listing: dict[str, Any]) -> None:
@@ -284,7 +265,7 @@ def _say_samples(folder: Folder, listing: dict[str, Any]) -> None:
 
 
 def compare_with_waves(folder: Folder, code: pl.DataFrame | None, complete: bool) -> None:
-    """State whether the sums in `code.json` follow from the wavefronts, if `complete`: none of them is missing."""
+    """Report whether the sums in `code.json` follow from the wavefronts, if none is missing (`complete`)."""
     item = "sums recomputed from the wavefronts"
     waves, executed = folder.details["waves"], folder.details["wave_instructions"]
     if code is None or not waves.height:
@@ -295,10 +276,9 @@ def compare_with_waves(folder: Folder, code: pl.DataFrame | None, complete: bool
         return
     sums = aggregated(waves, executed)
     joined = code.select("line", *_CYCLE_COLUMNS).join(sums, on="line", how="full", coalesce=True, suffix="_again")
-    different = joined.filter(
-        pl.any_horizontal(pl.col(name).fill_null(0) != pl.col(f"{name}_again").fill_null(0) for name in _CYCLE_COLUMNS)
-        | ~pl.col("line").is_in(code.get_column("line").implode())
-    ).height
+    unlike = (pl.col(name).fill_null(0) != pl.col(f"{name}_again").fill_null(0) for name in _CYCLE_COLUMNS)
+    unlisted = ~pl.col("line").is_in(code.get_column("line").implode())
+    different = joined.filter(pl.any_horizontal(unlike) | unlisted).height
     told = (
         f"{different} of {joined.height} rows differ in hits, latency, stall or idle cycles; recomputed from "
         f"{executed.height} executed instructions of {waves.height} wavefronts"
@@ -307,7 +287,7 @@ def compare_with_waves(folder: Folder, code: pl.DataFrame | None, complete: bool
 
 
 def compare_with_statistics(folder: Folder, code: pl.DataFrame | None) -> None:
-    """State whether the CSV beside the folder says the same as `code.json`, ordered by code object and address."""
+    """Report whether the CSV beside the folder equals `code.json`, ordered by code object and address."""
     name = f"stats_{folder.path.name}.csv"
     item = "statistics beside the folder"
     path = files.inside(folder.path.parent, name)
@@ -325,9 +305,8 @@ def compare_with_statistics(folder: Folder, code: pl.DataFrame | None) -> None:
     elif code is None:
         folder.say(item, "partial", "there is no code to compare them with", stated.height)
     else:
-        listed = code.sort("code_object_id", "address", "line").select(
-            pl.col(_STATISTICS_OF).cast(pl.String).fill_null("")
-        )
+        ordered = code.sort("code_object_id", "address", "line")
+        listed = ordered.select(pl.col(_STATISTICS_OF).cast(pl.String).fill_null(""))
         listed.columns = list(_STATISTICS)
         both = min(stated.height, listed.height)
         unequal = pl.any_horizontal(pl.col(column).ne_missing(pl.col(f"{column}_code")) for column in _STATISTICS)
@@ -339,7 +318,7 @@ def compare_with_statistics(folder: Folder, code: pl.DataFrame | None) -> None:
 
 
 def _stated(text: pl.Expr) -> pl.Expr:
-    """The text, null where it is empty."""
+    """Return the text, null where it is empty."""
     return pl.when(text != "").then(text)
 
 
@@ -349,10 +328,8 @@ _PERF_FILE: Final = re.compile(r"se(\d{1,9})_perfcounter\.json")
 def read(path: Path, limits: Limits) -> CaptureTables:
     """See `aaco_pipeline.formats.thread_trace.read`."""
     if probe(path) is None:
-        raise CaptureError(
-            f"{path}: holds neither code.json nor filenames.json of a decoded thread trace; give the folder "
-            "ui_output_agent_<handle>_dispatch_<id>"
-        )
+        reason = "holds neither code.json nor filenames.json of a decoded thread trace"
+        raise CaptureError(f"{path}: {reason}; give the folder ui_output_agent_<handle>_dispatch_<id>")
     folder = Folder(path, limits)
     listing = folder.optional("filenames.json", files.mapping, "listing of the folder") or {}
     code, sampled = folder.optional("code.json", files.code, "instructions", required=True) or (None, False)
@@ -435,7 +412,7 @@ def _traced_dispatch(folder: Folder, listing: dict[str, Any]) -> None:
 
 
 def _clock_domains(waves: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
-    """One clock for each shader engine; nothing ties its cycles to a time."""
+    """Build one clock per shader engine; nothing ties its cycles to a time."""
     engines = sorted({*waves.get_column("shader_engine"), *clocks.get_column("shader_engine")})
     rows = []
     for engine in engines:
@@ -447,4 +424,4 @@ def _clock_domains(waves: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
                 rate = cycles / ticks * own.item(0, "frequency") / 1e6
                 anchor = f"runs at {rate:.1f} MHz by {own.height} readings against a constant clock that is not tied"
         rows.append({"domain": f"shader clock of engine {engine}", "anchor": anchor})
-    return to_contract("clock_domains", pl.DataFrame(rows)) if rows else empty_table("clock_domains")
+    return table_of("clock_domains", rows)

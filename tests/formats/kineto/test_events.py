@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.formats import kineto
-from aaco_pipeline.formats.kineto.events import COLUMNS_COLLECTIVES, device_rows, properties_of
+from aaco_pipeline.formats.kineto.events import COLLECTIVE_COLUMNS, device_rows, properties_of
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
 from tests.places import SHARED
@@ -121,7 +121,7 @@ def recorded(folder: Path, *arguments: dict[str, object]) -> pl.DataFrame:
     row = reading.details["source_rows"].filter(pl.col("item") == "collectives that operators record")
     assert row.select("rows_in", "rows_out").rows() == ([(len(arguments),) * 2] if arguments else [])
     assert markers.row(0, named=True)["name"] == "step"
-    assert markers.row(0)[-len(COLUMNS_COLLECTIVES) :] == (None,) * len(COLUMNS_COLLECTIVES)
+    assert markers.row(0)[-len(COLLECTIVE_COLUMNS) :] == (None,) * len(COLLECTIVE_COLUMNS)
     return markers.slice(1)
 
 
@@ -139,7 +139,7 @@ def test_all_that_is_stated_becomes_a_marker(tmp_path: Path) -> None:
     (row,) = recorded(tmp_path, arguments).rows(named=True)
     assert (row["name"], row["process_id"], row["thread_id"]) == ("record_param_comms", 0, 5)
     assert (row["start_ns"], row["end_ns"]) == (0, 1000)
-    assert [row[name] for name in COLUMNS_COLLECTIVES] == ["_allgather_base", "3 [0, 4]", 2, 17, "BFloat16", 2000]
+    assert [row[name] for name in COLLECTIVE_COLUMNS] == ["_allgather_base", "3 [0, 4]", 2, 17, "BFloat16", 2000]
 
 
 def test_what_is_not_stated_is_null(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_what_is_not_stated_is_null(tmp_path: Path) -> None:
         {"Process Group Ranks": "[0]", "dtype": "Float", "In msg nelems": "many"},
         {"Process Group Name": "0", "Process Group Ranks": [0, 1], "dtype": "Unknown", "In msg nelems": 3},
     )
-    assert found.select(COLUMNS_COLLECTIVES).rows() == [
+    assert found.select(COLLECTIVE_COLUMNS).rows() == [
         (None, None, None, None, None, None),
         ("wait", "0", None, None, None, None),
         (None, None, None, None, "ComplexDouble", None),

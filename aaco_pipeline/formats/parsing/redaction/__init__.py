@@ -26,7 +26,6 @@ from aaco_pipeline.formats.parsing.redaction.text import (
     announced,
     apart,
     redacted_bytes,
-    redacted_prose,
     redacted_text,
     replaced,
     safe_name,
@@ -36,7 +35,21 @@ from aaco_pipeline.formats.parsing.redaction.text import (
     suspects,
 )
 
-#: Environment variables that change what runs or how fast; no other is ever looked at.
+#: Names of `commands` and `text` that callers take from here, beside what is defined below.
+__all__ = [
+    "REDACTED",
+    "may_hold_secrets",
+    "redacted_bytes",
+    "redacted_text",
+    "safe_command",
+    "safe_name",
+    "safe_prose",
+    "safe_text",
+    "safe_value",
+    "safe_words",
+]
+
+#: Environment variables that change what runs or how fast; no other is ever read.
 MEASURED_VARIABLES: Final = (
     # the C library, threads and memory
     *("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_CONF", "NUMEXPR_NUM_THREADS"),
@@ -75,31 +88,31 @@ MEASURED_VARIABLES: Final = (
     *("TRITON_DEFAULT_FP_FUSION", "TRITON_HIP_GLOBAL_PREFETCH", "TRITON_HIP_LOCAL_PREFETCH"),
     *("TRITON_HIP_USE_BLOCK_PINGPONG", "TRITON_HOME"),
 )
-#: Environment variables in which launchers of distributed jobs state the rank. What PyTorch reads comes first: torchrun
-#: sets it for each process, while those that it starts all inherit the one number of a launcher around it.
+#: Environment variables in which launchers of distributed jobs state the rank. PyTorch's comes first: torchrun sets it
+#: for each process, while the processes it starts all inherit the one number of an outer launcher.
 RANK_VARIABLES: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-#: Names under which a table of settings keeps an environment: a variable a row, or all of them in one value.
+#: Names under which a settings table keeps an environment: one variable per row, or all in one value.
 _ONE_VARIABLE: Final = "ENVIRONMENT_VARIABLE"
 _ALL_VARIABLES: Final = "DeviceEnvironment"
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-#: Fewer words between zeros than these are no environment.
+#: A block with fewer words between zeros is no environment.
 _LEAST_OF_A_BLOCK: Final = 2
 #: A longer value of a variable is no setting.
 _LONGEST_VALUE: Final = 200
 
 
 def safe_environment(variables: Mapping[str, object]) -> dict[str, str]:
-    """The variables that may be kept: those of `MEASURED_VARIABLES`, each without secrets, in order of name."""
+    """Keep the variables of `MEASURED_VARIABLES`, each without secrets, in order of name."""
     return {name: safe_variable(str(variables[name])) for name in sorted(MEASURED_VARIABLES) if name in variables}
 
 
 def safe_variable(value: str) -> str:
-    """The value of a variable that may be kept, without secrets; said to be empty where it is."""
+    """Return the value of an allowed variable without secrets, or `(empty)`."""
     return (REDACTED if len(value) > _LONGEST_VALUE else safe_prose(value)) or "(empty)"
 
 
 def safe_environment_text(text: str) -> str:
-    """An environment as JSON text reduced to what may be kept of it, ranks of a distributed job included."""
+    """Reduce an environment in JSON text to what may be kept, ranks of a distributed job included."""
     try:
         variables = json.loads(text)
     except (ValueError, RecursionError):
@@ -113,8 +126,9 @@ def safe_environment_text(text: str) -> str:
 
 
 def safe_environment_block(text: str) -> str:
-    """An environment as the system keeps it, `NAME=value` after `NAME=value` with zeros between, reduced to what may be
-    kept of it; any other text as it is. Nsight Systems has those of all processes among its names."""
+    """Reduce an environment block, `NAME=value` entries separated by zeros, to what may be kept; any other text is
+    returned unchanged. Nsight Systems keeps those of all processes among its names.
+    """
     parts = text.split("\0")
     assigned = sum(_ASSIGNED.fullmatch(part) is not None for part in parts)
     if len(parts) < _LEAST_OF_A_BLOCK or assigned * 2 < len(parts):
@@ -123,10 +137,10 @@ def safe_environment_block(text: str) -> str:
 
 
 def safe_setting(name: str, value: str) -> str:
-    """A value of a table of settings without its secrets, as its name demands.
+    """Hide the secrets in a settings table's value, as its name demands.
 
-    Of an environment (`PROCESS_0:ENVIRONMENT_VARIABLE` with `NAME="value"`, or `DeviceEnvironment` with all variables
-    in a row, as Nsight Systems exports them) there stays what may be kept of it, ranks of a distributed job included.
+    An environment (`PROCESS_0:ENVIRONMENT_VARIABLE` with `NAME="value"`, or `DeviceEnvironment` with all variables in a
+    row, as Nsight Systems exports them) is reduced to what may be kept, ranks of a distributed job included.
     """
     kind = name.rpartition(":")[2]
     if kind == _ONE_VARIABLE:
@@ -137,7 +151,7 @@ def safe_setting(name: str, value: str) -> str:
 
 
 def _safe_assignment(text: str) -> str | None:
-    """`NAME=value` or `NAME="value"` where the variable may be kept; None otherwise."""
+    """Return `NAME=value` or `NAME="value"` where the variable may be kept; None otherwise."""
     found = _ASSIGNED.fullmatch(text)
     if found is None:
         return None
@@ -149,29 +163,7 @@ def _safe_assignment(text: str) -> str | None:
     return text if name in RANK_VARIABLES and digits.isascii() and digits.isdigit() else None
 
 
-__all__ = [
-    "MEASURED_VARIABLES",
-    "RANK_VARIABLES",
-    "REDACTED",
-    "RULES_VERSION",
-    "may_hold_secrets",
-    "redacted_bytes",
-    "redacted_prose",
-    "redacted_text",
-    "safe_command",
-    "safe_environment",
-    "safe_environment_block",
-    "safe_environment_text",
-    "safe_name",
-    "safe_prose",
-    "safe_setting",
-    "safe_text",
-    "safe_value",
-    "safe_variable",
-    "safe_words",
-]
-
-#: Counts up whenever a rule hides or keeps what it did not before; it is in the list of a session's files.
+#: Increments whenever a rule hides or keeps something new; recorded in the list of a session's files.
 RULES_VERSION: Final = 7
 
 
@@ -179,18 +171,18 @@ RULES_VERSION: Final = 7
 COMMANDS: Final = frozenset({"command", "cmd", "cmdline", "command_line", "commandline", "argv", "remaining"})
 ENVIRONMENTS: Final = frozenset({"environment", "environ", "env"})
 NAMES: Final = frozenset({"name", "key", "tag", "variable"})
-#: A larger table's columns are not looked at one by one.
+#: Columns of a larger table are not checked one by one.
 _LARGEST_TABLE: Final = 4 << 20
 _SHORTEST_CELL: Final = 4
 _DOCUMENTS: Final = "|".join(sorted(COMMANDS | ENVIRONMENTS))
 _JSON_KEY: Final = re.compile(rb'"(%s)"\s{0,16}:\s{0,16}(?=["\[{])' % _DOCUMENTS.encode(), re.IGNORECASE)
-#: What begins where secrets may stand that only a command line or the key of a document announces.
+#: Beginnings of places where only a command line or a document's key announces a secret.
 _FURTHER: Final = f'|{ANCHORED}|"(?i:{_DOCUMENTS})"'
 _DECODER: Final = json.JSONDecoder()
 
 
 def redacted_pieces(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
-    """The pieces of a file without their secrets, and how many each held; a secret across two pieces is found, too."""
+    """Redact a file piece by piece, yielding each piece and its number of secrets; finds secrets across seams."""
     held, given = b"", 0
     ahead = iter(pieces)
     piece = next(ahead, b"")
@@ -207,15 +199,16 @@ def redacted_pieces(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 def redacted_whole(text: str) -> str:
-    """A text that may be a document, a table's cell or a name, without its secrets; as a file of it would come out."""
+    """Redact a text that may be a document, a table's cell or a name, exactly as a file with this text."""
     clean, hits, _, _ = _redacted(text.encode("utf-8", "surrogateescape"), 0, last=True)
     return clean.decode("utf-8", "surrogateescape") if hits else text
 
 
 def _redacted(content: bytes, given: int, *, last: bool) -> tuple[bytes, int, bytes, int]:
-    """The content as far as it can be judged, clean, without what was `given` before; and how many secrets it held.
+    """Redact the content as far as it can be judged.
 
-    Then what the next piece follows, and how much of that is given: what a secret's name or line may still need.
+    Returns the clean content after the `given` part, the number of secrets, the tail that the next piece follows, and
+    how much of that tail is already given: a secret's name or line may still need it.
     """
     regions = suspects(content, _FURTHER)
     content, documents = _without_documents(content, given, regions, last=last)
@@ -232,7 +225,7 @@ def _redacted(content: bytes, given: int, *, last: bool) -> tuple[bytes, int, by
 
 
 def _spans_in(content: bytes, begin: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Where the secrets of a part of the content stand in the whole, in order and apart from each other."""
+    """Locate the secrets of a part of the content by positions in the whole, in order and disjoint."""
     part = content[begin:stop]
     return ((begin + start, begin + end) for start, end in apart([*spans(part), *command_spans(part)]))
 
@@ -240,7 +233,7 @@ def _spans_in(content: bytes, begin: int, stop: int) -> Iterator[tuple[int, int]
 def _without_documents(
     content: bytes, given: int, regions: Sequence[tuple[int, int]], *, last: bool
 ) -> tuple[bytes, int]:
-    """The content with the command lines and environments in its JSON made safe, and how many were not."""
+    """Redact command lines and environments in the content's JSON; returns it with the number of secrets."""
     pieces: list[bytes] = []
     after = hits = 0
     for key in (key for region in regions for key in _JSON_KEY.finditer(content, *region)):
@@ -268,7 +261,7 @@ def _safe_document(key: str, value: Any) -> Any:
 
 
 def _safe_environment(value: Any) -> Any:
-    """An environment as an object, as a list of `NAME=value`, or as one of these in a text."""
+    """Redact an environment given as an object, as a list of `NAME=value`, or as one of these in a text."""
     if isinstance(value, dict):
         return json.loads(safe_environment_text(json.dumps(value)))
     if isinstance(value, list) and all(isinstance(one, str) and "=" in one for one in value):
@@ -278,7 +271,7 @@ def _safe_environment(value: Any) -> Any:
 
 
 def _without_cells(content: bytes) -> tuple[bytes, int]:
-    """A table with the cells of its columns made safe that hold commands, or whose names announce secrets."""
+    """Redact cells of a table's columns that hold commands or whose names announce secrets."""
     head = content.partition(b"\n")[0].decode("utf-8", "replace").lower()
     if "," not in head or not any(hint in head for hint in _HEADINGS):
         return content, 0

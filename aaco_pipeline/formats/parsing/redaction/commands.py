@@ -21,7 +21,7 @@ from aaco_pipeline.formats.parsing.redaction.text import (
 
 @dataclass(frozen=True)
 class Takes:
-    """How a program takes its password."""
+    """The ways in which a program takes its password."""
 
     #: Short options before a password, which may follow in the same word.
     letters: str = ""
@@ -36,7 +36,7 @@ class Takes:
     #: Options before a user and a password, and what stands between the two.
     logins: str = ""
     between: str = ":"
-    #: Behind one of these words, so many words further on, all are passwords: `rabbitmqctl add_user NAME SECRET`.
+    #: After one of these words and this many more, all arguments are passwords: `rabbitmqctl add_user NAME SECRET`.
     arguments: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -108,14 +108,14 @@ _TABLE: Final = (
 )
 PROGRAMS: Final = {name: takes for names, takes in _TABLE for name in names.split()}
 _LOGGING_IN: Final = "docker podman buildah skopeo nerdctl helm oras oc cf az ibmcloud"
-#: Programs whose command `login` takes `-p`: elsewhere in them, as in `docker run -p 80:80`, it is ports.
+#: Programs whose command `login` takes `-p`; elsewhere, as in `docker run -p 80:80`, it means ports.
 LOG_IN: Final = frozenset(_LOGGING_IN.split())
 LOGIN: Final = Takes("p")
 _LONG_LOGINS: Final = ("--user", "--proxy-user", "--userpwd")
 
 
 def password_at(takes: Takes, option: str) -> int | None:
-    """Where in an option the password begins, its end where that is the next word; None where there is none."""
+    """Return where in an option the password begins, its end where that is the next word; None without one."""
     for word in takes.words:
         if option == word or option.startswith(f"{word}:"):
             return len(word) + (option != word)
@@ -123,7 +123,7 @@ def password_at(takes: Takes, option: str) -> int | None:
 
 
 def login_at(takes: Takes, option: str) -> int | None:
-    """Where in an option a user with a password begins, its end where that is the next word."""
+    """Return where in an option a user with a password begins, its end where that is the next word."""
     if takes.logins and option in _LONG_LOGINS:
         return len(option)
     return _end_of(takes.logins, takes.flags, option)
@@ -139,7 +139,7 @@ def _short(letters: str, flags: str) -> re.Pattern[str]:
     return re.compile(rf"-[{re.escape(flags)}]*[{letters}]" if flags else f"-[{letters}]")
 
 
-#: A longer command line is cut: no kernel takes longer words, and nobody reads them.
+#: A longer command line is cut: no kernel accepts longer words, and nobody reads them.
 LONGEST_COMMAND: Final = 128 << 10
 _DEEPEST: Final = 4
 _CUT: Final = " (cut)"
@@ -147,7 +147,7 @@ _CUT: Final = " (cut)"
 _WORDS: Final = re.compile(r"""((?:[^\s"']|"[^"]*"|'[^']*')+|["'])""")
 _SPACE: Final = re.compile(r"\s")
 _UNQUOTED_WORDS: Final = re.compile(r"(\S+)")
-#: What a command line has and other text has not: an option; or these words.
+#: Marks of a command line that other text lacks: an option, or these words.
 _OPTION: Final = re.compile(r"""-(?<=[\s"']-)-?[A-Za-z]""")
 _COMMANDING: Final = ("login ", " set ")
 _QUOTES: Final = re.compile(r"""\\?["']""")
@@ -161,12 +161,12 @@ _ECHOED: Final = ("echo", "printf")
 _SEPARATORS: Final = frozenset({"|", "||", "|&", "&", "&&", ";"})
 
 
-#: Programs that take one in ways which begin with none of the options below.
+#: Programs that take a password in ways that begin with none of the options below.
 _NAMED: Final = (
     "curl,mysql,mariadb,smbclient,rpcclient,zip,rar,lftp,ssh-keygen,openssl passwd,htpasswd,slappasswd,pk12util,"
     "radtest,wpa_passphrase,rclone obscure,add_user,change_password,authenticate_user,dig,nsupdate,doctl,swaks,xfreerdp"
 )
-#: What stands before a secret in a command line and hardly ever in other text; longer options announce theirs by name.
+#: Text before a secret in a command line and rarely elsewhere; longer options announce theirs by name.
 _ANCHORS: Final = (
     (b" -", re.compile(rb"[pP]|[uUabwkK] |-(?:user|auth)[= ]|-cookie |-pw |[uo]pw |pass|-password-stdin|-with-token")),
     (b" login ", re.compile(rb"")),
@@ -186,41 +186,41 @@ _NOTHING: Final = Takes()
 
 @dataclass
 class _State:
-    """What the words so far say of the next one: which name waits for its value, and which program runs."""
+    """What the words so far imply for the next one: which name waits for its value, which program runs."""
 
     logs_in: bool
     echo_is_secret: bool
     program: str = ""
     takes: Takes = _NOTHING
     waiting: Announced = Announced.NOTHING
-    #: The program that runs is known to take a password here, whatever it looks like.
+    #: The program is known to take a password here, whatever it looks like.
     is_sure: bool = False
-    #: What stands between a user and a password in the next word.
+    #: The separator between a user and a password in the next word.
     between: str = ""
-    #: How many arguments are left before those that are passwords; None where none are.
+    #: How many arguments remain before those that are passwords; None where none are.
     before_passwords: int | None = None
     after: str = ""
 
 
 def safe_command(words: str | Sequence[str]) -> str:
-    """A command line, as one text or as words, with every secret in it replaced by `REDACTED`."""
+    """Redact a command line, given as one text or as words; each secret becomes `REDACTED`."""
     if isinstance(words, str):
         return safe_text(_safe_line(_cut(words), 0))
     return safe_text(_cut(" ".join(_safe_words([_cut(str(word)) for word in words], 0))))
 
 
 def safe_words(words: Sequence[str]) -> list[str]:
-    """The words of a command line, as many as there were, with every secret in them replaced by `REDACTED`."""
+    """Redact the words of a command line, keeping their number; each secret becomes `REDACTED`."""
     return [safe_text(word) for word in _safe_words([_cut(word) for word in words], 0)]
 
 
 def safe_prose(text: str) -> str:
-    """Free text without its secrets; where it holds options it may be a command line and is treated as one."""
+    """Redact free text; text with options is treated as a command line."""
     return safe_command(text) if _is_command(text) else safe_text(_cut(text))
 
 
 def command_spans(content: bytes) -> Iterator[tuple[int, int]]:
-    """Where secrets stand in a file of text that only a command line announces, such as `mysql -phunter2`."""
+    """Locate secrets in a text file that only a command line announces, such as `mysql -phunter2`."""
     after = 0
     for at in sorted(_anchors(content)):
         if at < after:
@@ -237,7 +237,7 @@ def command_spans(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _anchors(content: bytes) -> Iterator[int]:
-    """Where something stands that only a command line has and that a secret may follow."""
+    """Locate text that only a command line has and that a secret may follow."""
     for anchor, further in _ANCHORS:
         at = content.find(anchor)
         while at >= 0:
@@ -247,7 +247,7 @@ def _anchors(content: bytes) -> Iterator[int]:
 
 
 def _quote_before(content: bytes, at: int) -> int:
-    """Where the text began that `at` lies in: behind the last `"` that no backslash escapes, if one is near."""
+    """Locate the start of the text around `at`: the last `"` that no backslash escapes, if one is near."""
     least = max(0, at - _LONGEST_LINE)
     quote = content.rfind(b'"', least, at)
     while quote > least and content[quote - 1 : quote] == b"\\":
@@ -256,12 +256,12 @@ def _quote_before(content: bytes, at: int) -> int:
 
 
 def _same(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """Count the characters with which both begin."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def may_hold_secrets(text: str) -> bool:
-    """Whether `safe_prose` may change a line of this text; asked of many texts at once it saves asking each."""
+    """Tell whether `safe_prose` may change a line of this text; asking for many texts at once is cheaper."""
     return _is_command(text) or safe_text(text) != text
 
 
@@ -312,13 +312,13 @@ def _safe_word(word: str, plain: str, state: _State, depth: int) -> str:
     if plain.startswith("-") or password_at(state.takes, plain) is not None:
         return _safe_option(word, plain, state)
     if announced(plain) is Announced.SURELY and not plain.endswith((":", ".")) and not _is_place(plain):
-        # `aws configure set aws_secret_access_key …`: a name without `=` or dashes; its value must look like one.
+        # `aws configure set aws_secret_access_key …`: a name without `=` or dashes; its value must look secret.
         state.waiting = Announced.PERHAPS
     return word
 
 
 def _recognize(plain: str, after: str, state: _State) -> None:
-    """Note the program that a word names, or its command, and so what its options and arguments are."""
+    """Record the program that a word names, or its command, and so the meaning of its options and arguments."""
     is_option = plain.startswith("-")
     if not is_option and state.takes.runs:
         state.takes = _NOTHING
@@ -334,7 +334,7 @@ def _recognize(plain: str, after: str, state: _State) -> None:
 
 
 def _safe_pair(pair: re.Match[str], state: _State, depth: int) -> str:
-    """`--name=value`, `NAME=value`, or one of them within the value (`--env=NAME=value`)."""
+    """Redact `--name=value`, `NAME=value`, or one of them within the value (`--env=NAME=value`)."""
     name, value = _QUOTES.sub("", pair[1]), pair[3]
     plain = _QUOTES.sub("", value)
     if is_secret(plain, announced(name)) and not ("&" in plain and "=" in plain):
@@ -348,7 +348,7 @@ def _safe_pair(pair: re.Match[str], state: _State, depth: int) -> str:
 
 
 def _safe_option(word: str, plain: str, state: _State) -> str:
-    """An option without `=`: whether it waits for a secret, or has one glued to it."""
+    """Redact an option without `=`, or note that it waits for a secret."""
     state.waiting = announced(plain)
     at, login = password_at(state.takes, plain), login_at(state.takes, plain)
     if at is not None:
@@ -368,7 +368,7 @@ def _safe_option(word: str, plain: str, state: _State) -> str:
 
 
 def _is_argument_secret(plain: str, state: _State) -> bool:
-    """Whether a word is a password by its place behind a command: `rabbitmqctl add_user NAME SECRET`."""
+    """Tell whether a word is a password by its place after a command: `rabbitmqctl add_user NAME SECRET`."""
     is_due = state.before_passwords is not None and state.before_passwords <= 1
     return is_due and not plain.startswith("-") and is_secret(plain, Announced.SURELY)
 
@@ -388,7 +388,7 @@ def _is_positional_secret(plain: str, after: str, state: _State) -> bool:
 
 
 def _is_known(plain: str, after: str) -> bool:
-    """Whether what follows `-p` is of another kind: `-p NAME=value`, an address, ports, `-p no:plugin`."""
+    """Tell whether the word after `-p` is of another kind: `-p NAME=value`, an address, ports, `-p no:plugin`."""
     if after not in ("-p", "-P"):
         return False
     pair = _PAIR.fullmatch(plain)
@@ -400,7 +400,7 @@ def _is_place(plain: str) -> bool:
 
 
 def _like(word: str, text: str) -> str:
-    """The text in the quotes of the word that it replaces."""
+    """Put a text into the quotes of the word that it replaces."""
     quoted = _WHOLE_QUOTE.fullmatch(word)
     return f"{quoted[1]}{text}{quoted[1]}" if quoted else text
 

@@ -20,20 +20,8 @@ class Announced(IntEnum):
     SURELY = 3
 
 
-#: One of these is part of every name that announces a secret, in lower case.
-HINTS: Final = (
-    b"pass",
-    b"pwd",
-    b"secret",
-    b"token",
-    b"key",
-    b"cred",
-    b"auth",
-    b"cookie",
-    b"signature",
-    b"sig=",
-    b"otp",
-)
+#: Every name that announces a secret contains one of these, in lower case.
+HINTS: Final = tuple(b"pass pwd secret token key cred auth cookie signature sig= otp".split())
 
 _SURELY: Final = re.compile(
     "passw(or)?d|passphrase|requirepass|storepass|keypass|userpass|dbpass|pgpass|smtppass|passin$|passout$"
@@ -42,7 +30,7 @@ _SURELY: Final = re.compile(
 )
 _LIKELY: Final = re.compile("token$|pwd$")
 _PERHAPS: Final = re.compile("pass$|auth$|sig$|signature$|deploykey$|sshkey$|servicekey$|sessionkey$")
-#: A name that ends so says where a secret lies, how long it is or of what kind, and not what it is.
+#: A name with such an ending states where a secret is, its length or kind, and not its value.
 _ABOUT: Final = re.compile(
     "file|files|path|paths|dir|folder|name|names|url|uri|endpoint|type|types|kind|len|length|size|count|limit"
     "|limits|ids|ttl|age|expiry|expires|expiration|policy|store|storage|manager|provider|providers|env|var|stdin"
@@ -50,7 +38,7 @@ _ABOUT: Final = re.compile(
     "|enabled|class|server|issuer|index|position|probability|prob|embedding|embeddings|logits|mask|vocab|regex"
     "|pattern|algorithm"
 )
-#: Before `token` these make it one of a language model's.
+#: Words before `token` that make it a language model's token.
 _OF_A_MODEL: Final = re.compile(
     "max|min|num|n|pad|padding|eos|bos|unk|mask|masked|sep|cls|stop|special|image|audio|video|vision|per|first"
     "|next|last|prompt|output|input|each|new|end|start|begin|draft|think|thinking|word|sub|control|sampled"
@@ -68,21 +56,21 @@ _PATH: Final = re.compile(
 _LETTER: Final = re.compile(r"[A-Za-z]")
 _DIGIT: Final = re.compile(r"\d")
 _SIGN: Final = re.compile(r"[!@#$%^&*?~+=]")
-#: A data type, an architecture, a version or a shape: letters with digits that are no secret.
+#: A data type, architecture, version or shape: letters with digits that are no secret.
 _TECHNICAL: Final = re.compile(
     r"(?i)(b?f(p|loat)?|u?int|i|u|e\dm\d|q|mx|tcp|udp|ipv?|sha|md|utf|latin|rank|node|gpu|cpu|cuda|rocm|python|x)\d+\w{0,6}"
     r"|gfx\w+|[\w-]+(\.[\w-]+)+\.*|[\d,.:-]+|\w+[~^@]{1,2}\d*|\d+(x\d+)+|0x[0-9a-f]+|\d+[a-z]{1,2}"
 )
 _RANDOM_SEGMENT: Final = re.compile(r"[A-Za-z0-9+/]{30,}")
 _CLASSES: Final = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[+/]+")
-#: Of two random letters or digits 62 in 100 are of different classes; of CamelCase words about 35.
+#: Of two random letters or digits 62 in 100 are of different classes; in CamelCase words about 35.
 _LEAST_CHANGES: Final = 0.45
 _LEAST_OF_EACH: Final = 3
 
 
 @lru_cache(8192)
 def announced(name: str) -> Announced:
-    """What a name announces: an option with its dashes, a variable, a key of JSON, a header."""
+    """Classify a name: an option with its dashes, a variable, a JSON key, a header."""
     words = [word.lower() for word in _HUMP.split(name) if word]
     if not words:
         return Announced.NOTHING
@@ -106,13 +94,13 @@ def _token(words: list[str]) -> Announced:
 
 
 def _glued(words: list[str]) -> Announced:
-    """Of `hftoken` and `padtoken`, written as one word."""
+    """Classify `hftoken` and `padtoken`, written as one word."""
     before = words[-1].removesuffix("token")
     return Announced.NOTHING if _OF_A_MODEL.fullmatch(before) else Announced.LIKELY
 
 
 def is_secret(value: str, surety: Announced) -> bool:
-    """Whether a value is to be hidden behind a name of such surety."""
+    """Tell whether a value is to be hidden after a name of this certainty."""
     if surety is Announced.NOTHING or _STAND_IN.fullmatch(value) or _SWITCH.fullmatch(value):
         return False
     if _PATH.fullmatch(value) and not is_random(value):
@@ -125,7 +113,7 @@ def is_secret(value: str, surety: Announced) -> bool:
 
 
 def looks_chosen(value: str) -> bool:
-    """Whether a value looks like a password or a token, and not like a word, a number, a path or a data type."""
+    """Tell whether a value looks like a password or token, and not like a word, number, path or data type."""
     if len(value) < 6 or _TECHNICAL.fullmatch(value) or _PATH.fullmatch(value) or _NUMBER.fullmatch(value):
         return is_login(value)
     if is_login(value) or is_random(value):
@@ -135,12 +123,12 @@ def looks_chosen(value: str) -> bool:
 
 
 def is_technical(value: str) -> bool:
-    """Whether a value is a data type, a version, a shape, a number of ports."""
+    """Tell whether a value is a data type, a version, a shape or port numbers."""
     return _TECHNICAL.fullmatch(value) is not None
 
 
 def is_login(value: str) -> bool:
-    """Whether a value is `user:password`, plain or as base64, and not two numbers or an address."""
+    """Tell whether a value is `user:password`, plain or as base64, and not two numbers or an address."""
     user, colon, password = value.partition(":")
     if colon:
         return bool(user and password) and not password[0].isdigit() and not password.startswith(("/", "\\", ":"))
@@ -152,9 +140,9 @@ def is_login(value: str) -> bool:
 
 
 def is_random(word: str) -> bool:
-    """Whether a word holds a long run of letters and digits that nobody would spell: a key without any name.
+    """Tell whether a word holds a long run of letters and digits that nobody would spell: a key without a name.
 
-    Digests, identifiers of hexadecimal digits, mangled names and names of kernels are no such runs.
+    Digests, hexadecimal identifiers, mangled names and kernel names are no such runs.
     """
     if "_Z" in word:
         return False
@@ -165,11 +153,7 @@ def _unspelled(segment: str) -> bool:
     runs = _CLASSES.findall(segment)
     lower, upper, digits = (sum(len(run) for run in runs if test(run[0])) for test in _TESTS)
     numbers = sum(run[0].isdigit() for run in runs)
-    if (
-        min(lower, upper, digits) < _LEAST_OF_EACH
-        or numbers < _LEAST_OF_EACH
-        or segment.count("/") > len(segment) // 16
-    ):
+    if min(lower, upper, digits, numbers) < _LEAST_OF_EACH or segment.count("/") > len(segment) // 16:
         return False
     return (len(runs) - 1) / (len(segment) - 1) >= _LEAST_CHANGES
 
@@ -177,8 +161,8 @@ def _unspelled(segment: str) -> bool:
 _TESTS: Final = (str.islower, str.isupper, str.isdigit)
 
 
-#: Each shape by text that it must hold, and what the whole looks like from there; the group `s` is the secret alone.
-#: Texts in lower case are looked for in any case when their pattern says so.
+#: Each shape by text that it must hold, and the pattern from there; the group `s` is the secret alone. Lower-case texts
+#: are matched in any case when their pattern says so.
 SHAPES: Final[tuple[tuple[bytes, bytes], ...]] = (
     # code hosts, registries and models
     *((b"gh" + kind + b"_", rb"gh\w_[A-Za-z0-9]{20,255}") for kind in (b"p", b"o", b"s", b"u", b"r")),
@@ -247,7 +231,7 @@ SHAPES: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b"login ", rb"(?i:login)\s{1,4}(?P<s>(?=[A-Za-z]{0,255}\d)[A-Za-z0-9]{24,255})(?![\w.-])"),
     (b"login ", rb"(?i:login)\s{1,8}\S{1,128}\s{1,8}(?i:password)\s{1,8}(?P<s>[^\s\"'\\]{1,256})"),
 )
-#: Shapes whose beginnings are in every trace: who logs in, in an address (user:password@host, or a long token alone).
+#: Shapes whose beginnings occur in every trace: a login in an address (user:password@host, or a long token).
 FREQUENT: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b"SK", rb"SK[0-9a-f]{32}(?![0-9A-Za-z])"),
     *(
@@ -259,46 +243,44 @@ FREQUENT: Final[tuple[tuple[bytes, bytes], ...]] = (
         for slashes in (b"://", b":\\/\\/")
     ),
 )
-#: Shapes found wherever they stand: no letter before them makes them part of a longer word.
-_ANYWHERE: Final = frozenset(
-    {b"github_pat_", b"hooks.slack.com/", b"/api/webhooks/", b":AA", b"-----BEGIN ", b"://", b":\\/\\/"}
-)
-#: Shapes in lower case that are looked for in any case.
+#: Shapes found anywhere: a letter before them does not make them part of a longer word.
+_ANYWHERE: Final = (b"github_pat_", b"hooks.slack.com/", b"/api/webhooks/", b":AA", b"-----BEGIN ", b"://", b":\\/\\/")
+#: Lower-case shapes that are matched in any case.
 ANY_CASE: Final = frozenset({b"bearer ", b"basic ", b"identified by ", b"login "})
 _WORD: Final = re.compile(rb"[A-Za-z0-9]")
-#: A word begins after these, although they end with a letter or digit: escapes of JSON and of addresses.
+#: A word begins after these, although they end with a letter or digit: escapes of JSON and of URLs.
 _ESCAPE: Final = re.compile(rb".*(?:\\[nrtbf]|%[0-9A-Fa-f]{2}|\\u00[0-9a-f]{2})", re.DOTALL)
 
 
 @cache
 def pattern(shape: bytes) -> re.Pattern[bytes]:
-    """The pattern of a shape, compiled when the shape's beginning is first met."""
+    """Compile the pattern of a shape, when the shape's beginning is first met."""
     return re.compile(shape)
 
 
 def begins(content: bytes, at: int, anchor: bytes) -> bool:
-    """Whether a secret may begin at this place, or a longer word goes on there."""
+    """Tell whether a secret may begin here, or a longer word continues."""
     if at == 0 or anchor in _ANYWHERE or not _WORD.match(content, at - 1):
         return True
     return _ESCAPE.fullmatch(content, max(0, at - 6), at) is not None
 
 
-#: What stands where a secret stood.
+#: Replacement for a secret.
 REDACTED: Final = "redacted"
-#: No secret is longer, with its name: what lies across two pieces of a file is found if so much of it is in one.
+#: No secret with its name is longer; one across two pieces of a file is found if this much of it is in one.
 LONGEST: Final = 32 << 10
-#: So far before the beginning of a secret something may stand that decides about it: the line of a command.
+#: Text this far before a secret may decide about it: the line of a command.
 LONGEST_BEFORE: Final = 4 << 10
 
-#: So much is looked at at once for the beginning of any secret, whose beginning is no longer than that.
+#: Size of a window searched at once for beginnings of secrets, none of which is longer than the next bound.
 _WINDOW: Final = 16 << 10
 _LONGEST_BEGINNING: Final = 64
 _REDACTED_BYTES: Final = REDACTED.encode()
 _NAME_CHARACTERS: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _LONGEST_NAME: Final = 128
-#: Quotes with their escapes: a table in text doubles them.
+#: Quotes with their escapes; a table in text doubles them.
 _QUOTES: Final = rb"""\\{0,8}["']{1,2}"""
-#: From one word of a list to the next, where a command line was cut at its blanks.
+#: The gap between two words of a list, where a command line was split at its blanks.
 _NEXT_WORD: Final = rb"""\\{0,8}["']\s{0,32},\s{0,32}\\{0,8}["']"""
 #: Between a name and its value, quotes and their escapes included: `=`, `:`, and JSON that lists name and value.
 _ASSIGNED: Final = re.compile(
@@ -326,19 +308,19 @@ _WORDS: Final = re.compile(r"[^\s\"'<>{}\[\](),;:=|]{30,}")
 
 
 def redacted_bytes(content: bytes) -> tuple[bytes, int]:
-    """The content with every secret in it replaced, and how many there were."""
+    """Redact bytes; returns them with the number of secrets."""
     found = spans(content)
     return replaced(content, found), len(found)
 
 
 def redacted_text(text: str) -> tuple[str, int]:
-    """Names and words of a program with every secret in them replaced, and how many there were."""
+    """Redact a program's names and words; returns the text with the number of secrets."""
     content, hits = redacted_bytes(text.encode("utf-8", "surrogateescape"))
     return (content.decode("utf-8", "surrogateescape"), hits) if hits else (text, 0)
 
 
 def redacted_prose(text: str) -> tuple[str, int]:
-    """Free text, which also loses what looks like a key without any name, and how many secrets there were."""
+    """Redact free text, including key-like words without a name; returns it with the number of secrets."""
     clean, hits = redacted_text(text)
     found = [match.span() for match in _WORDS.finditer(clean) if is_random(match[0]) and not _is_code(clean, match)]
     for start, end in reversed(found):
@@ -347,22 +329,22 @@ def redacted_prose(text: str) -> tuple[str, int]:
 
 
 def _is_code(text: str, word: re.Match[str]) -> bool:
-    """Whether the word is a name in C++: `space::name`, `name<…>`, `name(…)`."""
+    """Tell whether the word is a C++ name: `space::name`, `name<…>`, `name(…)`."""
     return text[max(0, word.start() - 2) : word.start()] == "::" or text[word.end() : word.end() + 1] in ("<", "(")
 
 
 def safe_text(text: str) -> str:
-    """Free text without its secrets."""
+    """Redact free text."""
     return redacted_prose(text)[0]
 
 
 def safe_value(name: str, value: str) -> str:
-    """A value without its secrets, or `REDACTED` when its name announces one."""
+    """Redact a value, or replace it with `REDACTED` when its name announces a secret."""
     return REDACTED if is_secret(value, announced(name)) else safe_text(value)
 
 
 def safe_name(name: str) -> str:
-    """The name of a file or folder without its secrets; the same where it holds none."""
+    """Redact the name of a file or folder; unchanged where it holds no secret."""
     clean, _ = redacted_prose(name)
     return _NAMED_IN_A_FILE_NAME.sub(_without_its_end, clean)
 
@@ -374,14 +356,14 @@ def _without_its_end(found: re.Match[str]) -> str:
 
 
 def spans(content: bytes) -> list[tuple[int, int]]:
-    """Where the secrets stand, in order and apart from each other."""
+    """Locate the secrets, in order and disjoint."""
     return apart([*_shaped(content, FREQUENT), *_shaped(content, SHAPES), *_announced_in(content)])
 
 
 def suspects(content: bytes, further: str = "") -> list[tuple[int, int]]:
-    """The parts of a content outside of which no secret stands, each with all that decides about those in it.
+    """Find the parts outside of which no secret stands, each with all context that decides about those in it.
 
-    One search for the beginnings of all secrets, and of what the pattern `further` finds, in place of one for each.
+    One search for the beginnings of all secrets, and for the pattern `further`, replaces one search each.
     """
     if len(content) <= _WINDOW:
         return [(0, len(content))]
@@ -397,7 +379,7 @@ def suspects(content: bytes, further: str = "") -> list[tuple[int, int]]:
 
 @cache
 def _beginnings() -> str:
-    """A pattern that finds the beginning of every shape, and what is part of every name that announces a secret."""
+    """Make a pattern for the beginning of every shape and the common part of every name that announces a secret."""
     shaped = {anchor for anchor, _ in (*SHAPES, *FREQUENT)}
     exact, any_case = shaped - ANY_CASE, {*HINTS, *(shaped & ANY_CASE)}
     of = ["|".join(re.escape(text.decode()) for text in sorted(texts)) for texts in (exact, any_case)]
@@ -405,7 +387,7 @@ def _beginnings() -> str:
 
 
 def apart(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Places in order, those that overlap as one."""
+    """Sort spans and merge those that overlap."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if merged and start < merged[-1][1]:
@@ -416,7 +398,7 @@ def apart(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def replaced(content: bytes, found: Sequence[tuple[int, int]]) -> bytes:
-    """The content with these places replaced."""
+    """Replace these spans of the content."""
     pieces: list[bytes] = []
     after = 0
     for start, end in found:
@@ -426,13 +408,13 @@ def replaced(content: bytes, found: Sequence[tuple[int, int]]) -> bytes:
 
 
 def _is_bare_number(content: bytes, start: int, end: int) -> bool:
-    """Whether the place is a number of JSON, which stays one so that the document stays whole."""
+    """Tell whether the span is a JSON number, which stays a number so that the document stays valid."""
     named = content[max(0, start - 3) : start].rstrip().endswith(b'":')
     return named and content[start:end].isdigit() and content[end : end + 1] in (b",", b"}", b"\n", b" ")
 
 
 def _shaped(content: bytes, shapes: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[int, int]]:
-    """Where something stands that has one of these shapes."""
+    """Locate text that has one of these shapes."""
     lower = content.lower()
     for anchor, shape in shapes:
         where = lower if anchor in ANY_CASE else content
@@ -445,7 +427,7 @@ def _shaped(content: bytes, shapes: Sequence[tuple[bytes, bytes]]) -> Iterator[t
 
 
 def _announced_in(content: bytes) -> Iterator[tuple[int, int]]:
-    """Where a secret stands behind a name that announces it."""
+    """Locate secrets after a name that announces them."""
     lower = content.lower()
     for hint in HINTS:
         at = lower.find(hint)
@@ -461,7 +443,7 @@ def _announced_in(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _value(content: bytes, start: int, end: int) -> tuple[int, int] | None:
-    """Where the secret stands that the name from `start` to `end` announces; None when it announces none."""
+    """Locate the secret that the name from `start` to `end` announces; None when it announces none."""
     name = content[start:end].decode("ascii", "replace")
     surety = announced(name)
     if surety is Announced.NOTHING:

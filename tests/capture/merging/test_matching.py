@@ -8,10 +8,10 @@ import pytest
 
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
+from aaco_pipeline.capture.merging.parts import matched_instructions
 from aaco_pipeline.formats import thread_trace
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.thread_trace.files import TRACED_DISPATCH_SCHEMA
-from aaco_pipeline.formats.thread_trace.matching import matched_instructions
 from aaco_pipeline.lake.validation import to_contract
 from tests.places import SHARED
 
