@@ -85,7 +85,7 @@ def critical_path(session: Session) -> Outcome:
             "window_ns": window,
             "path_ns": path,
             "unexplained_ns": window - path,
-            "bound_start_ratio": dict(found.checks.select("check", "value").iter_rows()).get("bound_start_ratio"),
+            "bound_start_ratio": found.bound_start_ratio,
             **{f"largest_{i + 1}": name for i, name in enumerate(largest.get_column("category").head(3))},
             **_ranks_headline(several),
         },

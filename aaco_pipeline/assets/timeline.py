@@ -47,7 +47,7 @@ def timeline(session: Session) -> Outcome:
     run = session.derive(recorded, RECORDED_FROM)
     iterations = tables["iterations"]
     rows = timeline_of(run.activities, run.calls, iterations, copies_traced=tables["memory_copies"].height > 0)
-    idle = gaps(run.activities, tables["api_calls"], run.waits).gaps
+    idle = gaps(run.activities, tables["api_calls"], run.waits)
     stats = kernel_stats(run.dispatches)
     windows = rows.filter(pl.col("window_rule") == FIRST_TO_LAST)
     launching = launch_cost(run.activities, rows)

@@ -13,7 +13,7 @@ from aaco_pipeline.analysis.timeline.activities import device_activities, host_c
 from aaco_pipeline.analysis.timeline.critical_path import CriticalPath, critical_path
 from aaco_pipeline.analysis.timeline.dependency_graph import Network, network
 from aaco_pipeline.analysis.timeline.device_timeline import timeline
-from aaco_pipeline.analysis.timeline.gap_causes import Gaps, gaps
+from aaco_pipeline.analysis.timeline.gap_causes import gaps
 from aaco_pipeline.analysis.timeline.host_waits import Waits, waits
 from aaco_pipeline.capture import discovery as detection
 from aaco_pipeline.capture import merging as assembly
@@ -34,7 +34,7 @@ class Analysed:
     activities: pl.DataFrame
     waits: Waits
     timeline: pl.DataFrame
-    gaps: Gaps
+    gaps: pl.DataFrame
     network: Network
     path: CriticalPath
 

@@ -21,8 +21,6 @@ from aaco_pipeline.analysis.answer.first_to_fix import (
 )
 from aaco_pipeline.analysis.answer.inferred_waits import with_inferred_waits
 from aaco_pipeline.analysis.answer.kinds import COMMUNICATION, kinds_of_work
-from aaco_pipeline.analysis.answer.reasons import in_words as in_words_reasons
-from aaco_pipeline.analysis.answer.reasons import late_rank
 from aaco_pipeline.analysis.answer.savings import Held, Unprofiled, held_in, saved, saved_unprofiled, unprofiled
 from aaco_pipeline.analysis.answer.shares import DEVICE, device_shares, host_shares, largest, operators_ns
 from aaco_pipeline.analysis.answer.terms import AT_ROOF, NO_WINDOW, WHOLE, allocating
@@ -48,7 +46,7 @@ from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.providers import CPU_PROVIDER
 
 _AT_MOST: Final = 3
-#: Findings that touch the answer, the gravest first, and what recording again would tell.
+#: Findings that affect the answer, the gravest first, and what recording again would show.
 _TELLS: Final[Mapping[str, str]] = {
     "no_device_events": "what ran on the device",
     "wait_for_unrecorded_work": "what ran before the recording",
@@ -63,22 +61,24 @@ _TELLS: Final[Mapping[str, str]] = {
     "clocks_apart": "host and device on one clock",
     "clock_resynchronized": "host and device on one clock",
 }
-
-
 _CALIBRATED: Final = ("how near the operators come to what this machine reaches", "aaco calibrate")
 
 
 def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, steady: bool) -> list[tuple[str, str]]:
-    """What to record besides, and the command for it; the most useful first.
+    """List further recordings that would help, each with its command, the most useful first.
 
-    `name` is the class, `kind` what is to be fixed; `steady` says that there is a steady part.
+    Args:
+        name: The class.
+        kind: The kind of work to fix, if any.
+        tables: The tables of `INPUTS`.
+        steady: Whether there is a steady part.
     """
     found = tables["completeness_findings"].unique("finding", keep="first", maintain_order=True)
     mends = dict(found.select("finding", "mend").iter_rows())
     wanted = [(words, str(mends[finding])) for finding, words in _TELLS.items() if finding in mends]
     sessions, devices = tables["sessions"], tables["devices"]
     if sessions.height and sessions.item(0, "provider") == CPU_PROVIDER:
-        # No tool for devices looks into operators on the CPU.
+        # No tool for devices profiles operators on the CPU.
         measured = (tables["ceilings"].get_column("source").cast(pl.String) == "measured").any()
         return [*wanted, *([] if measured else [_CALIBRATED])][:_AT_MOST]
     vendors = set(devices.get_column("vendor").drop_nulls()) if devices.height else set()
@@ -87,7 +87,7 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
         wanted.insert(0, ("the steady state", in_words("record after warm-up: {warm_up}", tool)))
     if name == INCOMPLETE and not steady and _has_times(tables):
         wanted.append(("what repeats", "record ten or more repetitions of the work after a warm-up"))
-    # A profiler that counts runs dispatches one by one: the device waits for it.
+        # A profiler that counts runs dispatches one by one, and the device waits for it.
     idle = tables["dispatches"].height and not tables["api_calls"].height and not tables["counters"].height
     if name == INCOMPLETE and idle and "AMD" in vendors:
         wanted.append(("what the idle device waits for", in_words("{everything}", tool)))
@@ -100,7 +100,7 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
     if kind is not None and operators.any() and not tables["operator_shapes"].height:
         wanted.append(("what the kernels achieve", "torch.profiler.profile(record_shapes=True)"))
     if kind is not None:
-        # Only the recorder counts on NVIDIA's as on AMD's.
+        # On NVIDIA only the recorder can collect counters.
         if not tables["counters"].height and ("AMD" in vendors or ("NVIDIA" in vendors and tool == "aaco record")):
             wanted.append(("which unit limits the kernels", in_words("{counters}", tool)))
         if "AMD" in vendors and not tables["att_stalls"].height:
@@ -113,25 +113,25 @@ def _has_times(tables: Mapping[str, pl.DataFrame]) -> bool:
     return any(one.height for one in times)
 
 
-#: Tables that the answer is made from, beside what `recorded` gives.
+#: Tables that the answer is computed from, besides the result of `recorded`.
 INPUTS: Final = (
     *("sessions", "devices", "iterations", "iteration_blocks", "dispatches", "memory_copies", "kernels", "api_calls"),
     *("gaps", "session_parts", "first_calls", "roofline", "operator_shapes", "ceilings", "critical_path"),
     *("collectives", "gpu_samples", "completeness_findings", "counters", "att_stalls", "processes"),
     "memory_allocations",
 )
-#: Shares no further apart than this are both said.
+#: Shares no further apart than this are both reported.
 TIE: Final = 0.05
-#: No tuning is to be counted on that makes all kernels faster than this, nor, where they run for less than half of the
+#: No tuning can be expected to make all kernels faster than this, nor, where they run for less than half of the
 #: window, than the second figure.
 _FASTER: Final = 3
 _FASTER_BESIDE_IDLE: Final = 2
-#: What is looked at of the dispatches in a window.
+#: Columns used of the dispatches in a window.
 _OF_DISPATCHES: Final = (
     *("dispatch_id", "process_id", "device_id", "kernel_id", "correlation_id", "start_ns", "end_ns"),
     "parent_dispatch_id",
 )
-#: Classes that a tracer lengthens, as it does every call.
+#: Classes that a tracer lengthens, because it slows every call.
 _LENGTHENED: Final = ("launch", "sync", "unknown")
 
 
@@ -154,10 +154,10 @@ class _Judged:
     inside: pl.DataFrame
     gaps: pl.DataFrame
     kinds: pl.DataFrame
-    #: The part of `sync` that no record shows.
+    #: The part of `sync` that was inferred without a record.
     inferred_ns: int = 0
-    #: What the window of a device holds, for what a fix leaves of it, and what a repetition takes unprofiled.
     held: Held | None = None
+    without: Unprofiled | None = None
     without: Unprofiled | None = None
 
     def time_of(self, name: str) -> int:
@@ -168,7 +168,7 @@ class _Judged:
 
 
 def answer_of(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataFrame) -> Answer:
-    """The answer from the tables of `INPUTS`, what was recorded, and the kernels' labels (kernel_id, label).
+    """Compose the answer from the tables of `INPUTS`, the recorded work and the kernels' labels (kernel_id, label).
 
     On the CPU provider the window is the measured iterations of the pass without a profiler.
     """
@@ -179,7 +179,7 @@ def answer_of(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Data
 
 
 def session_row(answer: Answer) -> pl.DataFrame:
-    """The session's row of `bottlenecks`: the class with the shares as its evidence."""
+    """Return the session's row of `bottlenecks`: the class with the shares as its evidence."""
     row = answer.answers.row(0, named=True)
     shares = answer.time_shares.filter(pl.col("time_ns") > 0).sort(
         "time_ns", "share", "reason", descending=[True, False, False], nulls_last=False
@@ -197,8 +197,8 @@ def session_row(answer: Answer) -> pl.DataFrame:
         | {"threshold": None, "weight": float(one["reason"] is None), "source": "time_shares"}
         for one in shares.iter_rows(named=True)
     ]
-    told = {"label": row["class"], "runner_up": row["second_class"], "score": row["class_ratio"]}
-    whole = {"scope": "session", "kernel_id": None, **told, "evidence": evidence, "missing": row["sharpen"]}
+    outcome = {"label": row["class"], "runner_up": row["second_class"], "score": row["class_ratio"]}
+    whole = {"scope": "session", "kernel_id": None, **outcome, "evidence": evidence, "missing": row["sharpen"]}
     return pl.DataFrame([{**whole, "recommendation": advice}], schema=polars_types("bottlenecks"))
 
 
@@ -221,16 +221,22 @@ def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Dat
     held = held_in(window, own, gaps, run, tables)
 
     def shared_out(idle: pl.DataFrame) -> dict[str, int]:
-        calls, long_ns = tables["api_calls"], held.host.long_ns
-        return device_shares(own, idle, calls, window.pieces, long_ns=long_ns, copies=tables["memory_copies"])
+        copies, long_ns = tables["memory_copies"], held.host.long_ns
+        return device_shares(own, idle, tables["api_calls"], window.pieces, copies, long_ns=long_ns)
 
     shares = shared_out(gaps)
     ran = _ran(window, tables)
-    explained = _explained(shares, tables, ran, gaps, window.pieces)
-    judged = _Judged(window, shares, explained, ran, gaps, _kinds_within(window, tables))
-    guessed = shared_out(gaps.filter("inferred"))
-    judged = replace(judged, inferred_ns=guessed.get("sync", 0), held=held)
-    judged = replace(judged, without=unprofiled(tables["iterations"], window))
+    judged = _Judged(
+        window,
+        shares,
+        _explained(shares, tables, ran, gaps, window.pieces),
+        ran,
+        gaps,
+        _kinds_within(window, tables),
+        inferred_ns=shared_out(gaps.filter("inferred")).get("sync", 0),
+        held=held,
+        without=unprofiled(tables["iterations"], window),
+    )
     row = _judgement(judged, tables, labels, on_critical_path(tables, ran), 1.0)
     invalid = without_answer(shares, gaps, tables["completeness_findings"], host_calls=tables["api_calls"].height > 0)
     if invalid is not None:
@@ -268,18 +274,18 @@ def _judgement(
     critical: Mapping[str, int] | None,
     scale: float,
 ) -> dict[str, object]:
-    """The row of `answers` without what would sharpen it; `scale` maps the kernels' time onto the window's."""
+    """Return the row of `answers` without `sharpen`; `scale` maps the kernels' time onto the window's."""
     name, second = _class(judged)
     fix = _within_device(judged, tables, critical, scale) if name == DEVICE else _fix_of(name, judged, tables)
     window, whole = judged.window, sum(judged.shares.values())
-    # On the processor the runtime's time is busy, too; on a device its activities tell, for shares also hold idle time.
+    # On the CPU the runtime's time is busy, too; on a device activities count, because shares also contain idle time.
     busy = judged.shares[DEVICE] + judged.shares["launch"] if judged.held is None else judged.held.busy_ns["all"]
     bounds = window.pieces.select(pl.col("start_ns").min(), pl.col("end_ns").max())
-    late = late_rank(tables)
+    late = reasons.late_rank(tables)
     return {
         "class": name,
         "second_class": second,
-        "reason": None if late is None else in_words_reasons(late),
+        "reason": None if late is None else reasons.in_words(late),
         "device_id": window.device,
         "window_start_ns": bounds.item(0, 0),
         "window_end_ns": bounds.item(0, 1),
@@ -301,7 +307,7 @@ def _judgement(
 
 
 def _fix_of(name: str, judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> Fix:
-    """What to do about a class that is not the device's own time, and what that saves at most."""
+    """Advise on a class that is not the device's own time, with the most that can be saved."""
     own, held = judged.time_of(name), judged.held
     idle = None if held is None else held.idle
     about = subject_of(name, judged.window, judged.inside, judged.gaps, tables, idle=idle)
@@ -315,12 +321,12 @@ def _fix_of(name: str, judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> F
 def _within_device(
     judged: _Judged, tables: Mapping[str, pl.DataFrame], critical: Mapping[str, int] | None, scale: float
 ) -> Fix:
-    """What to fix first where the device's own work is the largest share: a kind of it, or what costs more."""
+    """Choose the first fix where the device's own work is the largest share: a kind of work, or what costs more."""
     fix = kind_to_fix(judged.kinds, critical, scale, judged.window.repetitions) or Fix(None, None, None, None)
     at_most = fix.gone_ns if fix.saves_at_most_ns is None else fix.saves_at_most_ns
     beside = next((name for name in largest(judged.shares) if name not in (DEVICE, "unknown")), None)
     if beside is not None and judged.shares[beside] > at_most:
-        return _fix_of(_told(beside, judged), judged, tables)
+        return _fix_of(_named_class(beside, judged), judged, tables)
     each = None
     if judged.held is not None and judged.without is not None and fix.saves_at_most_ns is not None:
         each = saved_unprofiled(DEVICE, fix.saves_at_most_ns, judged.held, judged.without)
@@ -335,7 +341,7 @@ def _explained(
     gaps: pl.DataFrame,
     pieces: pl.DataFrame,
 ) -> dict[tuple[str, str], int]:
-    """Nanoseconds of shares by what explains them."""
+    """Nanoseconds of shares by the reason that explains them."""
     if not shares:
         return {}
     unprofiled = usage(tables["iterations"], tables["iteration_blocks"], "latency")
@@ -352,7 +358,7 @@ def _explained(
     columns = ["kind", "start_ns", "end_ns"]
     calls = pl.concat([tables["first_calls"].select(columns), of_memory.select(columns)], how="vertical_relaxed")
     for (share, kind), time in reasons.recurring(idle, calls, pieces).items():
-        # A gap between late launches is the host's where the thread was elsewhere.
+        # A gap between late launches counts as the host's where the thread was elsewhere.
         named = share if shares[share] >= time else "host"
         if shares[named] >= time:
             found[named, kind] = time
@@ -360,7 +366,7 @@ def _explained(
 
 
 def _named(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Kernels of the CPU provider with the family of the operator that each is."""
+    """Add to kernels of the CPU provider the family of their operator."""
     operators = kernels.get_column("short_name").cast(pl.String)
     families = {name: operator_family(name) for name in operators.drop_nulls().unique()}
     own = operators.replace_strict(families, default=None, return_dtype=pl.String)
@@ -387,12 +393,12 @@ def _kinds(
 
 
 def _class(judged: _Judged) -> tuple[str, str | None]:
-    """The class and, within `TIE` of it, a second one. A reason for more than half of a share stands for it.
+    """Return the class and, within `TIE` of it, a second one. A reason for more than half of a share replaces it.
 
-    Of the device's own time nothing may be known to go. Where kernels would have to run at more than `_FASTER` times
-    their speed to save what one cause costs, that cause leads; but none whose time the tracer itself lengthens. Kernels
-    that run for less than half of the window do not limit it: there any cause leads that they would have to run at
-    `_FASTER_BESIDE_IDLE` times their speed to outdo.
+    The device's own time may be impossible to reduce. Where kernels would have to become more than `_FASTER` times as
+    fast to save what one cause costs, that cause leads, unless the tracer itself lengthens it. Kernels that run for
+    less than half of the window do not limit it: there any cause leads that they would have to become
+    `_FASTER_BESIDE_IDLE` times as fast to outdo.
     """
     ordered = largest(judged.shares)
     if not ordered:
@@ -401,16 +407,16 @@ def _class(judged: _Judged) -> tuple[str, str | None]:
         limits = 2 * judged.shares[DEVICE] >= sum(judged.shares.values())
         passed_over = _LENGTHENED if limits else ("unknown",)
         faster = _FASTER if limits else _FASTER_BESIDE_IDLE
-        leading = [one for one in ordered[1:] if _told(one, judged) not in passed_over]
+        leading = [one for one in ordered[1:] if _named_class(one, judged) not in passed_over]
         if leading and (faster - 1) * judged.shares[DEVICE] <= faster * judged.shares[leading[0]]:
             ordered = [leading[0], *(one for one in ordered if one != leading[0])]
     margin = TIE * sum(judged.shares.values())
     near = [name for name in ordered[1:] if abs(judged.shares[ordered[0]] - judged.shares[name]) <= margin]
-    names = [_told(name, judged) for name in [ordered[0], *near[:1]]]
+    names = [_named_class(name, judged) for name in [ordered[0], *near[:1]]]
     return names[0], names[1] if len(names) > 1 and names[1] != names[0] else None
 
 
-def _told(share: str, judged: _Judged) -> str:
+def _named_class(share: str, judged: _Judged) -> str:
     own = sorted(((time, reason) for (name, reason), time in judged.explained.items() if name == share), reverse=True)
     return own[0][1] if own and own[0][0] > judged.shares[share] / 2 else share
 
@@ -418,7 +424,7 @@ def _told(share: str, judged: _Judged) -> str:
 def _without_shares(
     tables: Mapping[str, pl.DataFrame], invalid: Invalid, whole: Window | None = None, kinds: pl.DataFrame | None = None
 ) -> Answer:
-    """An answer that says only why there is none, and what ran in the whole recording."""
+    """An answer that states only why there is none, and what ran in the whole recording."""
     row: dict[str, object] = {"class": invalid.verdict, "reason": invalid.reason, "window_rule": NO_WINDOW}
     if whole is not None:
         start, end = whole.pieces.row(0)
@@ -429,38 +435,29 @@ def _without_shares(
 
 
 def _row(row: Mapping[str, object], tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The row of `answers`, with what would sharpen it."""
+    """The row of `answers`, with the recordings that would sharpen it."""
     steady = row["window_rule"] not in (NO_WINDOW, WHOLE)
     wanted = sharpened(str(row["class"]), row.get("kind"), tables, steady=steady)
-    told = {"sharpen": [what for what, _ in wanted], "sharpen_commands": [how for _, how in wanted]}
-    # An empty row of the contract knows the type of each column, also of those that hold nothing here.
-    return to_contract(
-        "answers",
-        pl.concat(
-            [empty_table("answers"), pl.DataFrame([{**row, **told}], infer_schema_length=None)], how="diagonal_relaxed"
-        ),
-    )
+    advice = {"sharpen": [what for what, _ in wanted], "sharpen_commands": [how for _, how in wanted]}
+    # Concatenated with an empty table so that columns without a value get their type.
+    filled = pl.DataFrame([{**row, **advice}], infer_schema_length=None)
+    return to_contract("answers", pl.concat([empty_table("answers"), filled], how="diagonal_relaxed"))
 
 
 def _answer(row: Mapping[str, object], judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> Answer:
     window = sum(judged.shares.values())
+    # Untraced waits may be most of a share.
+    inferred = {"sync"} if 2 * judged.inferred_ns > judged.shares.get("sync", 0) else set()
     rows = [
-        {"share": share, "reason": None, "time_ns": time, "grade": _grade(share, judged)}
-        for share, time in judged.shares.items()
-    ] + [
-        {"share": share, "reason": reason, "time_ns": time, "grade": "inferred"}
-        for (share, reason), time in judged.explained.items()
+        *(
+            (share, None, time, "inferred" if share in inferred else "observed")
+            for share, time in judged.shares.items()
+        ),
+        *((share, reason, time, "inferred") for (share, reason), time in judged.explained.items()),
     ]
-    listed = pl.DataFrame(rows, schema=_SHARE).with_columns(
+    columns = polars_types("time_shares", "share", "reason", "time_ns", "grade")
+    listed = pl.DataFrame(rows, schema=columns, orient="row").with_columns(
         device_id=pl.lit(judged.window.device, pl.Int32),
         share_ratio=pl.col("time_ns") / window if window else pl.lit(0.0),
     )
     return Answer(_row(row, tables), to_contract("time_shares", listed), to_contract("kinds_of_work", judged.kinds))
-
-
-def _grade(share: str, judged: _Judged) -> str:
-    """`inferred` where untraced waits are most of the share."""
-    return "inferred" if share == "sync" and 2 * judged.inferred_ns > judged.shares[share] else "observed"
-
-
-_SHARE: Final = {"share": pl.String, "reason": pl.String, "time_ns": pl.Int64, "grade": pl.String}

@@ -3,6 +3,7 @@
 How savings are bounded by what must remain is `savings`.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +15,7 @@ from aaco_pipeline.analysis.answer.terms import AT_ROOF, PACK, allocating, each_
 from aaco_pipeline.analysis.answer.window import Window, inside
 from aaco_pipeline.analysis.timeline.collectives import LATE_OR_BROKEN
 
-#: What to do about a class of time that is not the device's own.
+#: Advice for a class of time that is not the device's own.
 ADVICE: Final[Mapping[str, str]] = {
     "communication": "Overlap the exchange with compute, or make it smaller or rarer",
     "imbalance": "Even out the ranks' work, for the late one sets the pace",
@@ -28,16 +29,16 @@ ADVICE: Final[Mapping[str, str]] = {
     "compilation": "Compile before the loop, and keep the cache",
     "page_faults": "Touch the memory before the loop",
 }
-#: What to do about waits for kernels, of which nothing is read back.
+#: Advice for waits for kernels from which nothing is read back.
 WAIT_LESS: Final = "Wait for the device less often"
-#: What to do about copies that are from pinned memory already.
+#: Advice for copies that use pinned memory already.
 COPIES_BESIDE: Final = "Copy less, or in a stream of their own while kernels run"
-#: What to do about copies that stay on the device.
+#: Advice for copies that stay on the device.
 COPIES_WITHIN: Final = "Avoid the copies within the device, or fuse them into the kernels beside them"
-#: What to do about launches that graphs make: nothing bounds what fused kernels need.
+#: Advice for launches made by graphs: nothing bounds the time that fused kernels need.
 OF_GRAPHS: Final = "Fuse the graph's kernels, for one launch starts them all already"
 _GRAPHS: Final = "kernels of graphs"
-#: What to do about kinds of work that are not near their roof.
+#: Advice for kinds of work that are not near their roof.
 _FASTER: Final = "Make these kernels faster"
 _BY_KIND: Final[Mapping[str, str]] = {
     "gemm": "Tune the matrix products (shapes, layout, library)",
@@ -50,11 +51,11 @@ _BY_KIND: Final[Mapping[str, str]] = {
     "gather": "Fuse the gathers into what reads them",
     "quantization": "Fuse the quantization into its neighbours",
 }
-#: From this share of a roof on there is little left to tune.
+#: From this share of a roof on, little is left to tune.
 NEAR_ROOF: Final = 0.8
 #: Where a call starts at least so many kernels, graphs start them.
 _IN_GRAPHS: Final = 2
-#: What to do about kernels that have none but their own kind to be fused with.
+#: Advice for kernels that can only be fused with their own kind.
 _INTO_EACH_OTHER: Final = "Fuse these kernels into one another"
 #: A kind that takes at least this part of the kernels' time has no neighbours to be fused into.
 _NEARLY_ALL: Final = 0.9
@@ -62,10 +63,15 @@ _NEARLY_ALL: Final = 0.9
 
 @dataclass(frozen=True)
 class Fix:
-    """`kind` only where kernels are to be fixed; `saves_at_most_ns` of the window, None where no roof bounds it.
+    """Something to fix, with an upper bound on what it saves.
 
-    `gone_ns` is what it would save if it went altogether, `saves_unprofiled_ns` what is saved of a repetition as it
-    runs without a profiler, None where that is not known.
+    Attributes:
+        kind: The kind of work, only where kernels are to be fixed.
+        subject: The call, copy, collective or kernel to name.
+        saves_at_most_ns: Part of the window, None where no roof bounds it.
+        advice: What to do.
+        gone_ns: Savings if the work went away altogether.
+        saves_unprofiled_ns: Savings of a repetition that runs without a profiler, None where unknown.
     """
 
     kind: str | None
@@ -77,15 +83,20 @@ class Fix:
 
 
 def kind_to_fix(
-    kinds: pl.DataFrame, critical: Mapping[str, int] | None, scale: float, repetitions: int | None = None
+    kinds: pl.DataFrame, critical: Mapping[str, int] | None, scale: float, repetitions: int | None
 ) -> Fix | None:
-    """The kind of work whose going, or reaching its roof, saves most; None without kinds.
+    """Choose the kind of work whose removal, or reaching its roof, saves most; None without kinds.
 
     A kind saves no more than the time in which nothing else ran (`alone_ns`) and no more than its time on the critical
-    path (`critical`, ns by kind, None where there is no path). What streams can be fused away whole where there are
-    other kernels to fuse it into, and into itself where a repetition has several; anything else keeps the time it needs
-    at its roof, and without one nothing bounds what can be saved of it. `scale` maps kernel time onto the
-    window's. Of equals the longer one.
+    path. Streaming work can be fused away entirely where there are other kernels to fuse it into, and into itself
+    where a repetition has several such kernels; any other kind keeps the time that it needs at its roof, and without a
+    known roof its savings are unbounded. Of equals the longer one wins.
+
+    Args:
+        kinds: Rows of `kinds_of_work`.
+        critical: Nanoseconds on the critical path by kind, None where there is no path.
+        scale: Maps kernel time onto the window's.
+        repetitions: Repetitions in the window, if any.
     """
     best: tuple[float, Fix] | None = None
     for row in kinds.iter_rows(named=True):
@@ -110,9 +121,9 @@ def kind_to_fix(
 
 
 def cost_of_class(name: str, saves_ns: int, subject: str | None, advice: str | None = None) -> Fix:
-    """What to do about a class of idle time, of copies or of communication, which saves at most `saves_ns`.
+    """Advise on a class of idle time, copies or communication that saves at most `saves_ns`.
 
-    `advice` is one for this subject, before the class's.
+    `advice` is specific to this subject and precedes the class's.
     """
     if name == "launch" and subject is not None and _GRAPHS in subject:
         return Fix(None, subject, None, OF_GRAPHS)
@@ -121,7 +132,7 @@ def cost_of_class(name: str, saves_ns: int, subject: str | None, advice: str | N
 
 
 def how_often(number: int, repetitions: int | None, each: str) -> str:
-    """`599 times`, `once`, or of repetitions `16 times an iteration` by `each`, such as `an iteration`."""
+    """`599 times`, `once`, or with repetitions `16 times an iteration` (`each` is `an iteration`)."""
     many = round(number / repetitions) if repetitions else 0
     times = "once" if (many or number) == 1 else f"{many or number:,} times"
     return f"{times} {each}" if many else times
@@ -130,7 +141,7 @@ def how_often(number: int, repetitions: int | None, each: str) -> str:
 def longest_call(
     gaps: pl.DataFrame, api_calls: pl.DataFrame, repetitions: int | None = None, each: str = ""
 ) -> str | None:
-    """The host call by whose waits the device was idle longest, with how often: `cudaStreamSynchronize, 599 times`."""
+    """The host call whose waits kept the device idle longest, with its count: `cudaStreamSynchronize, 599 times`."""
     calls = gaps.filter(pl.col("cause") == "sync").join(
         api_calls.select("call_id", "name"), left_on="host_call_id", right_on="call_id"
     )
@@ -138,7 +149,7 @@ def longest_call(
 
 
 def pauses_of_host(idle: pl.DataFrame, repetitions: int | None, each: str) -> str | None:
-    """How often the device is idle by the host's long work, and how long on average: `2 pauses of 1.47 ms`.
+    """How often the host's long work idles the device, and the mean length: `2 pauses of 1.47 ms`.
 
     `idle` are rows of `idle_parts`.
     """
@@ -147,16 +158,16 @@ def pauses_of_host(idle: pl.DataFrame, repetitions: int | None, each: str) -> st
         return None
     many = round(len(long) / repetitions) if repetitions else 0
     number, length = many or len(long), int(long.sum()) / len(long)
-    text = f"{number:,} pause{'' if number == 1 else 's'} of {_time(length)}"
+    text = f"{number:,} pause{'' if number == 1 else 's'} of {_in_unit(length, _TIMES, 'ns')}"
     return f"{text} {each}" if many else text
 
 
 def longest_copies(copies: pl.DataFrame) -> str | None:
-    """The direction of copies that took most time, with its rate: `host to device at 12.6 GB/s from pageable memory`.
+    """The copy direction that took most time, with its rate: `host to device at 12.6 GB/s from pageable memory`.
 
-    Whose memory is said where it is the same of all of them.
+    The memory is named where all of the copies use the same kind.
     """
-    told = (
+    directions = (
         copies.drop_nulls("direction")
         .group_by(pl.col("direction").cast(pl.String))
         .agg(
@@ -167,42 +178,43 @@ def longest_copies(copies: pl.DataFrame) -> str | None:
         )
         .sort("time", "direction", descending=[True, False])
     )
-    if not told.height:
+    if not directions.height:
         return None
-    direction, time, size, known, memory = told.row(0)
+    direction, time, size, known, memory = directions.row(0)
     text = direction.replace("_", " ")
     text += f" at {size / time:.3g} GB/s" if known and time and direction != "fill" else ""
     return text if memory is None else f"{text}, {'into' if direction.endswith('host') else 'from'} {memory} memory"
 
 
 def copies_in_pieces(copies: pl.DataFrame, repetitions: int | None, each: str) -> str | None:
-    """The direction in which most copies go, with how many and how large: `64 copies of 4 KiB host to device`, and
-    behind it `each`, such as `an iteration`, where there are repetitions; None where there is one of each at most."""
-    told = (
+    """The direction of most copies, with number and size: `64 copies of 4 KiB host to device`, followed by `each`
+    where there are repetitions; None where a repetition has at most one."""
+    directions = (
         copies.drop_nulls(["direction", "size_bytes"])
         .group_by(pl.col("direction").cast(pl.String))
         .agg(number=pl.len(), size=pl.col("size_bytes").mean(), alike=pl.col("size_bytes").n_unique() == 1)
         .sort("number", "direction", descending=[True, False])
     )
-    if not told.height:
+    if not directions.height:
         return None
-    direction, number, size, alike = told.row(0)
+    direction, number, size, alike = directions.row(0)
     many = round(number / repetitions) if repetitions else number
     if many <= 1:
         return None
-    text = f"{many:,} copies of {_bytes(size)}{'' if alike else ' on average'} {direction.replace('_', ' ')}"
+    average = "" if alike else " on average"
+    text = f"{many:,} copies of {_in_unit(size, _SIZES, 'B')}{average} {direction.replace('_', ' ')}"
     return f"{text} {each}" if repetitions else text
 
 
 def heaviest_collective(collectives: pl.DataFrame) -> str | None:
-    """The collective that took most time, with what its rate says: `all_reduce of 17.6 MB at 1.97 GB/s: a late rank`.
+    """The collective that took most time, with a remark on its rate: `all_reduce of 17.6 MB at 1.97 GB/s: a late rank`.
 
-    The rate is its size over its time, as people divide; the bus bandwidth stands in `collectives`.
+    The rate is size over time, as is customary; the bus bandwidth is in `collectives`.
     """
     own = collectives.drop_nulls("name")
     if not own.height:
         return None
-    told = (
+    operations = (
         own.group_by(pl.col("name").cast(pl.String), "size_bytes")
         .agg(
             time=pl.col("duration_ns").sum(),
@@ -212,21 +224,20 @@ def heaviest_collective(collectives: pl.DataFrame) -> str | None:
         )
         .sort("time", "name", "size_bytes", descending=[True, False, False])
     )
-    name, size, _, rate, remark, ranks = told.row(0)
+    name, size, _, rate, remark, ranks = operations.row(0)
     text = str(name)
     text += f" of {size / 1e6:.3g} MB" if size is not None else ""
     text += f" at {rate / 1e9:.3g} GB/s" if rate is not None else ""
     if remark is None:
         return text
-    return f"{text}: {remark}" + (
-        ", which one rank alone cannot tell" if remark == LATE_OR_BROKEN and ranks == 1 else ""
-    )
+    lone = ", which one rank alone cannot tell" if remark == LATE_OR_BROKEN and ranks == 1 else ""
+    return f"{text}: {remark}{lone}"
 
 
 def subject_of_launches(kernels: int, calls: int, repetitions: int | None, per: str) -> str | None:
-    """How many launches there are: `1,500 launches`, where there are any repetitions `per` one, as `an iteration`.
+    """The number of launches: `1,500 launches`, with repetitions `per` one, as in `an iteration`.
 
-    Of graphs, whose `calls` start many kernels each, how many kernels: `200 kernels of graphs`.
+    For graphs, whose `calls` start many kernels each, the number of kernels: `200 kernels of graphs`.
     """
     each = round(kernels / repetitions) if repetitions else kernels
     if not each:
@@ -240,32 +251,26 @@ def subject_of_launches(kernels: int, calls: int, repetitions: int | None, per: 
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
-def _bytes(size: float) -> str:
-    """A size with three significant digits, in binary units."""
-    unit, least = next(
-        ((unit, least) for unit, least in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if size >= least), ("B", 1)
-    )
-    return f"{size / least:.3g} {unit}"
+_SIZES: Final = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+_TIMES: Final = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
 
 
-def _time(ns: float) -> str:
-    """A time with three significant digits, in the unit that a person would choose."""
-    unit, least = next(
-        ((unit, least) for unit, least in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)) if ns >= least), ("ns", 1)
-    )
-    return f"{ns / least:.3g} {unit}"
+def _in_unit(value: float, units: tuple[tuple[str, float], ...], smallest: str) -> str:
+    """Format a value with three significant digits in the largest unit that is not above it."""
+    unit, least = next(((unit, least) for unit, least in units if value >= least), (smallest, 1))
+    return f"{value / least:.3g} {unit}"
 
 
 def longest_name(calls: pl.DataFrame, repetitions: int | None, each: str) -> str | None:
-    """The name of rows (name, start_ns, end_ns) that takes most time, with how often it is there."""
+    """The name in rows (name, start_ns, end_ns) that takes most time, with its count."""
     if not calls.height:
         return None
-    told = (
+    by_name = (
         calls.group_by(pl.col("name").cast(pl.String))
         .agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum(), times=pl.len())
         .sort("time", "name", descending=[True, False])
     )
-    name, _, times = told.row(0)
+    name, _, times = by_name.row(0)
     return f"{name}, {how_often(times, repetitions, each)}"
 
 
@@ -282,9 +287,10 @@ def subject_of(
     *,
     idle: pl.DataFrame | None,
 ) -> tuple[str | None, str | None]:
-    """What the class `name`, no device's own time, is to be fixed by, and advice on that, where it has one of its own.
+    """Name the subject of a class other than the device's own time, and specific advice where there is some.
 
-    The frames are those of the window's device, `idle` as `idle_parts` gives it. None where nothing recorded names it.
+    The frames are those of the window's device, `idle` comes from `idle_parts`. The subject is None where no record
+    names it.
     """
     times = window.repetitions, each_of(window.rule)
     if name == "sync":
@@ -303,7 +309,7 @@ def subject_of(
 
 
 def on_critical_path(tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame) -> dict[str, int] | None:
-    """Per kind the nanoseconds of `dispatches` on the critical path; None where there is no path."""
+    """Nanoseconds of `dispatches` on the critical path by kind; None where there is no path."""
     if tables["critical_path"].is_empty():
         return None
     on_path = tables["critical_path"].filter(
@@ -312,10 +318,10 @@ def on_critical_path(tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFram
     own = dispatches.join(on_path.select(dispatch_id="activity_id"), on="dispatch_id", how="semi")
     families = own.join(tables["kernels"].select("kernel_id", "family"), on="kernel_id", how="left")
     sums = families.group_by(pl.col("family").cast(pl.String)).agg((pl.col("end_ns") - pl.col("start_ns")).sum())
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for family, time in sums.iter_rows():
-        found[kind_of(family)] = found.get(kind_of(family), 0) + int(time)
-    return found
+        found[kind_of(family)] += int(time)
+    return dict(found)
 
 
 def kernel_name(tables: Mapping[str, pl.DataFrame], kinds: pl.DataFrame, kind: str | None) -> str | None:
@@ -328,7 +334,7 @@ def kernel_name(tables: Mapping[str, pl.DataFrame], kinds: pl.DataFrame, kind: s
 
 
 def limiting_resource(dispatches: pl.DataFrame, labels: pl.DataFrame) -> str | None:
-    """The label of kernels (kernel_id, label) that holds at least half of their time; None where none does."""
+    """The label (of kernel_id, label) that covers at least half of the kernels' time; None where none does."""
     if dispatches.is_empty():
         return None
     timed = dispatches.select("kernel_id", time=pl.col("end_ns") - pl.col("start_ns")).join(
@@ -347,7 +353,7 @@ def limiting_resource(dispatches: pl.DataFrame, labels: pl.DataFrame) -> str | N
 
 
 def _reads_back(gaps: pl.DataFrame) -> bool:
-    """Whether most of the waits' time lies behind a copy: then it is a result that the host waits for."""
+    """Return whether most of the waits' time follows a copy: the host then waits for a result."""
     waits = gaps.filter(pl.col("cause") == "sync").select(
         time=pl.col("end_ns") - pl.col("start_ns"),
         behind_copy=(pl.col("previous_activity_kind").cast(pl.String) == "memory_copy").fill_null(False),
@@ -356,12 +362,12 @@ def _reads_back(gaps: pl.DataFrame) -> bool:
 
 
 def _copies(window: Window, idle: pl.DataFrame | None, copies: pl.DataFrame) -> tuple[str | None, str | None]:
-    """The copies that take most time, or how many there are where most of their share is the way to them."""
+    """The copies that take most time, or their number where most of their share is the way to them."""
     own = inside(copies.filter(pl.col("device_id") == window.device), window.pieces)
     copying = 0 if idle is None else int(idle.get_column("copying").sum())
     if copying > int(own.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0):
         pieces = copies_in_pieces(own, window.repetitions, each_of(window.rule))
         if pieces is not None:
             return pieces, PACK
-    told = longest_copies(own)
-    return told, COPIES_BESIDE if told is not None and told.endswith("pinned memory") else None
+    longest = longest_copies(own)
+    return longest, COPIES_BESIDE if longest is not None and longest.endswith("pinned memory") else None

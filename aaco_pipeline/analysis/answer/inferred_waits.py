@@ -1,9 +1,9 @@
-"""Waits that a trace left out: what the host's silence says where no synchronizing call of a thread was recorded.
+"""Waits that a trace left out, inferred from the silence of a thread without recorded synchronizing calls.
 
-A thread that waits for the device makes no call and enters no operator until the device is done, and then goes on at
-once. One gap like that may be chance where the silence is short; it is none where the thread is silent for long while
-the device works and is heard again as soon as it falls idle, nor where an operator reads a result back and returns only
-after the copy has come. Everything here is inferred.
+A thread that waits for the device makes no call and enters no operator until the device is done, and then continues at
+once. A single short gap like that may be chance. It is not where the thread is silent for long while the device works
+and is heard again as soon as it falls idle, nor where an operator reads a result back and returns only after the copy
+has arrived. All results here are inferred.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ import polars as pl
 
 from aaco_pipeline.analysis.timeline.activities import ENCLOSING_DOMAINS, OPERATOR_DOMAIN, once_per_call
 
-#: A thread is heard again so soon after the device fell idle when it had waited for it.
+#: A thread that is heard again this soon after the device fell idle had waited for it.
 SOON_NS: Final = 50_000
-#: Silence while the device works that is no shorter than this is no pause between two launches.
+#: Silence at least this long while the device works is no pause between two launches.
 LONG_NS: Final = 50_000
-#: An operator that waits for its copy outlasts its last call by so many times what others do.
+#: An operator that waits for its copy outlasts its last call by this many times the usual.
 _OUTLASTS: Final = 3.0
 _THREAD: Final = ("process_id", "thread_id")
 _CAUSES: Final = ("host_wait", "launch_latency")
@@ -30,11 +30,11 @@ Numbers = npt.NDArray[np.int64]
 def with_inferred_waits(
     gaps: pl.DataFrame, activities: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
 ) -> pl.DataFrame:
-    """The gaps with a column `inferred`, true where an untraced wait explains one; such a gap's cause is `sync`.
+    """Add a column `inferred` to the gaps, true where an untraced wait explains one; such a gap's cause is `sync`.
 
-    Only gaps are looked at whose launching thread has no recorded wait (`launches_since_wait` is null). That column is
+    Only gaps whose launching thread has no recorded wait (`launches_since_wait` is null) are examined. That column is
     filled for the gaps around an inferred wait, and their `inferred` is true as well; an inferred wait names no call.
-    `activities` is what `recorded` gives, `tables` are api_calls and memory_copies.
+    `activities` come from `recorded`, `tables` are api_calls and memory_copies.
     """
     candidates = _candidates(gaps, activities, tables["memory_copies"])
     if candidates.is_empty():
@@ -69,10 +69,10 @@ def with_inferred_waits(
 
 
 def _candidates(gaps: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Gaps of threads without a recorded wait, with the launch that ended each and the read-back that came before it.
+    """Gaps of threads without a recorded wait, with the launch that ended each and the read-back before it.
 
-    Columns: gap, idle_ns, busy_since_ns (end of the device's gap before), process_id, thread_id, call_start_ns, and of
-    a copy to the host that the same thread asked for copy_start_ns and copy_end_ns, the times of its call.
+    Columns: gap, idle_ns, busy_since_ns (end of the device's gap before), process_id, thread_id, call_start_ns, and for
+    a copy to the host requested by the same thread copy_start_ns and copy_end_ns, the times of its call.
     """
     named = activities.select(
         pl.col("activity_kind").cast(pl.String),
@@ -122,9 +122,9 @@ def _candidates(gaps: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFra
 
 
 def _heard(candidates: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """The candidates with when their thread was last heard before the device fell idle, and next after it.
+    """Add when each candidate's thread was last heard before the device fell idle, and next after it.
 
-    A thread is heard when it enters or leaves a call or an operator; `in_call` says that it was in a runtime's call.
+    A thread is heard when it enters or leaves a call or an operator; `in_call` is true inside a runtime's call.
     """
     thread = pl.col("thread_id").fill_null(-1)
     heard = []
@@ -140,21 +140,21 @@ def _heard(candidates: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         )
         opened, closed = (runtime.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
         within = _at(closed, np.searchsorted(opened, idle, "right") - 1, _NEVER) > idle
-        told = {"before_ns": before, "after_ns": after, "in_call": within}
-        heard.append(own.with_columns(pl.Series(name, values) for name, values in told.items()))
+        found = {"before_ns": before, "after_ns": after, "in_call": within}
+        heard.append(own.with_columns(pl.Series(name, values) for name, values in found.items()))
     never = pl.col("before_ns", "after_ns").abs() == -_NEVER
     return pl.concat(heard).with_columns(pl.when(~never).then(pl.col("before_ns", "after_ns")))
 
 
 def _at(values: Numbers, places: Numbers, beyond: int) -> Numbers:
-    """The values at these places; `beyond` at the place before the first and at that behind the last."""
+    """The values at these places; `beyond` where a place is before the first or after the last."""
     return np.append(values, beyond)[np.where(places < 0, len(values), places)]
 
 
 def _read_back(calls: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFrame) -> pl.Expr:
-    """Whether an operator that copied to the host was still open when the copy had come, for longer than others are.
+    """True if an operator that copied to the host outlasted the copy for longer than other operators do.
 
-    Its last mark is the end of the copy's call, and what is heard next is the operator's own end.
+    Its last mark is the end of the copy's call, and the next is the operator's own end.
     """
     operators = calls.filter(pl.col("domain").cast(pl.String) == OPERATOR_DOMAIN).select(*_THREAD, "start_ns", "end_ns")
     if operators.is_empty():
@@ -192,7 +192,7 @@ def _read_back(calls: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFra
 
 
 def _launches_since(candidates: pl.DataFrame, activities: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
-    """Per candidate of a thread that waits: gap, near: launches of its thread between the waits around its own."""
+    """Columns gap and near: the number of launches of a waiting thread between the waits around the gap."""
     thread = pl.col("thread_id").fill_null(-1)
     if waits.is_empty():
         return pl.DataFrame(schema={"gap": candidates.schema["gap"], "near": pl.Int64})

@@ -1,4 +1,4 @@
-"""What the device's time went into: kinds of work, each with its heaviest operator or kernel and how near to a roof."""
+"""Kinds of work that took the device's time, each with its heaviest operator or kernel and its distance from a roof."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,11 +9,12 @@ import polars as pl
 
 from aaco_pipeline.analysis.kernels.names import operator_family
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION_FAMILY
+from aaco_pipeline.lake.contracts import polars_types
 
 COMMUNICATION: Final = "communication"
 GLUE: Final = "elementwise_and_copies"
 UNNAMED: Final = "unnamed"
-#: Families that are said together: fusing takes in both alike.
+#: Families that are reported together: fusing handles both alike.
 _TOGETHER: Final = {
     "elementwise": GLUE,
     "copy/memset": GLUE,
@@ -23,23 +24,27 @@ _TOGETHER: Final = {
     "embedding/gather": "gather",
     "sort/scan": "sort",
 }
-#: Kinds that stream over data which another kernel wrote or reads next: fused into it they need no time of their own.
+#: Kinds that stream over data which another kernel wrote or reads next: fused into it they take no time of their own.
 FUSABLE: Final = frozenset({GLUE, "normalization", "softmax", "reduction", "quantization", "gather"})
 Numbers = npt.NDArray[np.int64]
 
 
 def kind_of(family: str | None) -> str:
-    """The kind of work that a family of kernels is told as."""
+    """The kind of work that a family of kernels is reported as."""
     return UNNAMED if family is None else _TOGETHER.get(family, family.replace(" ", "_"))
 
 
 def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Rows of `kinds_of_work` without the session, most time first; empty without any work.
+    """Compute rows of `kinds_of_work` without the session, most time first; empty without any work.
 
-    `dispatches` (kernel_id, start_ns, end_ns) and `copies` (start_ns, end_ns; those within the device, and fills) are
-    one device's in its steady window; `tables` are kernels, roofline, operator_shapes, ceilings and the dispatches of
-    the whole session, the last three of that device alone. An operator stands for its kind where operators whose work
-    is known are at least half of the kind's time: one small product says nothing of all.
+    An operator represents its kind where operators of known work are at least half of the kind's time: one small
+    product says nothing about all.
+
+    Args:
+        dispatches: kernel_id, start_ns and end_ns of one device in its steady window.
+        copies: start_ns and end_ns of copies within the device, and fills, in the same window.
+        tables: kernels, roofline, operator_shapes, ceilings and the dispatches of the whole session, the last three
+            of that device alone.
     """
     kernels, ceilings = tables["kernels"], tables["ceilings"]
     families = kernels.get_column("family").cast(pl.String)
@@ -76,9 +81,9 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
         .join(_alone(timed), on="kind", how="left")
         .join(heaviest.select("kind", "kernel_id"), on="kind", how="left")
         .join(_operators(covering), on="kind", how="left")
-        .join(_of_kernels(tables["roofline"]), on="kernel_id", how="left")
+        .join(_achieved(tables["roofline"]), on="kernel_id", how="left")
         .join(_reached(tables, named, covering), on="kind", how="left")
-        # The heaviest kernel speaks where no operator does: its rate is none of an operator's.
+        # Where no operator represents the kind, its heaviest kernel does.
         .with_columns(
             pl.when(pl.col("operator").is_null()).then(f"kernel_{name}").otherwise(name).alias(name)
             for name in ("dtype", "rate", "rate_unit", "roof", "roof_ratio")
@@ -86,7 +91,7 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
         # Bandwidth has no number format.
         .with_columns(roof_dtype=pl.when(pl.col("rate_unit") == "flop/s").then("dtype"))
         .join(_roofs(ceilings), on=["roof", "roof_dtype"], how="left", nulls_equal=True, maintain_order="left")
-        # A kernel whose number format is not told has the source that all formats of its roof have.
+        # A kernel of unknown number format gets the source that all formats of its roof share.
         .join(_sources_alone(ceilings), on="roof", how="left", maintain_order="left")
         .with_columns(
             roof_source=pl.coalesce("roof_source", pl.when(pl.col("roof_dtype").is_null()).then("only_source")),
@@ -101,7 +106,7 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
 
 
 def _alone(timed: pl.DataFrame) -> pl.DataFrame:
-    """Per kind the time in which no kernel of another kind ran: kind, alone_ns."""
+    """Time in which no kernel of another kind ran: kind, alone_ns."""
     kinds = timed.get_column("kind").unique().sort()
     code = timed.get_column("kind").replace_strict(kinds, range(len(kinds)), return_dtype=pl.Int64).to_numpy()
     start, end = (timed.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
@@ -126,9 +131,9 @@ def _spent(dispatches: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
 
 
 def _covering(shapes: pl.DataFrame, spent: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `operator_shapes` with their kind and time_ns, of the kinds that operators take most of.
+    """Rows of `operator_shapes` with their kind and time_ns, for kinds mostly covered by operators.
 
-    `spent` (kind, spent_ns) is the time of each kind's kernels wherever the operators were looked at.
+    `spent` (kind, spent_ns) is the time of each kind's kernels wherever operators were analysed.
     """
     operators = shapes.get_column("operator").unique().sort()
     kind = pl.DataFrame(
@@ -146,8 +151,8 @@ def _covering(shapes: pl.DataFrame, spent: pl.DataFrame) -> pl.DataFrame:
 
 
 def _nearest_known(shapes: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """The rows without a roof that is not the nearest: where the memory would take longer for an operator's bytes than
-    its units for the arithmetic, and caches may have served some of them, no roof is known."""
+    """Clear roofs that are not the nearest: where the memory would take longer for an operator's bytes than its units
+    for the arithmetic, and caches may have served some of them, no roof is known."""
     best = _best(ceilings).filter(pl.col("roof") == "dram").get_column("value").max()
     if not isinstance(best, int | float):
         return shapes
@@ -157,10 +162,10 @@ def _nearest_known(shapes: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame
 
 
 def _reached(tables: Mapping[str, pl.DataFrame], named: pl.DataFrame, covering: pl.DataFrame) -> pl.DataFrame:
-    """Per kind how near its kernels came to their roofs, weighted by time: kind, reached_ratio.
+    """How near each kind's kernels came to their roofs, weighted by time: kind, reached_ratio.
 
-    From its operators, else from its kernels' rows of `roofline`; without those that are known for half of its time,
-    there is no row.
+    Based on its operators, or else on its kernels' rows of `roofline`; a kind with less than half of its time known has
+    no row.
     """
     by_operator = covering.select("kind", "time_ns", "spent_ns", ratio="share_ratio", by=pl.lit(0))
     spent = _spent(tables["dispatches"], named)
@@ -192,7 +197,7 @@ def _reached(tables: Mapping[str, pl.DataFrame], named: pl.DataFrame, covering: 
 
 
 def _operators(shapes: pl.DataFrame) -> pl.DataFrame:
-    """Per kind the operator with certain shapes that took most time and has a rate, of what `_covering` gives."""
+    """For each kind, the operator with certain shapes in `_covering` that took most time and has a rate."""
     arithmetic = (pl.col("flops") > 0).fill_null(False) & ~pl.col("kind").is_in(sorted(FUSABLE))
     return (
         shapes.sort("kind", "time_ns", "operator", "shapes", "types", descending=[False, True, False, False, False])
@@ -217,8 +222,8 @@ def _operators(shapes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _of_kernels(roofs: pl.DataFrame) -> pl.DataFrame:
-    """What a kernel achieved by its row of `roofline`."""
+def _achieved(roofs: pl.DataFrame) -> pl.DataFrame:
+    """The rate that a kernel achieved, from its row of `roofline`."""
     flops = pl.col("achieved_flops_per_s").is_not_null() & (pl.col("achieved_flops_per_s") > 0)
     return roofs.filter(pl.col("dispatch_id").is_null()).select(
         "kernel_id",
@@ -234,9 +239,9 @@ def _of_kernels(roofs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _roofs(ceilings: pl.DataFrame) -> pl.DataFrame:
-    """Per resource and number format whose figure its roof is, and the published one: roof, dtype, …, published.
+    """The source of each roof by resource and number format, and the published figure: roof, dtype, …, published.
 
-    A measured ceiling goes before what is reported of the product, and that before a published one, as in the roofline.
+    A measured ceiling precedes a reported one, and that a published one, as in the roofline.
     """
     first = _best(ceilings)
     spec = ceilings.filter(pl.col("source").cast(pl.String) == "spec")
@@ -248,7 +253,7 @@ def _roofs(ceilings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _best(ceilings: pl.DataFrame) -> pl.DataFrame:
-    """Per resource and number format the ceiling that is best known: roof, roof_dtype, value, source."""
+    """The most trusted ceiling by resource and number format: roof, roof_dtype, value, source."""
     order = pl.col("source").replace_strict(_PRECEDENCE, default=len(_PRECEDENCE), return_dtype=pl.Int64)
     named = ceilings.select(
         "value",
@@ -260,32 +265,16 @@ def _best(ceilings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sources_alone(ceilings: pl.DataFrame) -> pl.DataFrame:
-    """Per resource whose figure its roofs are, where that is one for all number formats: roof, only_source."""
+    """The source of each resource's roofs, where all number formats have the same: roof, only_source."""
     by_format = _roofs(ceilings).group_by("roof")
     one = pl.when(pl.col("roof_source").n_unique() == 1).then(pl.col("roof_source").first())
     return by_format.agg(only_source=one)
 
 
-#: What is known of at least this part of a kind's time speaks for all of it.
+#: Findings on at least this part of a kind's time represent all of it.
 _SPEAKS_FOR: Final = 0.5
-#: What one operator achieved is told from this part of its kind's time on.
+#: An operator's rate is reported from this part of its kind's time on.
 _WORTH_TELLING: Final = 0.1
-#: Whose figure a roof is, the best known first.
+#: Sources of a roof, the most trusted first.
 _PRECEDENCE: Final = {"measured": 0, "reported": 1, "spec": 2}
-_SCHEMA: Final = pl.Schema(
-    {
-        "kind": pl.String(),
-        "time_ns": pl.Int64(),
-        "share_ratio": pl.Float64(),
-        "dispatch_count": pl.Int64(),
-        "alone_ns": pl.Int64(),
-        "kernel_id": pl.Int32(),
-        **dict.fromkeys(("operator", "shapes", "dtype"), pl.String()),
-        "rate": pl.Float64(),
-        **dict.fromkeys(("rate_unit", "roof"), pl.String()),
-        "roof_ratio": pl.Float64(),
-        "reached_ratio": pl.Float64(),
-        "roof_source": pl.String(),
-        "peak_ratio": pl.Float64(),
-    }
-)
+_SCHEMA: Final = polars_types("kinds_of_work")

@@ -13,7 +13,7 @@ import polars as pl
 from aaco_pipeline.analysis.answer.shares import DEVICE
 from aaco_pipeline.analysis.sessions.metrics import Usage
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION_FAMILY
-from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
+from aaco_pipeline.analysis.timeline.device_timeline import bounds, coverage
 
 CONTENTION: Final = "contention"
 IMBALANCE: Final = "imbalance"
@@ -24,10 +24,10 @@ RECURRING: Final = ("allocation", "compilation", "page_faults")
 _OF_HOST: Final = ("sync", "launch", "host")
 #: A sample counts as taken under load when the engine was busy for at least this share of the firmware's window.
 _LOADED: Final = 0.5
-#: A limit that costs less of the clock than this is none: samples of a clock scatter by as much.
+#: A limit that costs less of the clock than this is ignored: clock samples scatter by as much.
 _LEAST_LOSS: Final = 0.05
-#: Limits whose names in `throttle_reasons` say power and current, and temperature, as the driver spells them.
-#: A hardware slowdown of NVIDIA's is one of power or of temperature, whichever the board says.
+#: Names in `throttle_reasons` of limits on power and current, and on temperature, as the driver spells them.
+#: NVIDIA's hardware slowdown is one of power or temperature, whichever the board reports.
 _POWER: Final = (
     r"(?i)^(?:ppt\d?|spl|fppt|sppt(?:_apu)?|tdc_\w+|edc_\w+|apcc|ppm"
     r"|sw_power_cap|board_limit|hw_power_brake_slowdown|hw_slowdown)$"
@@ -36,7 +36,7 @@ _THERMAL: Final = r"(?i)thm|temp|therm|^vrhot|^prochot"
 
 
 def contention(shares: Mapping[str, int], unprofiled: Usage) -> dict[str, int]:
-    """Per share that the host causes, the part in which its threads waited for a CPU in the unprofiled pass."""
+    """Per share caused by the host, the part in which its threads waited for a CPU in the unprofiled pass."""
     caused = sum(shares[name] for name in _OF_HOST)
     if not unprofiled.length_ns or not unprofiled.run_delay_ns or not caused:
         return {}
@@ -46,10 +46,10 @@ def contention(shares: Mapping[str, int], unprofiled: Usage) -> dict[str, int]:
 
 
 def imbalance(shares: Mapping[str, int], collectives: pl.DataFrame, dispatches: pl.DataFrame) -> dict[str, int]:
-    """The part of `communication` in which the judged device's process waited for the last one to arrive.
+    """The part of `communication` in which the device's process waited for the last one to arrive.
 
-    `collectives` (dispatch_id, wait_ns) and the judged device's `dispatches` of the window. A wait that compute hid is
-    in no share, so that waits count for no more than their part of all collectives' time.
+    `collectives` has dispatch_id and wait_ns; `dispatches` are those of the device in the window. A wait hidden by
+    compute is in no share, so waits count only for their part of the time of all collectives.
     """
     own = collectives.drop_nulls("wait_ns").join(dispatches, on="dispatch_id", how="semi")
     length = dispatches.join(collectives, on="dispatch_id", how="semi").select(pl.col("end_ns") - pl.col("start_ns"))
@@ -61,9 +61,9 @@ def imbalance(shares: Mapping[str, int], collectives: pl.DataFrame, dispatches: 
 
 
 def samples_of_the_run(tables: Mapping[str, pl.DataFrame], inside: pl.DataFrame) -> pl.DataFrame:
-    """The samples of devices that ran the workload: a capture's may be of all cards of a host, at others' work too.
+    """The samples of devices that ran the workload: a capture may sample all cards of a host, also with other work.
 
-    A session that was run here has its host to itself, and its sampler numbers the devices apart from the kernels'.
+    A session that was run here has the host to itself, and its sampler numbers devices differently from the kernels.
     """
     samples, sessions = tables["gpu_samples"], tables["sessions"]
     if not sessions.filter(pl.col("source_kind") == "capture").height:
@@ -72,10 +72,10 @@ def samples_of_the_run(tables: Mapping[str, pl.DataFrame], inside: pl.DataFrame)
 
 
 def throttling(shares: Mapping[str, int], samples: pl.DataFrame, devices: pl.DataFrame) -> dict[str, int]:
-    """The part of `device` that a clock held below its highest cost, where the driver's counters name such a limit.
+    """The part of `device` that a lowered clock cost, where the driver's counters name a limit.
 
-    time x (1 - median clock / highest clock), over samples under load in which power, current or temperature limited.
-    A temperature alone says nothing.
+    time x (1 - median clock / highest clock), over samples under load limited by power, current or temperature. A high
+    temperature alone says nothing.
     """
     loaded = samples.filter(pl.col("gfx_activity_ratio").fill_null(1.0) >= _LOADED)
     named = loaded.drop_nulls("throttle_reasons").filter(
@@ -93,55 +93,54 @@ def throttling(shares: Mapping[str, int], samples: pl.DataFrame, devices: pl.Dat
 
 
 def recurring(idle: pl.DataFrame, first_calls: pl.DataFrame, pieces: pl.DataFrame) -> dict[tuple[str, str], int]:
-    """By share and kind, idle time of the steady window that allocations, compilations or page faults fill.
+    """Idle time of the steady window that allocations, compilations or page faults fill, by share and kind.
 
-    `idle` has share, start_ns and end_ns of stretches without overlap, `pieces` (start_ns, end_ns) are the window: what
-    lies between two of them, an interruption or what a first call did, explains nothing of it.
+    `idle` has share, start_ns and end_ns of disjoint intervals; `pieces` (start_ns, end_ns) are the window. What lies
+    between two pieces, an interruption or the work of a first call, explains nothing in them.
     """
     found: dict[tuple[str, str], int] = {}
-    window = _covered(pieces)
+    window = coverage(pieces)
     for kind in RECURRING:
         calls = first_calls.filter(pl.col("kind") == kind).select("start_ns", "end_ns")
         if not calls.height:
             continue
-        # What two sets of intervals share is what both cover less what either does.
-        during, either = _covered(calls), _covered(pl.concat([calls, pieces.select("start_ns", "end_ns")]))
+        # The intersection of two sets is the time both cover minus the time of their union.
+        during, either = coverage(calls), coverage(pl.concat([calls, pieces.select("start_ns", "end_ns")]))
         for (share,), own in idle.group_by("share", maintain_order=True):
-            starts, ends = own.get_column("start_ns").to_numpy(), own.get_column("end_ns").to_numpy()
-            both = during.between(starts, ends) + window.between(starts, ends) - either.between(starts, ends)
-            time = int(both.sum())
+            at = bounds(own)
+            time = int((during.between(*at) + window.between(*at) - either.between(*at)).sum())
             if time:
                 found[str(share), kind] = time
     return found
 
 
-def _covered(stretches: pl.DataFrame) -> Coverage:
-    return covered_by(stretches.get_column("start_ns").to_numpy(), stretches.get_column("end_ns").to_numpy())
-
-
 Cause = Literal["work", "device", "host", "data"]
-#: A rank is the late one when it comes last to at least this part of the collectives to which anybody comes late.
+#: A rank is the late one when it comes last to at least this part of the collectives that have a late rank.
 _MOSTLY: Final = 0.5
-#: What makes it late is told where it explains at least this part of the others' shorter time.
+#: The cause of its lateness is named where it explains at least this part of the others' shorter time.
 _EXPLAINS: Final = 0.5
-#: A rank that is late by less than this part of the time is not worth a word: of two, one always comes last.
+#: Lateness below this part of the time is not reported: of two ranks, one always comes last.
 _WORTH_TELLING: Final = 0.01
-#: Kernels that take longer by less than this are said to by so many percent.
+#: Kernels that take longer by less than this factor are reported as a percentage.
 _IN_PERCENT: Final = 1.1
 _MS: Final = 1e6
-#: Of a dispatch, what makes launches of a kernel alike.
+#: Columns of a dispatch that make launches of a kernel alike.
 GRID: Final = ("grid_x", "grid_y", "grid_z", "workgroup_x", "workgroup_y", "workgroup_z")
 
 
 @dataclass(frozen=True)
 class LateRank:
-    """The late rank, None where the capture does not number it.
+    """The late rank and why it is late.
 
-    `late_ns` is by how much it comes after the first to the collectives to which it comes last, the median of their
-    sums over an iteration, or of each where none is `in_iterations`; `operation` is where most of that is waited.
-    `cause`: `work` (more kernels, or others), `device` (the same kernels and grids take longer), `data` (the same
-    kernels on other grids) or `host` (its device is idle before the collective); None where none explains most of it.
-    `times` is how many times as long its kernels take where the device is the cause; null otherwise.
+    Attributes:
+        process_id: Its process.
+        rank: Its number, None where the capture does not number it.
+        late_ns: How much it comes after the first to the collectives to which it comes last: the median of the sums
+            over an iteration, or of each collective unless `in_iterations`.
+        cause: `work` (more kernels, or others), `device` (the same kernels and grids take longer), `data` (the same
+            kernels on other grids) or `host` (its device is idle before the collective); None where none explains most.
+        times: Factor by which its kernels take longer if the device is the cause; otherwise None.
+        operation: The collective in which most time is waited.
     """
 
     process_id: int
@@ -154,10 +153,10 @@ class LateRank:
 
 
 def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
-    """The late rank of the tables collectives, dispatches, kernels and processes; None where no one rank is.
+    """Find the late rank in the tables collectives, dispatches, kernels and processes; None where no single one is.
 
     The excess of its time between collectives over the others' median is divided among idle time, calls of the same
-    kernels and grids that take longer, calls on grids that only it has, and the rest, which is more work.
+    kernels and grids that take longer, calls on grids that only it has, and the rest, which is additional work.
     """
     known = tables["collectives"].drop_nulls("wait_ns")
     behind = known.filter(pl.col("is_straggler").fill_null(False))
@@ -190,9 +189,8 @@ def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
 
 
 def in_words(late: LateRank) -> str:
-    """`rank 1 is late by 2.1 ms an iteration (median), because it runs more kernels: the others wait for it in
-    all_reduce`, without a full stop.
-    """
+    """Describe the late rank without a full stop: `rank 1 is late by 2.1 ms an iteration (median), because it runs
+    more kernels: the others wait for it in all_reduce`."""
     name = f"rank {late.rank}" if late.rank is not None else f"process {late.process_id}"
     by = f"{late.late_ns / 1e6:.3g} ms" if late.late_ns >= _MS else f"{late.late_ns / 1e3:,.0f} µs"
     one = "an iteration" if late.in_iterations else "a collective"
@@ -222,7 +220,7 @@ def _cause(process: int, tables: Mapping[str, pl.DataFrame]) -> tuple[Cause | No
         .join(communicating.select("kernel_id"), on="kernel_id", how="anti")
     )
     busy = {
-        one: _busy(spans.filter(pl.col("process_id") == one), computing.filter(pl.col("process_id") == one))
+        one: coverage(computing.filter(pl.col("process_id") == one)).within(spans.filter(pl.col("process_id") == one))
         for one in spans.get_column("process_id").unique()
     }
     lengths = dict(spans.group_by("process_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum()).iter_rows())
@@ -244,9 +242,9 @@ def _cause(process: int, tables: Mapping[str, pl.DataFrame]) -> tuple[Cause | No
 
 
 def _rank(process: int, tables: Mapping[str, pl.DataFrame]) -> int | None:
-    """The process's rank; None where none is stated, or another process that takes part has the same.
+    """The process's rank; None where none is stated, or another participating process has the same.
 
-    All that one starter's variable reached state it.
+    All processes that inherited one starter's environment variable report its value.
     """
     ranked = tables["processes"].join(tables["collectives"].select("process_id").unique(), on="process_id", how="semi")
     ranks = dict(ranked.drop_nulls("rank").select("process_id", "rank").iter_rows())
@@ -255,9 +253,8 @@ def _rank(process: int, tables: Mapping[str, pl.DataFrame]) -> int | None:
 
 
 def _lateness(process: int, known: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Of each collective of the process its name, iteration and times, whether it came last, and how long after the
-    first: 0 where it did not.
-    """
+    """Name, iteration and times of each collective of the process, whether it came last, and how long after the first
+    (0 where it did not)."""
     own = known.filter(pl.col("process_id") == process).join(
         dispatches.select("dispatch_id", "iteration", "start_ns", "end_ns"), on="dispatch_id"
     )
@@ -271,28 +268,21 @@ def _lateness(process: int, known: pl.DataFrame, dispatches: pl.DataFrame) -> pl
 
 
 def _between(collectives: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Per process the stretches from one collective's end to the next one's beginning, on its own clock."""
+    """Intervals from one collective's end to the next one's beginning, per process, on its own clock."""
     own = dispatches.join(collectives.select("dispatch_id").unique(), on="dispatch_id", how="semi")
     ordered = own.drop_nulls(["start_ns", "end_ns"]).sort("process_id", "start_ns")
-    return ordered.select(
-        "process_id",
-        start_ns=pl.col("end_ns").shift(1).over("process_id"),
-        end_ns="start_ns",
-    ).filter(pl.col("start_ns") < pl.col("end_ns"))
-
-
-def _busy(spans: pl.DataFrame, computing: pl.DataFrame) -> int:
-    union = covered_by(computing.get_column("start_ns").to_numpy(), computing.get_column("end_ns").to_numpy())
-    return int(union.between(spans.get_column("start_ns").to_numpy(), spans.get_column("end_ns").to_numpy()).sum())
+    starts = pl.col("end_ns").shift(1).over("process_id")
+    return ordered.select("process_id", start_ns=starts, end_ns="start_ns").filter(
+        pl.col("start_ns") < pl.col("end_ns")
+    )
 
 
 def _of_kernels(
     process: int, computing: pl.DataFrame, spans: pl.DataFrame, others: int
 ) -> tuple[float, float | None, float]:
-    """Time that its same launches take longer, by how many times that is, and time on grids that only it has.
+    """Excess time of launches it shares with others, the factor that is, and time on grids that only it has.
 
-    The first is of launches of kernels and grids that others have, too; the last is beyond what others spend in the
-    same kernels on grids that it does not have.
+    The last is what exceeds the others' time in the same kernels on grids that it does not have.
     """
     bounds = spans.group_by("process_id").agg(first=pl.col("start_ns").min(), last=pl.col("end_ns").max())
     within = computing.join(bounds, on="process_id").filter(

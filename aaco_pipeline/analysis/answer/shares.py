@@ -14,22 +14,22 @@ from aaco_pipeline.analysis.answer.terms import allocating
 from aaco_pipeline.analysis.sessions.metrics import Usage
 from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, once_per_call
-from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
+from aaco_pipeline.analysis.timeline.device_timeline import Coverage, bounds, coverage
 
-#: Host work between two launches that is no longer than this is the framework on its way to the next launch.
+#: Host work between two launches up to this length is the framework on its way to the next launch.
 LAUNCH_PACE_NS: Final = 30_000
-#: So is longer work of a thread that gets on faster than that, up to the time of so many of its launches: what a
-#: framework does between its layers is a few of them, what a program does beside launching is many.
+#: A faster thread may take up to the time of so many of its launches: between layers a framework misses a few of them,
+#: a program that works beside launching misses many.
 _LAUNCHES_MISSED: Final = 16
-#: The way from a wait's end to the next launch is the wait's; what takes longer, and most of the idle time, is work of
-#: the host's own.
+#: Up to this time, the way from a wait's end to the next launch belongs to the wait; beyond it, and if it is most of
+#: the idle time, it is the host's own work.
 RESTART_NS: Final = 1_000_000
-#: After a wait that drained the queue, so many launches are made before the host can have run ahead of the device.
+#: Launches after a wait that drained the queue, before the host can have run ahead of the device.
 LAUNCHES_TO_RUN_AHEAD: Final = 8
 #: Parts of idle time. `wait`: a blocking call or another stream holds the device. `restart`: the first launches after
-#: it. `waited_work`: the host's own long work behind a wait, before it launches again. `copying`: the call of a copy
-#: that was late, and the way from one copy to the next. `pace`: launching, and short work of the host between two
-#: launches. `work`: the host's own long work between launches.
+#: it. `waited_work`: the host's own long work after a wait, before it launches again. `copying`: the call of a late
+#: copy, and the way from one copy to the next. `pace`: launching, and short host work between two launches. `work`:
+#: the host's own long work between launches.
 PARTS: Final = ("wait", "restart", "waited_work", "copying", "pace", "work")
 _WAITS: Final = ("sync", "dependency")
 #: Copies between host and device; those within a device are launched as kernels are.
@@ -39,11 +39,13 @@ _COPYING_CALL: Final = r"(?i)memcpy"
 
 @dataclass(frozen=True)
 class Host:
-    """What the threads that launch do in a window.
+    """Activity of the launching threads in a window.
 
-    `long_ns`: from which length on host work between two launches is its own. `working_ns`: all work that long, also
-    beside a busy device. `pace_ns`: the way to each launch, from the one before it or from a wait between, with its
-    call, but for copies between host and device; behind a wait no longer than usual, and none through long work.
+    Attributes:
+        long_ns: Length from which host work between two launches counts as its own.
+        working_ns: All work at least that long, also beside a busy device.
+        pace_ns: Time from the previous launch, or from a wait in between, to each launch including its call, except
+            for copies between host and device. After a wait it counts at most the usual time, across long work none.
     """
 
     long_ns: int
@@ -56,13 +58,19 @@ def host_in(
     api_calls: pl.DataFrame,
     waiting: pl.DataFrame,
     pieces: pl.DataFrame,
-    copies: pl.DataFrame | None = None,
+    copies: pl.DataFrame,
 ) -> Host:
-    """What the launching threads of `activities` (one device's, as `recorded` has them) do within `pieces`.
+    """Measure the launching threads of `activities` (one device's, from `recorded`) within `pieces`.
 
-    `waiting` are call_ids of calls that hold the thread: waits, allocations; `copies` has copy_id and direction, and
-    without it every copy may be one between host and device. Work is what lies between calls of all launching threads
-    together, for a thread that waits for another one does not work.
+    Work is the time between calls of all launching threads together, because a thread that waits for another one does
+    not work.
+
+    Args:
+        activities: The device's activities.
+        api_calls: The host calls.
+        waiting: call_ids of calls that block the thread: waits, allocations.
+        pieces: The window (start_ns, end_ns).
+        copies: copy_id and direction.
     """
     launches = _launches(activities, api_calls, waiting, copies)
     kernels = _inside_of(launches, pieces).filter("is_kernel")
@@ -80,22 +88,18 @@ def host_in(
 
 
 def idle_parts(
-    gaps: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    window: Coverage,
-    long_ns: int,
-    copies: pl.DataFrame | None = None,
+    gaps: pl.DataFrame, api_calls: pl.DataFrame, window: Coverage, long_ns: int, copies: pl.DataFrame
 ) -> pl.DataFrame:
-    """Per gap, in order of time, the nanoseconds of each of `PARTS` inside the window; what is left is unknown.
+    """Divide each gap inside the window into nanoseconds of `PARTS`, in order of time; the rest is unknown.
 
-    `copies` are the table's. With `after_copy` and `after_work`: whether the wait that the gap begins with,
-    or the last one before it, was for a copy, and whether the host then worked for long; and with `allocating`, how
-    much of the gap's time inside the window is in calls that allocate or free memory. A gap of which a finding says
-    that work may have run there unrecorded (`doubt`) has no parts.
+    `copies` are the table's. Further columns: `after_copy` and `after_work` (whether the gap's wait, or the last one
+    before it, was for a copy, and whether the host then worked for long) and `allocating` (the gap's time inside the
+    window in calls that allocate or free memory). A gap in which work may have run unrecorded, according to a finding
+    (`doubt`), has no parts.
     """
     ordered = gaps.pipe(_with_calls, api_calls).pipe(_with_copies, copies).sort("start_ns", "end_ns")
     length = pl.col("end_ns") - pl.col("start_ns")
-    told = pl.col("doubt").is_null()
+    certain = pl.col("doubt").is_null()
     waited = pl.col("cause").is_in(_WAITS)
     drained = pl.col("cause").is_in(["host_wait", "launch_latency"])
     drained &= (pl.col("launches_since_wait") <= LAUNCHES_TO_RUN_AHEAD).fill_null(False)
@@ -104,40 +108,38 @@ def idle_parts(
         pl.when(~drained & (pl.col("cause") == "host_wait")).then(pl.col("outside_ns").fill_null(length)).otherwise(0)
     )
     worked = pl.coalesce("after_wait_ns", pl.when(drained).then("outside_ns")).fill_null(0)
-    work = pl.when(told & (away > long_ns)).then(away).otherwise(0)
+    work = pl.when(certain & (away > long_ns)).then(away).otherwise(0)
     restarted = (waited | drained) & (worked > RESTART_NS) & (2 * worked > length)
-    waited_work = pl.when(told & restarted).then(worked).otherwise(0)
-    # Within the call of a copy that takes longer than what is idle behind it, the host waits for that copy.
+    waited_work = pl.when(certain & restarted).then(worked).otherwise(0)
+    # In the call of a copy that takes longer than the idle time after it, the host waits for that copy.
     by_copy = (pl.col("cause") == "sync") & pl.col("call_copies") & (pl.col("copied_ns") < length).fill_null(False)
     between = pl.col("from_copy") & pl.col("to_copy") & (launching | drained | by_copy)
     copying = (
-        pl.when(told & between)
+        pl.when(certain & between)
         .then(length - work - waited_work)
-        .when(told & launching & pl.col("to_copy"))
+        .when(certain & launching & pl.col("to_copy"))
         .then(pl.min_horizontal("in_call_ns", length - work))
         .otherwise(0)
     )
     parts = ordered.select(
         length=length,
-        wait=pl.when(told & waited).then(length - waited_work - copying).otherwise(0),
-        restart=pl.when(told & drained).then(length - waited_work - copying).otherwise(0),
+        wait=pl.when(certain & waited).then(length - waited_work - copying).otherwise(0),
+        restart=pl.when(certain & drained).then(length - waited_work - copying).otherwise(0),
         waited_work=waited_work,
         copying=copying,
-        pace=pl.when(told & launching).then(length - work - copying).otherwise(0),
+        pace=pl.when(certain & launching).then(length - work - copying).otherwise(0),
         work=work,
         after_copy=pl.when(waited).then(pl.col("previous_activity_kind").cast(pl.String) == "memory_copy"),
         after_work=pl.when(waited | (waited_work > 0)).then(waited_work > 0),
     )
-    starts, ends = (ordered.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
-    memory = allocating(api_calls).drop_nulls(["start_ns", "end_ns"])
-    allocated = covered_by(memory.get_column("start_ns").to_numpy(), memory.get_column("end_ns").to_numpy())
-    # A gap that the window cuts gives each of its parts in proportion; what rounding leaves is unknown's.
+    allocated = coverage(allocating(api_calls).drop_nulls(["start_ns", "end_ns"]))
+    # A gap cut by the window gives each of its parts in proportion; the rounding error stays unknown.
     own = pl.col("length").clip(lower_bound=1)
     return parts.with_columns(
-        inside=pl.Series(window.between(starts, ends), dtype=pl.Int64),
-        allocating=pl.Series(allocated.between(starts, ends), dtype=pl.Int64),
+        inside=pl.Series(window.between(*bounds(ordered)), dtype=pl.Int64),
+        allocating=pl.Series(allocated.between(*bounds(ordered)), dtype=pl.Int64),
     ).select(
-        # In two steps, for the product of two long times is beyond 64 bits.
+        # In two steps, because the product of two long times exceeds 64 bits.
         *(
             pl.when(pl.col("inside") == pl.col("length"))
             .then(name)
@@ -153,14 +155,15 @@ def idle_parts(
 
 
 def _launches(
-    activities: pl.DataFrame, api_calls: pl.DataFrame, waiting: pl.DataFrame, copies: pl.DataFrame | None
+    activities: pl.DataFrame, api_calls: pl.DataFrame, waiting: pl.DataFrame, copies: pl.DataFrame
 ) -> pl.DataFrame:
-    """The launches in order: process_id, thread_id, at_ns, returned_ns, next_ns, `is_kernel`, `moves` (between host and
-    device), and begin_ns, where the way to it begins: the launch before it, behind that where it moves, or the end of
-    the last call that waits or allocates between the two (`held`). `next_held`: whether the next launch is held so, or
-    is a copy's, to which the way is the copy's own."""
+    """List the launches in order, with the time at which the way to each begins.
+
+    Columns: process_id, thread_id, at_ns, returned_ns, next_ns, `is_kernel`, `moves` (between host and device), and
+    begin_ns: the previous launch, the end of its call if it moves, or the end of the last call in between that waits or
+    allocates (`held`). `next_held`: the next launch is held like this, or is a copy's, which owns the way to it.
+    """
     held = api_calls.join(waiting, on="call_id", how="semi").select(held_ns="start_ns", held_until_ns="end_ns")
-    moved = None if copies is None else _over_the_link(copies)
     is_copy = pl.col("activity_kind").cast(pl.String) == "memory_copy"
     every = (
         once_per_call(activities)
@@ -172,7 +175,7 @@ def _launches(
             returned_ns="call_end_ns",
             next_ns=pl.col("call_start_ns").shift(-1),
             is_kernel=~is_copy,
-            moves=is_copy if moved is None else is_copy & pl.col("activity_id").is_in(moved.implode()),
+            moves=is_copy & pl.col("activity_id").is_in(_over_the_link(copies).implode()),
         )
     )
     before = pl.when(pl.col("moves").shift(1)).then(pl.col("returned_ns").shift(1)).otherwise(pl.col("at_ns").shift(1))
@@ -196,9 +199,9 @@ def _inside_of(launches: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pace(launches: pl.DataFrame, pauses: pl.DataFrame) -> int:
-    """All ways to launches but of copies between host and device, with their calls, within the pieces.
+    """Sum the time on the way to launches, including their calls, except copies between host and device.
 
-    A way behind a wait counts no more than a usual one, for some of it may be there for the wait's sake.
+    The way after a wait counts at most as a usual one, because part of it may exist because of the wait.
     """
     ways = launches.join_asof(
         pauses.select(paused_ns="start_ns").sort("paused_ns"),
@@ -215,14 +218,14 @@ def _pace(launches: pl.DataFrame, pauses: pl.DataFrame) -> int:
     )
     usual = ways.filter(~pl.col("held")).get_column("way").median() or 0
     own = pl.when("held").then(pl.min_horizontal("way", pl.lit(usual))).otherwise("way")
-    # The way to the next launch holds the call of the one before it, but where a wait lies between.
+    # The way to the next launch contains the call of the previous one, unless a wait lies between.
     in_next = (pl.col("way").is_not_null() & ~pl.col("held")).shift(-1).fill_null(False)
     call = pl.when(~pl.col("moves") & ~in_next).then(pl.col("returned_ns") - pl.col("at_ns")).otherwise(0)
     return int(ways.select((own.fill_null(0) + call).sum()).item() or 0)
 
 
 def _pauses(launches: pl.DataFrame, api_calls: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """The stretches (start_ns, end_ns) of the pieces in which no launching thread is in a call or an operator."""
+    """The intervals (start_ns, end_ns) of the pieces in which no launching thread is in a call or an operator."""
     threads = launches.select("process_id", "thread_id").unique()
     own = api_calls.join(threads, on=["process_id", "thread_id"], how="semi", nulls_equal=True)
     low, high = (pieces.get_column(name) for name in ("start_ns", "end_ns"))
@@ -245,11 +248,11 @@ def _pauses(launches: pl.DataFrame, api_calls: pl.DataFrame, pieces: pl.DataFram
 
 
 def _with_calls(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
-    """The gaps with what their host call says.
+    """Join the gaps with their host call.
 
-    `after_wait_ns`: of those that a recorded wait explains, the time between it and the next launch in which the
-    launching thread was in no launching call or operator; null for all others. `in_call_ns`: from the call's beginning
-    to the gap's end. `call_copies`: whether it copies.
+    `after_wait_ns`: for gaps explained by a recorded wait, the time from it to the next launch in which the launching
+    thread was in no launching call or operator; otherwise null. `in_call_ns`: from the call's beginning to the gap's
+    end. `call_copies`: whether the call copies.
     """
     named = gaps.select(call_id="host_call_id").drop_nulls().unique()
     calls = (
@@ -277,11 +280,9 @@ def _with_calls(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_copies(gaps: pl.DataFrame, copies: pl.DataFrame | None) -> pl.DataFrame:
-    """The gaps with whether they lie behind and before a copy between host and device (`from_copy`, `to_copy`), and how
-    long the one before took (`copied_ns`)."""
-    if copies is None:
-        return gaps.with_columns(from_copy=pl.lit(False), to_copy=pl.lit(False), copied_ns=pl.lit(None, pl.Int64))
+def _with_copies(gaps: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Mark the gaps after and before a copy between host and device (`from_copy`, `to_copy`), with the length of the
+    copy before (`copied_ns`)."""
     over = _over_the_link(copies)
     lengths = copies.select(previous_activity_id="copy_id", copied_ns=pl.col("end_ns") - pl.col("start_ns"))
     return gaps.join(
@@ -298,12 +299,12 @@ def _with_copies(gaps: pl.DataFrame, copies: pl.DataFrame | None) -> pl.DataFram
 
 
 def _over_the_link(copies: pl.DataFrame) -> pl.Series:
-    """Numbers of the copies between host and device."""
+    """The copy_ids of copies between host and device."""
     return copies.filter(pl.col("direction").cast(pl.String).is_in(_OVER_THE_LINK)).get_column("copy_id")
 
 
 DEVICE: Final = "device"
-#: In the order in which shares of equal size are named.
+#: Shares of equal size are named in this order.
 SHARES: Final = (DEVICE, "communication", "copy", "sync", "launch", "host", "unknown")
 #: Shares of idle time by their parts.
 _OF_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -319,45 +320,44 @@ def device_shares(
     gaps: pl.DataFrame,
     api_calls: pl.DataFrame,
     pieces: pl.DataFrame,
+    copies: pl.DataFrame,
     *,
-    long_ns: int = LAUNCH_PACE_NS,
-    copies: pl.DataFrame | None = None,
+    long_ns: int,
 ) -> dict[str, int]:
-    """Nanoseconds of one device's steady window by share; they add up to the window exactly. Empty without a window.
+    """Divide one device's steady window into nanoseconds by share, which sum to it exactly. Empty without a window.
 
-    `activities` (start_ns, end_ns, category) and `gaps` (the table's columns) are those of the device, `api_calls` and
-    `copies` hold those that the gaps name; `pieces` (start_ns, end_ns) do not overlap and are the
-    window. Host work between two launches that is longer than `long_ns` is its own. Idle time that no gap accounts for
-    is `unknown`.
+    Idle time that no gap accounts for is `unknown`.
+
+    Args:
+        activities: start_ns, end_ns and category of the device's activities.
+        gaps: The device's rows of the table.
+        api_calls: At least the calls that the gaps refer to.
+        pieces: Disjoint intervals (start_ns, end_ns): the window.
+        copies: At least the copies that the gaps refer to.
+        long_ns: Host work between two launches that is longer is its own.
     """
-    starts, ends = pieces.get_column("start_ns").to_numpy(), pieces.get_column("end_ns").to_numpy()
-    window = int((ends - starts).sum())
+    window = int(pieces.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
     if not window:
         return {}
     category = pl.col("category").cast(pl.String)
-
-    def covered(rows: pl.DataFrame) -> int:
-        union = covered_by(rows.get_column("start_ns").to_numpy(), rows.get_column("end_ns").to_numpy())
-        return int(union.between(starts, ends).sum())
-
-    computing = covered(activities.filter(category == COMPUTE))
-    without_collectives = covered(activities.filter(category != COMMUNICATION))
-    busy = covered(activities)
+    computing = coverage(activities.filter(category == COMPUTE)).within(pieces)
+    without_collectives = coverage(activities.filter(category != COMMUNICATION)).within(pieces)
+    busy = coverage(activities).within(pieces)
     shares = {DEVICE: computing, "copy": without_collectives - computing, "communication": busy - without_collectives}
-    parts = idle_parts(gaps, api_calls, covered_by(starts, ends), long_ns, copies)
+    parts = idle_parts(gaps, api_calls, coverage(pieces), long_ns, copies)
     idle = {share: sum(int(parts.get_column(name).sum()) for name in names) for share, names in _OF_PARTS.items()}
     idle["unknown"] = window - busy - sum(idle.values())
     return {name: shares.get(name, 0) + idle.get(name, 0) for name in SHARES}
 
 
 def host_shares(unprofiled: Usage, traced: Usage, operators_ns: int | None) -> tuple[dict[str, int], dict[str, int]]:
-    """Nanoseconds of the unprofiled iterations on the CPU provider by share, and of each what contention explains.
+    """Divide the unprofiled iterations on the CPU provider into shares, with the part of each due to contention.
 
-    The window is the iterations' length. Threads that wanted no CPU slept or waited for something else (`host`); what
-    is left they ran or waited for a CPU. Of that, operators' own time in the traced pass (`operators_ns`, over all its
-    iterations, without those that are as short as a call of them) is the device's, and the rest is the runtime's
-    (`launch`). Run-queue delay is contention in both. Without a traced pass, or `operators_ns`, nothing tells the two
-    apart: `unknown`. Empty without iterations or their CPU time.
+    The window is the iterations' length. Threads that needed no CPU slept or waited for something else (`host`); for
+    the rest they ran or waited for a CPU. The operators' own time in the traced pass (`operators_ns`, over all its
+    iterations, without operators as short as a call) is the device's, the remainder the runtime's (`launch`).
+    Run-queue delay is contention in both. Without a traced pass or `operators_ns` the two cannot be separated:
+    `unknown`. Empty without iterations or their CPU time.
     """
     length, cpu, delay = unprofiled.length_ns, unprofiled.cpu_time_ns, unprofiled.run_delay_ns or 0
     if not length or cpu is None:
@@ -368,7 +368,7 @@ def host_shares(unprofiled: Usage, traced: Usage, operators_ns: int | None) -> t
         shares["unknown"] = wanted
         return shares, {}
     each = wanted / unprofiled.iterations
-    # The traced operators' time holds their own waits for a CPU, as `wanted` does.
+    # The traced operators' time includes their own waits for a CPU, as `wanted` does.
     own_delay = _delayed(traced)
     ran = operators_ns / traced.iterations * (1 - own_delay)
     runnable = each * cpu / (cpu + delay)
@@ -381,8 +381,8 @@ def host_shares(unprofiled: Usage, traced: Usage, operators_ns: int | None) -> t
 def operators_ns(dispatches: pl.DataFrame) -> int | None:
     """Nanoseconds in operators that take longer than it takes to start them; None without operators.
 
-    `dispatches` has kernel_id and self_ns: control flow holds the time of what runs inside it, and self times add up.
-    What an operator takes that is as short as its call is the call's: the runtime's, and the profiler's.
+    `dispatches` has kernel_id and self_ns: control flow includes the time of what runs inside it, but self times add
+    up. The time of an operator as short as its call belongs to the call: to the runtime and the profiler.
     """
     if dispatches.is_empty():
         return None
@@ -396,7 +396,7 @@ def on_cpu_ratio(traced: Usage) -> float:
 
 
 def largest(shares: Mapping[str, int]) -> list[str]:
-    """The shares that there are, largest first; equal ones in the order of `SHARES`."""
+    """The nonzero shares, largest first; equal ones in the order of `SHARES`."""
     return sorted((name for name in shares if shares[name]), key=lambda name: (-shares[name], SHARES.index(name)))
 
 

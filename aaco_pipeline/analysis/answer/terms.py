@@ -7,27 +7,27 @@ from typing import Final
 
 import polars as pl
 
-#: Rules of windows that hold nothing steady: everything recorded, and nothing at all.
+#: Rules of windows without a steady part: everything recorded, and nothing at all.
 WHOLE: Final = "the whole recording"
 NO_WINDOW: Final = "none"
-#: What to say of work near its roof; what is saved at most is then what reaching the roof saves.
+#: Advice for work near its roof; the most that can be saved is then what reaching the roof saves.
 AT_ROOF: Final = "Near this peak, only less work or a narrower number format saves more"
-#: What to do about copies whose calls take longer than they do.
+#: Advice for copies whose calls take longer than the copies.
 PACK: Final = "Pack these copies into one"
 
 
 def one_of(rule: str) -> str:
-    """What a repetition of the window that `rule` found is called: the program's own iteration, or a repetition."""
+    """Name a repetition of the window found by `rule`: the program's own iteration, or a repetition."""
     return "iteration" if " marked iteration" in rule or rule.startswith("measured iterations") else "repetition"
 
 
 def each_of(rule: str) -> str:
-    """`an iteration` or `a repetition`, as the window's rule has it."""
+    """`an iteration` or `a repetition`, depending on the window's rule."""
     one = one_of(rule)
     return f"{'an' if one[0] in 'aeiou' else 'a'} {one}"
 
 
-#: Calls that allocate or free memory, but for those on a stream's own pool: freeing waits for the device, too.
+#: Calls that allocate or free memory, except on a stream's own pool: freeing waits for the device, too.
 _ALLOCATES: Final = (
     r"^(?:hip|cuda)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
     r"|^cuMem(?:Alloc|Free|Create|Release|Map|Unmap|Host|Address)|^hsa_amd_memory_pool_(?:allocate|free)"
@@ -36,7 +36,7 @@ _OF_A_POOL: Final = r"Async|FromPool"
 
 
 def allocating(api_calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls that allocate or free memory, as often as they recur; there are few names and many calls."""
+    """The calls that allocate or free memory, repeated as in the table; there are few names and many calls."""
     names = api_calls.get_column("name").unique().cast(pl.String)
     named = names.filter(names.str.contains(_ALLOCATES) & ~names.str.contains(_OF_A_POOL))
     return api_calls.filter(pl.col("name").cast(pl.String).is_in(named.implode()))

@@ -10,58 +10,55 @@ from typing import Final, Literal
 import polars as pl
 
 from aaco_pipeline.analysis.answer.terms import WHOLE, one_of
-from aaco_pipeline.analysis.timeline.device_timeline import covered_by
+from aaco_pipeline.analysis.timeline.device_timeline import coverage
 
 INCOMPLETE: Final = "incomplete"
 COLD_START: Final = "cold_start"
-#: Work that repeats and is a smaller part of the device's work than this speaks for no recording.
+#: Work that repeats but is a smaller part of the device's work than this does not represent the recording.
 _SPEAKS: Final = 0.25
-#: A finding that says: in this stretch ran what was launched before the recording.
+#: The finding on an interval in which work ran that was launched before the recording.
 BEFORE_RECORDING: Final = "wait_for_unrecorded_work"
 
 
 @dataclass(frozen=True)
 class Invalid:
-    """Why there is no answer, in a sentence without its full stop."""
+    """The reason why there is no answer, in a sentence without its full stop."""
 
     verdict: Literal["incomplete", "cold_start"]
     reason: str
 
 
 def without_steady_part(parts: pl.DataFrame, activities: pl.DataFrame) -> Invalid | None:
-    """The verdict on a device of which `parts` hold nothing steady that speaks for it; None where they do.
+    """Reject a device whose `parts` contain nothing steady that represents it; None where they do.
 
-    What repeats speaks for the device when it holds a good part of its busy time; iterations that the program marked
+    Repeating work represents the device if it contains a good part of its busy time; iterations marked by the program
     always do. `activities` (start_ns, end_ns) and `parts` are the device's.
     """
     steady = parts.filter(pl.col("part").cast(pl.String) == "steady")
     if steady.height:
         if one_of(str(steady.item(0, "reason"))) == "iteration":
             return None
-        busy = covered_by(activities.get_column("start_ns").to_numpy(), activities.get_column("end_ns").to_numpy())
-        held = int(busy.between(steady.get_column("start_ns").to_numpy(), steady.get_column("end_ns").to_numpy()).sum())
-        bounds = activities.select(first=pl.col("start_ns").min(), last=pl.col("end_ns").max())
-        first, last = (bounds.get_column(name).to_numpy() for name in ("first", "last"))
-        whole = int(busy.between(first, last).sum())
+        busy = coverage(activities)
+        held = busy.within(steady)
+        whole = busy.within(activities.select(pl.col("start_ns").min(), pl.col("end_ns").max()))
         if held >= _SPEAKS * whole:
             return None
         part = f"{100 * held / whole:.0f} %" if held >= 0.01 * whole else f"{100 * held / whole:.1g} %"
         return Invalid(INCOMPLETE, f"what repeats ({steady.item(0, 'reason')}) is {part} of the device's work")
-    told = parts.drop_nulls("lacking")
-    if not told.height:
+    lacking = parts.drop_nulls("lacking").sort(pl.col("lacking") != COLD_START, maintain_order=True)
+    if not lacking.height:
         return Invalid(INCOMPLETE, "no kernel or copy has times")
-    lacking = COLD_START if (told.get_column("lacking") == COLD_START).any() else INCOMPLETE
-    reason = told.filter(pl.col("lacking") == lacking).item(0, "reason")
-    return Invalid(COLD_START if lacking == COLD_START else INCOMPLETE, str(reason))
+    verdict, reason = lacking.select("lacking", "reason").row(0)
+    return Invalid(COLD_START if verdict == COLD_START else INCOMPLETE, str(reason))
 
 
 def without_answer(
     shares: Mapping[str, int], gaps: pl.DataFrame, findings: pl.DataFrame, *, host_calls: bool
 ) -> Invalid | None:
-    """The verdict on a window whose largest share is unknown because the recording lacks what would tell.
+    """Reject a window whose largest share is unknown because the recording lacks the evidence.
 
-    It is `incomplete` where no host calls were recorded, or where a finding says that work may have run in most of
-    that time without a record (`gaps.doubt`). A finding that voids the answer voids it here.
+    It is `incomplete` where no host calls were recorded, or where work may have run in most of that time without a
+    record, according to a finding (`gaps.doubt`). A finding that voids the answer voids it here.
     """
     for finding in findings.iter_rows(named=True):
         if "bottlenecks.label" in finding["voids"]:
@@ -69,18 +66,18 @@ def without_answer(
     if not shares or max(shares, key=lambda name: shares[name]) != "unknown":
         return None
     window = sum(shares.values())
-    told = f"{100 * shares['unknown'] / window:.0f} % of the time is idle, and nothing recorded says why"
+    idle = f"{100 * shares['unknown'] / window:.0f} % of the time is idle, and nothing recorded says why"
     if not host_calls:
-        return Invalid(INCOMPLETE, f"{told}, for no host calls were recorded")
+        return Invalid(INCOMPLETE, f"{idle}, for no host calls were recorded")
     doubted = gaps.drop_nulls("doubt").select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0
     if doubted > shares["unknown"] / 2:
-        return Invalid(INCOMPLETE, f"{told}, for most likely work ran in it that was not recorded")
+        return Invalid(INCOMPLETE, f"{idle}, for most likely work ran in it that was not recorded")
     return None
 
 
 @dataclass(frozen=True)
 class Window:
-    """What is judged: a device's steady pieces (start_ns, end_ns), how they were found, what lies beside them.
+    """A device's steady pieces (start_ns, end_ns), the rule that found them, and the time beside them.
 
     `repetitions` and the time of one, `period_ns`, are None where nothing repeats.
     """
@@ -94,14 +91,14 @@ class Window:
 
 
 def busiest(activities: pl.DataFrame) -> int:
-    """The device whose kernels and copies took most time; of equals the lowest number."""
+    """The device whose kernels and copies took most time; the lowest number of equals."""
     known = activities.select("device_id", "start_ns", "end_ns").drop_nulls("device_id")
     time = known.group_by("device_id").agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
     return int(time.sort("time", "device_id", descending=[True, False]).item(0, "device_id"))
 
 
 def of_device(rows: pl.DataFrame, device: int) -> pl.DataFrame:
-    """The rows of the device: most often all of them, and a copy of a large table is much memory."""
+    """The rows of the device: usually all of them, in which case the large table is not copied."""
     own = (rows.get_column("device_id") == device).fill_null(False)
     return rows if own.all() else rows.filter(own)
 
@@ -112,7 +109,7 @@ def whole_recording(own: pl.DataFrame, device: int) -> Window:
 
 
 def steady_window(parts: pl.DataFrame, own: pl.DataFrame, device: int, tables: Mapping[str, pl.DataFrame]) -> Window:
-    """The steady pieces, less a wait at their beginning for work that ran before the recording."""
+    """The steady pieces, without a wait at their beginning for work that ran before the recording."""
     steady = parts.filter(pl.col("part") == "steady").sort("start_ns")
     waited = tables["completeness_findings"].filter(
         (pl.col("finding") == BEFORE_RECORDING) & pl.col("end_ns").is_not_null()
@@ -128,13 +125,13 @@ def steady_window(parts: pl.DataFrame, own: pl.DataFrame, device: int, tables: M
             )
             rule += "; what waits for work of before the recording is left out"
     first, last = int(own.get_column("start_ns").to_numpy().min()), int(own.get_column("end_ns").to_numpy().max())
-    # The parts are of all that was recorded; the activities judged may be those of marked iterations alone.
+    # The parts cover the whole recording; the activities may be those of marked iterations alone.
     pieces = pieces.with_columns(
         pl.max_horizontal("start_ns", pl.lit(first, pl.Int64)), pl.min_horizontal("end_ns", pl.lit(last, pl.Int64))
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
     times, period = steady.row(0, named=True)["repetitions"], steady.row(0, named=True)["period_ns"]
     judged = int(pieces.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
-    # Marks may be fewer than the work in the window; repetitions that were found in it fill it.
+    # There may be fewer marks than work in the window; repetitions found in it fill it.
     own_ns = period if one_of(rule) == "iteration" or not times else round(judged / times)
     return Window(device, pieces, rule, everything - judged, times, own_ns)
 

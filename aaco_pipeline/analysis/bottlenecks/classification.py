@@ -1,6 +1,7 @@
 """Classify each kernel's bottleneck: rules, as a file states them, applied to measured signals.
 
-The signals are `kernel_signals`; the result is the table `bottlenecks`.
+The signals are `kernel_signals`; the result is the table `bottlenecks`. A session's time is divided into exact shares
+(`aaco_pipeline.analysis.answer`), not by rules.
 """
 
 import dataclasses
@@ -17,17 +18,17 @@ from aaco_pipeline.analysis.bottlenecks.kernel_signals import KERNEL_SIGNALS, ke
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import polars_types
 
-#: What rules judge. What a session's time goes to is exact shares (`aaco_pipeline.analysis.answer`), and no rule's.
+#: The subjects of rules.
 Scope = Literal["kernel"]
 _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 _Text = Annotated[str, Field(min_length=1)]
-#: What is read from a file is checked as it is made, and refused with the name of the key.
+#: Values read from a file are validated on construction, and refused with the name of the key.
 _STRICT: Final = ConfigDict(extra="forbid")
 
 
 @dataclasses.dataclass(frozen=True)
 class Signal:
-    """One named value; null with the reason where it was not measured. `source` is the table it comes from."""
+    """A named value; null with the reason where it was not measured. `source` is the table it comes from."""
 
     value: float | None
     unit: str
@@ -37,10 +38,10 @@ class Signal:
 
 @dataclass(frozen=True, config=_STRICT)
 class Condition:
-    """What one signal has to be for a label. A condition of weight 0 is shown, or required, and does not count.
+    """A condition on one signal for a label. A condition of weight 0 is shown, or required, but does not count.
 
-    `graded`: the value itself, kept within 0..1, is the support, instead of all or nothing. `required`: without it the
-    rule does not hold at all, measured or not. `because` says where the threshold comes from.
+    `graded`: the value itself, clipped to 0..1, is the support, instead of all or nothing. `required`: without it the
+    rule does not hold at all, measured or not. `because` states the source of the threshold.
     """
 
     signal: _Name
@@ -56,12 +57,12 @@ class Condition:
         return self.at_least if self.at_least is not None else self.at_most
 
     def holds(self, value: float) -> bool:
-        """Whether the value is on the right side of the thresholds; both may be given, and both may be absent."""
+        """Return whether the value is on the right side of the thresholds, of which both, one or none may be given."""
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
 
     def support(self, value: float | None) -> float:
-        """How much of its weight the condition adds, 0..1; a signal that was not measured adds nothing."""
+        """The share of its weight that the condition adds, 0..1; a signal that was not measured adds nothing."""
         if value is None or not self.holds(value):
             return 0.0
         return min(1.0, max(0.0, value)) if self.graded else 1.0
@@ -69,10 +70,10 @@ class Condition:
 
 @dataclass(frozen=True, config=_STRICT)
 class Rule:
-    """When a label holds.
+    """The conditions under which a label holds.
 
-    Rules of a lower `tier` go first whatever their score: what explains the time outranks what may have shaped it. One
-    that is `runner_up_only` gives no label, however good its place.
+    Rules of a lower `tier` come first whatever their score: a cause that explains the time outranks one that may have
+    influenced it. A rule that is `runner_up_only` gives no label.
     """
 
     label: _Name
@@ -91,7 +92,7 @@ class Rule:
 
 @dataclass(frozen=True, config=_STRICT)
 class Undecided:
-    """A signal that, being larger than the best score, leaves no label: time of which nothing tells the cause."""
+    """A signal that leaves no label where it exceeds the best score: time of unknown cause."""
 
     signal: _Name
     scope: Scope
@@ -100,7 +101,7 @@ class Undecided:
 
 @dataclass(frozen=True, config=_STRICT)
 class Rules:
-    """All rules in their order, and the least score that is enough for a label."""
+    """All rules in order, and the least score that suffices for a label."""
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
     least_score: Annotated[float, Field(ge=0, le=1)]
@@ -134,14 +135,14 @@ class Judgement:
 
 
 def judge(signals: Mapping[str, Signal], rules: Rules, scope: Scope) -> Judgement:
-    """The label with the highest score, the second best, and what both rest on.
+    """Choose the label with the highest score and the second best, with their evidence.
 
     A rule's score is the weight of its conditions that hold, graded ones in part, over the weight of all of them. It is
-    out when a required condition does not hold. A label may have several rules; the best one speaks. `missing` are the
-    signals that were not measured and would have counted in the rules of label and runner-up, without a label in any.
+    out when a required condition does not hold. Of several rules for one label the best counts. `missing` are signals
+    that were not measured and would have counted in the rules of label and runner-up, or in any rule without a label.
     """
     scored = [(score, rule) for rule in rules.of(scope) if (score := _score(rule, signals)) is not None]
-    # The sort is stable: of equal scores the rule that stands first in the file goes first.
+    # The sort is stable: of equal scores the rule that comes first in the file wins.
     enough = sorted(
         (pair for pair in scored if pair[0] >= rules.least_score), key=lambda pair: (pair[1].tier, -pair[0])
     )
@@ -207,7 +208,7 @@ _RULES: Final = TypeAdapter(Rules)
 
 
 def rules_of(content: object, path: Path) -> Rules:
-    """The rules in the content of the YAML file at `path`. UsageError naming file and key."""
+    """Parse the rules in the content of the YAML file at `path`. Raises UsageError naming file and key."""
     if not isinstance(content, dict):
         raise UsageError(f"{path}: found no keys; write least_score and rules, as aaco_pipeline's own {RULES_FILE}")
     shared, texts = (content.pop(key, None) or {} for key in ("shared", "recommendations"))
@@ -226,7 +227,7 @@ def rules_of(content: object, path: Path) -> Rules:
         first = error.errors()[0]
         steps = list(first["loc"])
         if steps[:1] == ["rules"] and len(steps) > 1:
-            # A family is several rules: the place in the file is the family's.
+            # A family expands to several rules; the error names its place in the file.
             steps[1] = members[int(steps[1])][0]
         where = ".".join(str(step) for step in steps) or "the file"
         raise UsageError(f"{path}: {where}: {first['msg']}; write it as in aaco_pipeline's own {RULES_FILE}") from error
@@ -239,7 +240,7 @@ def _labels(rule: Any) -> list[Any]:
 
 
 def _written_out(rule: Any, label: Any, shared: Mapping[str, Any], texts: Mapping[str, Any]) -> Any:
-    """The rule of one label; what has not the form of a rule stays as it is, and is refused by the checks."""
+    """Write out the rule of one label; anything malformed is left as it is for validation to refuse."""
     if not isinstance(rule, dict) or not isinstance(label, str):
         return rule
     text = texts.get(label)
@@ -257,7 +258,7 @@ def _condition(condition: Any, shared: Mapping[str, Any]) -> Any:
 
 
 def _filled(value: Any, label: str) -> Any:
-    """The value with the label wherever a text has `{label}`."""
+    """Replace `{label}` in all texts of the value."""
     if isinstance(value, dict):
         return {key: _filled(each, label) for key, each in value.items()}
     if isinstance(value, list):
@@ -265,7 +266,7 @@ def _filled(value: Any, label: str) -> Any:
     return value.replace("{label}", label) if isinstance(value, str) else value
 
 
-#: Tables of a session that the signals are taken from; a table that is not there is one without rows.
+#: Tables of a session that provide the signals; a missing table counts as one without rows.
 INPUTS: Final = (
     *("sessions", "dispatches", "kernels", "kernel_stats", "operator_kernels", "model_nodes", "roofline"),
     *("counter_metrics", "occupancy", "att_stalls", "resource_bounds", "critical_path", "critical_path_summary"),
@@ -273,24 +274,21 @@ INPUTS: Final = (
 
 
 def classify(tables: Mapping[str, pl.DataFrame], rules: Rules, on_cpu: float = 1.0) -> pl.DataFrame:
-    """The kernels' rows of `bottlenecks`: every kernel with statistics, judged.
+    """Compute the kernels' rows of `bottlenecks`: every kernel with statistics, judged.
 
-    `tables` are those of `INPUTS`; `on_cpu` as in `kernel_signals`. The same input gives the same rows, whatever the
-    order of its rows.
+    `tables` are those of `INPUTS`; `on_cpu` as in `kernel_signals`. The result does not depend on the order of rows.
     """
     signals = kernel_signals(tables, on_cpu)
     reach = reach_of_kernels(tables)
-    judged = [_of_kernel(row, rules) for row in signals.iter_rows(named=True)]
-    ids = signals.get_column("kernel_id").to_list()
-    rows = [_row(i, one, reach.get(i)) for i, one in zip(ids, judged, strict=True)]
+    rows = [_row(row, rules, reach.get(row["kernel_id"])) for row in signals.iter_rows(named=True)]
     return pl.DataFrame(rows, schema=polars_types("bottlenecks"))
 
 
 def reach_of_kernels(tables: Mapping[str, pl.DataFrame]) -> dict[int, float]:
-    """Per kernel the share of the run that it could save at most: its time on the critical path over the window.
+    """The share of the run that each kernel could save at most: its time on the critical path over the window.
 
-    Amdahl's law: what is not on the path can become free without the whole becoming faster. Kernels without a place on
-    the path, because none was found, are left out.
+    Amdahl's law: work off the path can become free without the whole becoming faster. Kernels without a place on the
+    path, because none was found, are left out.
     """
     summary = tables["critical_path_summary"].filter(pl.col("scope") == "session")
     window = int(summary.item(0, "window_ns")) if summary.height else 0
@@ -302,18 +300,15 @@ def reach_of_kernels(tables: Mapping[str, pl.DataFrame]) -> dict[int, float]:
     return {kernel: min(1.0, time / window) for kernel, time in sums.select("kernel_id", "time").iter_rows()}
 
 
-def _of_kernel(row: Mapping[str, float | None], rules: Rules) -> Judgement:
+def _row(row: Mapping[str, Any], rules: Rules, gain: float | None) -> dict[str, object]:
     signals = {
         name: Signal(row[name], unit, source, None if row[name] is not None else why)
         for name, (unit, source, why) in KERNEL_SIGNALS.items()
     }
-    return judge(signals, rules, "kernel")
-
-
-def _row(kernel: int, judged: Judgement, gain: float | None) -> dict[str, object]:
+    judged = judge(signals, rules, "kernel")
     return {
         "scope": "kernel",
-        "kernel_id": kernel,
+        "kernel_id": row["kernel_id"],
         "label": judged.rule.label if judged.rule is not None else None,
         "runner_up": judged.runner_up,
         "score": judged.score,

@@ -18,7 +18,7 @@ from aaco_pipeline.analysis.thresholds import (
 )
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION_FAMILY
 
-#: Which label a resource of `ceilings` stands for, once it limits a kernel.
+#: The label of a resource of `ceilings` that limits a kernel.
 LABEL_OF_RESOURCE: Final[Mapping[str, str]] = {
     "vector": "compute_vector",
     "vector_packed": "compute_vector",
@@ -36,9 +36,9 @@ LABEL_OF_RESOURCE: Final[Mapping[str, str]] = {
     "lds": "memory_lds",
 }
 ROOF_LABELS: Final = tuple(dict.fromkeys(LABEL_OF_RESOURCE.values()))
-#: How the roofline says that the work is that of shapes and formulas, the least there can be.
+#: Quality flag of the roofline for work from shapes and formulas, which is the least possible.
 MODEL_BASED: Final = "model_based"
-#: What tools append to a kernel's symbol, and whether they demangle it, is no difference of code.
+#: Decoration of a kernel's symbol by tools, which is no difference of code.
 _DECORATION: Final = r"\s*\[clone [^\]]*\]|\.kd$"
 
 #: The columns of `kernel_limits`.
@@ -60,23 +60,24 @@ SCHEMA: Final = pl.Schema(
 def kernel_limits(
     placed: pl.DataFrame, stats: pl.DataFrame, launched: pl.DataFrame, indirect: pl.DataFrame, on_cpu: float = 1.0
 ) -> pl.DataFrame:
-    """One row per kernel with statistics: the columns of `SCHEMA`, sorted by kernel_id.
+    """Decide which roof limits each kernel: one row per kernel with statistics, sorted by kernel_id.
 
     Args:
-        placed: rows of `roofline` about whole kernels.
-        stats: `kernel_stats`; a kernel's length is the median of its dispatches, so that a short one that lost its CPU
-            once is still a short one.
-        launched: kernel_id, name and `grid`, what tells the grids that it was launched with apart.
-        indirect: kernel_id and `indirect_access`, 1 where it reads where other data say, 0 where it does not, null
-            where that is not known.
-        on_cpu: share of the kernels' time in which they had a CPU, 1 on other devices. Nearness to roofs is of that
-            time alone.
+        placed: Rows of `roofline` about whole kernels.
+        stats: `kernel_stats`; a kernel's length is the median of its dispatches, so that a short kernel that lost its
+            CPU once is still a short one.
+        launched: kernel_id, name and `grid`, which identifies the grids that it was launched with.
+        indirect: kernel_id and `indirect_access`, 1 where it reads through indices, 0 where it does not, null if
+            unknown.
+        on_cpu: Share of the kernels' time in which they had a CPU, 1 on other devices. Nearness to roofs refers to
+            that time alone.
 
     Returns:
-        `nearest` and `second` are labels of roofs, `share` and `second_share` of the kernel's time, not clamped; all
-        null where the roofline names none for it nor for the same code, or the kernel is `too_short`. `is_limit`: the
-        nearest roof limits it. `is_near`: it does not, and within the uncertainty it might. `is_sure`: nothing within
-        the uncertainty speaks against it. `second` is only there where it needed nearly as long.
+        The columns of `SCHEMA`. `nearest` and `second` are labels of roofs, `share` and `second_share` of the kernel's
+        time, not clamped; all null where the roofline names none for it nor for the same code, or the kernel is
+        `too_short`. `is_limit`: the nearest roof limits it. `is_near`: it does not, but might within the uncertainty.
+        `is_sure`: nothing within the uncertainty contradicts it. `second` is present only where it needed nearly as
+        long.
     """
     known = (
         stats.select("kernel_id", median_ns="p50_ns")
@@ -123,10 +124,10 @@ def _labelled(placed: pl.DataFrame, on_cpu: float) -> pl.DataFrame:
 
 
 def _of_same_code(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Adds `too_short` and `share`, and decides `nearest` and `second` on all kernels of the same code and grid.
+    """Add `too_short` and `share`, and decide `nearest` and `second` over all kernels of the same code and grid.
 
-    Twice the same code may do unlike work: a kernel whose length or whose share of a roof is further from the others'
-    than the uncertainty is decided alone. One as long as the others whose own work was not placed is what they are.
+    The same code may do different work: a kernel whose length or share of a roof differs from the others' by more than
+    the uncertainty is decided alone. One as long as the others whose own work was not placed gets their result.
     """
     length = pl.when(pl.col("code").is_not_null()).then(pl.col("median_ns").mean().over("code"))
     alike = ((pl.col("median_ns") - length).abs() <= ROOF_UNCERTAINTY * length).fill_null(False)
@@ -182,7 +183,7 @@ def _threshold() -> pl.Expr:
     return pl.when(streams).then(AT_A_ROOF_STREAMING).when(by_shapes).then(AT_A_ROOF_BY_SHAPES).otherwise(AT_A_ROOF)
 
 
-#: Figures of `counter_metrics` taken as they are, by the signal's name.
+#: Figures of `counter_metrics` used unchanged, by the signal's name.
 _COUNTED: Final[Mapping[str, str]] = {
     "vector_busy": "valu_busy_ratio",
     "matrix_busy": "matrix_busy_ratio",
@@ -198,20 +199,20 @@ _COUNTED: Final[Mapping[str, str]] = {
     "atomic_share_of_writes": "fabric_atomic_ratio",
     "waiting": "dependency_wait_ratio",
 }
-#: Units that, while they are busy, can take nothing else: what they need is no time without a cause.
+#: Units that accept nothing else while they are busy: the time they need is not without a cause.
 _WORKING: Final = ("vector_busy", "matrix_busy", "scalar_busy", "lds_busy")
-#: Reasons of `att_stalls`, of traces and of samples, whose share is a signal.
+#: Reasons in `att_stalls`, of traces and samples, whose share is a signal.
 _STALLED: Final[Mapping[str, str]] = {
     "stalled_on_memory": r"(?i)waiting for vector memory (?:loads|stores)|^waitcnt|memory_?wait",
     "stalled_on_atomics": r"(?i)atomic",
     "stalled_on_instructions": r"(?i)instruction fetch|no_instruction",
 }
-#: Operators that read where other data say: each access waits for an address that no prefetcher guesses.
+#: Operators that read through indices: each access waits for an address that no prefetcher can guess.
 _INDIRECT: Final = r"(?i)gather|scatter|embedding|index|lookup|sparse|^kv cache$|^moe routing$"
 _COST: Final = "not all of what its formula is made of was measured"
 _NO_ROOF: Final = "no work by counters or by shapes, or no ceiling, to compare the time with"
 
-#: Per signal its unit, the table it comes from, and what it means that it is null.
+#: Unit, source table and meaning of null of each signal.
 KERNEL_SIGNALS: Final[Mapping[str, tuple[str, str, str]]] = {
     "too_short_to_judge": ("flag", "kernel_stats", "its dispatches are long enough to be judged"),
     "nearest_roof": ("ratio", "roofline", _NO_ROOF),
@@ -236,14 +237,16 @@ KERNEL_SIGNALS: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 def kernel_signals(tables: Mapping[str, pl.DataFrame], on_cpu: float = 1.0) -> pl.DataFrame:
-    """One row per kernel with statistics: kernel_id, total_ns, dispatch_count and the columns of `KERNEL_SIGNALS`.
+    """Collect the signals: kernel_id, total_ns, dispatch_count and the columns of `KERNEL_SIGNALS`, a row per kernel.
 
-    `tables` are those of one session: kernel_stats, kernels, dispatches, roofline, resource_bounds, counter_metrics,
-    occupancy, att_stalls, operator_kernels, model_nodes. Shares are 0..1, nearness to roofs may exceed 1 where a
-    ceiling was beaten. `on_cpu` is the share of the kernels' time in which they had a CPU, 1 on other devices: while
-    they waited for one they were at no roof for a reason of its own, so that nearness to roofs is of the rest of their
-    time. `too_short_to_judge` is 1 where the median dispatch is as short as a launch: then no roof and no cost is
-    known.
+    Shares are 0..1; nearness to roofs may exceed 1 where a ceiling was beaten. `too_short_to_judge` is 1 where the
+    median dispatch is as short as a launch: then no roof and no cost is known.
+
+    Args:
+        tables: kernel_stats, kernels, dispatches, roofline, resource_bounds, counter_metrics, occupancy, att_stalls,
+            operator_kernels and model_nodes of one session.
+        on_cpu: Share of the kernels' time in which they had a CPU, 1 on other devices. Waiting for a CPU has a cause of
+            its own, so nearness to roofs refers to the rest of their time.
     """
     stats = tables["kernel_stats"].select("kernel_id", "total_ns", "dispatch_count", "p50_ns")
     kinds = _kinds(tables["kernels"], tables["operator_kernels"], tables["model_nodes"])
@@ -268,9 +271,9 @@ def kernel_signals(tables: Mapping[str, pl.DataFrame], on_cpu: float = 1.0) -> p
 
 
 def _placed(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Kernels' rows of the roofline; one that only moves data has its nearest bound where the roofline names none.
+    """Kernels' rows of the roofline, with the nearest bound for kernels that only move data if the roofline has none.
 
-    The roofline leaves a row open whose arithmetic it cannot place. Where the model says that there is no arithmetic,
+    The roofline leaves a row open whose arithmetic it cannot place. Where the model shows that there is no arithmetic,
     the bytes alone decide.
     """
     own = tables["roofline"].filter(pl.col("dispatch_id").is_null())
@@ -282,7 +285,7 @@ def _placed(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         .agg(moves_data=(pl.col("flops") == 0).fill_null(False).all())
         .filter("moves_data")
     )
-    # A measured ceiling goes before a published one, as in the roofline.
+    # A measured ceiling precedes a published one, as in the roofline.
     nearest = (
         tables["resource_bounds"]
         .drop_nulls("share_ratio")
@@ -298,7 +301,7 @@ def _placed(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def _with_roofs(kernels: pl.DataFrame) -> pl.DataFrame:
-    """The decision of `kernel_limits` as signals, a roof's under its label."""
+    """Turn the decision of `kernel_limits` into signals, a roof's under its label."""
 
     def of(label: str, column: str, holds: str, share: str) -> pl.Expr:
         return pl.when((pl.col(column) == label) & pl.col(holds)).then(share)
@@ -314,11 +317,11 @@ def _with_roofs(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_costs(kernels: pl.DataFrame) -> pl.DataFrame:
-    """What each cause costs at most, as a share of the kernel's time; docs/bottlenecks.md has the formulas.
+    """Bound the cost of each cause, as a share of the kernel's time; docs/bottlenecks.md has the formulas.
 
-    Time in which no unit worked is what latency cost. Little's law says how: the wavefronts that the
-    device could hold and did not would have hidden their share of it, which is occupancy's, and stalls share it out by
-    their reasons. What a unit did in vain is a part of the time that it worked.
+    Time in which no unit worked is the cost of latency. By Little's law, wavefronts that the device could have held but
+    did not would have hidden their share of it, which is the cost of occupancy; stalls divide it by their reasons. Work
+    that a unit did in vain is part of the time that it worked.
     """
     busiest = pl.max_horizontal("nearest_roof", *_WORKING)
     idle = pl.when(pl.col("nearest_roof").is_not_null()).then((1 - busiest).clip(0, 1))
@@ -338,7 +341,7 @@ def _with_costs(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _scratch(kernels: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Scratch memory of a work-item: what the launches got, else what the compiler fixed."""
+    """Scratch memory of a work-item: that of the launches, else the compiler's."""
     launched = dispatches.group_by("kernel_id").agg(launched=pl.col("scratch_bytes").max())
     return kernels.join(launched, on="kernel_id", how="left").select(
         "kernel_id", scratch=pl.max_horizontal("launched", "static_scratch_bytes")
@@ -354,7 +357,7 @@ def _counted(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _stalled(stalls: pl.DataFrame) -> pl.DataFrame:
-    """Per kernel each reason's share of the stalls of all its traced dispatches together."""
+    """Each reason's share of the stalls of all traced dispatches of a kernel together."""
     weight = pl.coalesce("stall_cycles", "samples").cast(pl.Float64)
     own = stalls.drop_nulls("kernel_id").with_columns(weight=weight)
     total = pl.col("weight").sum()
@@ -376,7 +379,7 @@ def _occupancy(occupancy: pl.DataFrame) -> pl.DataFrame:
 
 
 def _kinds(kernels: pl.DataFrame, operator_kernels: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Whether the kernel reads through indices, and whether it communicates, by its operator or its family."""
+    """Tell whether a kernel reads through indices, and whether it communicates, by its operator or its family."""
     types = (
         operator_kernels.drop_nulls("node_id")
         .join(nodes.select("node_id", "op_type"), on="node_id")

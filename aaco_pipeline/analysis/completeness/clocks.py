@@ -1,8 +1,8 @@
-"""Whether host and device clock of a recording are one: no work begins before its launch, or ends after a wait for it.
+"""Check that host and device clock agree: no work begins before its launch or ends after a wait for it.
 
-Adding a constant to the device's times may mend both. From every launch it must be at least the time by which the work
-began too early, from every wait for the whole device at most the time by which the wait outlasted the work. Where no
-constant does both, the clock was set anew during the recording, or single durations are wrong.
+A constant offset of the device's times may repair both. From every launch it is at least the time by which the work
+began too early; from every wait for the whole device it is at most the time by which the wait outlasted the work.
+Where no constant satisfies both, the clock was reset during the recording, or single durations are wrong.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,14 @@ import polars as pl
 from aaco_pipeline.analysis.completeness.findings import Finding, counted, of_total
 from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 from aaco_pipeline.analysis.timeline.activities import ENCLOSING_DOMAINS
+from aaco_pipeline.analysis.timeline.host_waits import calls_named
 
-#: Host and device clock agree no closer: in whole captures of ROCm 6.4 a wait returned 8 us before the work it was for.
+#: Clocks agree no better than this: in complete captures of ROCm 6.4 a wait returned 8 us before its work ended.
 TOLERANCE_NS: Final = 100_000
-#: Records of one process that lie further apart are on clocks of other epochs.
+#: Records of one process that lie further apart are on clocks of different epochs.
 _APART_NS: Final = 3_600 * 10**9
 _DEVICE_WAIT: Final = r"^(?:hip|cuda|cu)(?:Device|Ctx|Thread)Synchronize"
-#: What rests on the order of host and device.
+#: Figures that depend on the order of host and device.
 _ORDER: Final = (
     *("gaps.cause", "critical_path_summary.category_ratio"),
     *("session_metrics.exposed_launch", "session_metrics.exposed_launch_ratio"),
@@ -32,11 +33,10 @@ _MEND: Final = (
 
 @dataclass(frozen=True)
 class Fit:
-    """What the device's times of a process need to have added: at least `least_ns`, at most `most_ns`; None: unbounded.
+    """The offset to add to a process's device times: at least `least_ns`, at most `most_ns`; None is unbounded.
 
     `early` are linked activities that begin before their launch by more than the tolerance, `late` those that end after
-    a wait for the device had returned; `linked` counts all that have a launch, `first_ns` is when the first odd one
-    began, `step_ns` how far apart the two bounds are where no constant fits, else 0.
+    a wait for the device had returned; `linked` counts all that have a launch.
     """
 
     least_ns: int
@@ -47,6 +47,7 @@ class Fit:
 
     @property
     def step_ns(self) -> int:
+        """The distance of the two bounds where no constant fits, else 0."""
         step = self.least_ns - self.most_ns if self.most_ns is not None else 0
         return step if step > TOLERANCE_NS else 0
 
@@ -66,7 +67,7 @@ def fits(activities: pl.DataFrame, calls: pl.DataFrame) -> dict[int, Fit]:
 
 
 def of_clocks(found: dict[int, Fit]) -> Iterator[Finding]:
-    """Clocks that a constant would bring together, clocks that were set anew, and durations that cannot be."""
+    """Clocks that differ by a constant, clocks that were reset, and impossible durations."""
     for process, fit in found.items():
         odd = fit.early.height + fit.late.height
         if not odd:
@@ -109,7 +110,7 @@ def of_clocks(found: dict[int, Fit]) -> Iterator[Finding]:
 
 
 def of_epochs(activities: pl.DataFrame, api_calls: pl.DataFrame) -> Iterator[Finding]:
-    """Kinds of records of one process that lie further than an hour apart and share no instant: other epochs."""
+    """Kinds of records of one process that lie more than an hour apart and share no instant: different epochs."""
     enclosing = pl.col("domain").is_in(ENCLOSING_DOMAINS)
     spans = pl.concat(
         [
@@ -141,9 +142,7 @@ def of_epochs(activities: pl.DataFrame, api_calls: pl.DataFrame) -> Iterator[Fin
 
 
 def _device_waits(calls: pl.DataFrame) -> pl.DataFrame:
-    names = calls.get_column("name").unique().cast(pl.String)
-    wanted = names.filter(names.str.contains(_DEVICE_WAIT))
-    waits = calls.filter(pl.col("name").cast(pl.String).is_in(wanted.implode()))
+    waits = calls_named(calls, _DEVICE_WAIT)
     return waits.select(waited_ns="start_ns", returned_ns="end_ns").sort("waited_ns")
 
 
@@ -158,7 +157,7 @@ def _after_waits(own: pl.DataFrame, waits: pl.DataFrame) -> tuple[int | None, pl
 
 
 def _are_durations(fit: Fit) -> bool:
-    """Whether single ends are wrong rather than the clock: few, none of them early, each long enough to be it."""
+    """True if single ends are wrong rather than the clock: few, none of them early, each long enough to explain it."""
     if fit.early.height or not fit.late.height or fit.late.height * 20 > fit.linked:
         return False
     length = (fit.late.get_column("end_ns") - fit.late.get_column("start_ns")).min()
@@ -166,7 +165,7 @@ def _are_durations(fit: Fit) -> bool:
 
 
 def _begins_midway(fit: Fit) -> bool:
-    """Whether, without waits to tell, early work begins only after a stretch of work in order."""
+    """True if, without waits to compare, early work begins only after a phase of work in order."""
     return fit.most_ns is None and 0 < fit.early.height < fit.linked / 2
 
 
@@ -186,7 +185,7 @@ def _impossible(fit: Fit, process: int) -> Finding:
     )
 
 
-#: How to record durations that can be believed.
+#: How to record durations that can be trusted.
 DURATIONS_AGAIN: Final = (
     "record again with the clocks at rest (rocm-smi --setperfdeterminism, or a longer warm-up) and compare identical "
     "launches: {durations}"

@@ -11,26 +11,26 @@ from aaco_pipeline.lake.evidence import Evidence
 
 _WAVES: Final = ("SQ_WAVES", "SQ_WAVES_sum")
 _CYCLES: Final = ("GRBM_GUI_ACTIVE", "GRBM_GUI_ACTIVE_PER_XCD", "GRBM_GUI_ACTIVE_sum")
-#: A count of wavefronts is let be off by so many, or by this share.
+#: A count of wavefronts may be off by so many, or by this share.
 _JITTER_WAVES: Final = 8.0
 _JITTER: Final = 0.01
-#: Where a dispatch stands alone, its cycles fit into this time.
+#: The cycles of a dispatch without neighbours fit into this time.
 _ALONE_NS: Final = 3_600 * 10**9
-#: A device may run so much above the clock that its documents state.
+#: A device may run this far above its documented clock.
 _ABOVE_CLOCK: Final = 1.1
 _SETTING: Final = ("iteration_multiplexing", "spatial_multiplexing")
 _UNSET: Final = ("", "none", "null", "false")
 _IMPOSSIBLE: Final = "counters_impossible"
 _SUMMED: Final = "counters_summed"
-#: Findings whose counter values no figure may be made from.
+#: Findings whose counter values must not be used for any figure.
 UNTRUSTED: Final = (_IMPOSSIBLE, _SUMMED)
 
 
 def judged(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """The counter values that can be checked, each with what is wrong with it.
+    """Check the counter values that can be checked.
 
     Columns: dispatch_id, device_id, counter, pass, value, expected, verdict (`counters_summed`, `counters_impossible`
-    or null), times (of a summed one: how many passes).
+    or null), times (for summed ones: the number of passes).
     """
     return pl.concat([_waves(counters, dispatches, devices), _cycles(counters, dispatches, devices)]).sort(
         "device_id", "pass", "counter", "dispatch_id"
@@ -38,8 +38,8 @@ def judged(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFra
 
 
 def trusted(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """The counter values without those of passes that were summed over replays, and of dispatches and passes in which
-    a value cannot be: what was wrong in one counter may be wrong in all that were read with it."""
+    """Drop values of passes that were summed over replays, and of dispatches and passes with an impossible value: an
+    error in one counter may affect all that were read with it."""
     odd = judged(counters, dispatches, devices).drop_nulls("verdict")
     if not odd.height:
         return counters
@@ -51,7 +51,7 @@ def trusted(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFr
 
 
 def of_values(checked: pl.DataFrame) -> Iterator[Finding]:
-    """Passes with values that were summed, or cannot be."""
+    """Passes with summed or impossible values."""
     for (device, name), own in checked.group_by("device_id", "pass", maintain_order=True):
         odd = own.drop_nulls("verdict")
         if not odd.height:
@@ -73,7 +73,7 @@ def of_values(checked: pl.DataFrame) -> Iterator[Finding]:
         else:
             evidence = (
                 f"{of_total(odd.height, own.height)} dispatches count what cannot be (dispatch {row['dispatch_id']}: "
-                f"{row['value']:,.0f} where {row['expected']:,.0f} {_LIMIT[_kind(counter)]})."
+                f"{row['value']:,.0f} where {row['expected']:,.0f} {_LIMIT[counter in _WAVES]})."
             )
             mend = "count again, alone on the device and serialized: {cycles}"
         yield Finding(
@@ -154,7 +154,7 @@ def _multiplexed(counters: pl.DataFrame, dispatches: pl.DataFrame, environment: 
 
 
 def _waves(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Counted wavefronts against those that the launch has."""
+    """Compare counted wavefronts with those of the launch."""
     sizes = pl.DataFrame(
         [(row["device_id"], _wavefront(row["arch"], row["wavefront_size"])) for row in devices.iter_rows(named=True)],
         schema={"device_id": pl.Int32, "width": pl.Int64},
@@ -189,7 +189,7 @@ def _waves(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFra
 
 
 def _cycles(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Active cycles that, at the highest clock, do not fit between the dispatches around; and values below zero."""
+    """Active cycles that, at the highest clock, do not fit between the neighbouring dispatches; and negative values."""
     lane = dispatches.sort("device_id", "start_ns").with_columns(
         before=pl.col("end_ns").shift(1).over("device_id"), after=pl.col("start_ns").shift(-1).over("device_id")
     )
@@ -201,7 +201,7 @@ def _cycles(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFr
         .join(devices.select("device_id", "max_clock_mhz", "xcc_count"), on="device_id")
         .with_columns(expected=pl.when(pl.col("value") < 0).then(0.0).otherwise(limit), times=pl.lit(None, pl.Float64))
     )
-    # Room is what times say; of a dispatch without them, or that overlaps others, nothing is known.
+    # The room comes from times; for a dispatch without them, or one that overlaps others, it is unknown.
     wrong = (pl.col("value") < 0) | ((pl.col("value") > pl.col("expected")) & (pl.col("expected") > 0))
     return _checked(found.with_columns(verdict=pl.when(wrong).then(pl.lit(_IMPOSSIBLE))))
 
@@ -221,13 +221,10 @@ def _wavefront(arch: str | None, stated: int | None) -> int | None:
     return stated or TRAITS[family_of(arch)].wavefront_size
 
 
-def _kind(counter: str) -> str:
-    return "waves" if counter in _WAVES else "cycles"
-
-
+#: What the expected value is, by whether wavefronts are counted.
 _LIMIT: Final = {
-    "waves": "wavefronts were launched",
-    "cycles": "is the most that the time between its neighbours allows, and nothing counts below zero",
+    True: "wavefronts were launched",
+    False: "is the most that the time between its neighbours allows, and nothing counts below zero",
 }
 
 
@@ -251,10 +248,10 @@ _RAW: Final = ".att"
 
 
 def of_thread_traces(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evidence]) -> Iterator[Finding]:
-    """What is missing of each decoded thread trace, and raw ones that nothing decoded.
+    """Decoded thread traces that lack something, and raw ones that nothing decoded.
 
-    `tables` hold `att_instructions` and, where a trace was taken, the details `waves`, `wave_starts` and
-    `instruction_parts`; `evidence` is what the readers say of the capture and of its files.
+    `tables` contain `att_instructions` and, where a trace was taken, the details `waves`, `wave_starts` and
+    `instruction_parts`; `evidence` are the readers' statements on the capture and its files.
     """
     instructions = tables["att_instructions"]
     raw = [one.item for one in evidence if one.item.startswith("raw file ") and one.item.endswith(_RAW)]
@@ -273,7 +270,7 @@ def of_thread_traces(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evid
 
 
 def _executed(tables: Mapping[str, pl.DataFrame], part: str) -> bool:
-    """Whether a trace's instructions were executed by its own sums, the files of its wavefronts gone or not."""
+    """True if a trace's instructions were executed, according to its own sums, even if its wavefront files are gone."""
     hits = tables["att_instructions"].get_column("hits").fill_null(0)
     parts = tables.get("instruction_parts")
     if part and parts is not None and parts.height == len(hits):

@@ -28,7 +28,7 @@ from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, Evidence
 
 _WHO: Final = ("process_id", "device_id")
-#: Kinds of records that host calls launch, by the kind of activity.
+#: Kinds of records launched by host calls, by the kind of activity.
 _LAUNCHED: Final = {"dispatches": "dispatch", "memory_copies": "memory_copy"}
 _NO_CALLS: Final = "no host calls were recorded, so that launches are not known"
 _SILENT: Final = "the tool says nothing of what it dropped"
@@ -44,11 +44,16 @@ def ledger(
     fits: Mapping[int, Fit],
     losses: Mapping[str, int | None],
 ) -> pl.DataFrame:
-    """Rows of the table `completeness` without the session.
+    """Compute rows of the table `completeness` without the session.
 
-    `activities`, `launched` and `early` as `timeline.activities` and `launches` give them, `aside` the dispatches that
-    are no activities (their times cannot be used, or they are part of another), `fits` those of `clocks` by
-    process, `losses` what the tool counts (`dropped`, `out_of_range`).
+    Args:
+        tables: The tables of the capture.
+        activities: From `timeline.activities`.
+        aside: Dispatches that are no activities: their times are unusable, or they are part of another.
+        launched: From `launches.launches`.
+        early: From `launches.before_recording`.
+        fits: From `clocks.fits`, by process.
+        losses: The tool's own counts (`dropped`, `out_of_range`).
     """
     counted = tables["counters"].select("dispatch_id").unique()
     parts = [
@@ -89,7 +94,7 @@ def ledger(
 
 
 def _records(kind: str, own: pl.DataFrame, aside: pl.DataFrame) -> pl.DataFrame:
-    """The activities of a kind, and of dispatches also those that are none."""
+    """The activities of a kind, and for dispatches also those that are none."""
     if kind != "dispatches":
         return own
     others = aside.select(*_WHO, "start_ns", "end_ns", activity_id=pl.col("dispatch_id").cast(pl.Int32))
@@ -99,7 +104,7 @@ def _records(kind: str, own: pl.DataFrame, aside: pl.DataFrame) -> pl.DataFrame:
 def _launched_kind(
     kind: str, own: pl.DataFrame, launched: pl.DataFrame, early: pl.DataFrame, counted: pl.DataFrame
 ) -> pl.DataFrame:
-    """What hosts launch: records by process and device, and the launches of a process, at its only device."""
+    """Records by process and device, and the launches of a process at its only device."""
     length = pl.col("end_ns") - pl.col("start_ns")
     odd = (pl.col("call_start_ns") - pl.col("start_ns") > TOLERANCE_NS).fill_null(False) | (length < 0)
     records = own.join(
@@ -133,7 +138,7 @@ def _launched_kind(
     hidden = [pl.when(is_known).then(name).alias(name) for name in ("linked", "launched", "unrecorded")]
     rows = rows.with_columns(zero).with_columns(hidden)
     if kind == "memory_copies":
-        # A call may move nothing, or be carried out by a kernel: launches without a record say nothing.
+        # A call may move nothing, or use a kernel: launches without a record prove nothing.
         rows = rows.with_columns(counted=pl.lit(None, pl.Int64), unrecorded=pl.lit(None, pl.Int64))
     return rows.with_columns(record_kind=pl.lit(kind))
 
@@ -168,15 +173,15 @@ def _instructions(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 AT_LEAST: Final = "at_least"
 AT_MOST: Final = "at_most"
 _METRICS: Final = "session_metrics"
-#: Made of counter values that `counters.trusted` has let pass: what was wrong is not in them.
+#: Computed from counter values that `counters.trusted` has passed: errors are not in them.
 _FROM_TRUSTED: Final = ("roofline", "counter_metrics")
-#: What goes with the label of a session.
+#: Columns that depend on the label of a session.
 _ANSWER: Final = ("label", "runner_up", "score", "recommendation")
 _SIDES: Final = {AT_LEAST: "at least what it says", AT_MOST: "at most what it says"}
 
 
 def obeying(table: str, frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
-    """The rows of `table` as `completeness_findings` leave them."""
+    """Apply `completeness_findings` to the rows of `table`."""
     for finding in findings.iter_rows(named=True):
         if finding["finding"] in UNTRUSTED and table in _FROM_TRUSTED:
             continue
@@ -189,14 +194,14 @@ def obeying(table: str, frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataF
 
 
 def obeyed(tables: frozenset[str], findings: pl.DataFrame) -> Iterator[Evidence]:
-    """Which figures of `tables` the findings make void or a bound, and by which finding."""
-    told: dict[tuple[str, str], list[str]] = {}
+    """The figures of `tables` that findings make void or a bound, with the findings."""
+    because: dict[tuple[str, str], list[str]] = {}
     for finding in findings.iter_rows(named=True):
         for side in ("voids", AT_LEAST, AT_MOST):
             for figure in finding[side]:
                 if figure.partition(".")[0] in tables:
-                    told.setdefault((figure, side), []).append(f"{finding['finding']}: {finding['evidence']}")
-    for (figure, side), reasons in sorted(told.items()):
+                    because.setdefault((figure, side), []).append(f"{finding['finding']}: {finding['evidence']}")
+    for (figure, side), reasons in sorted(because.items()):
         words = "void" if side == "voids" else _SIDES[side]
         status = "invalid" if side == "voids" else "partial"
         yield Evidence(f"{figure} ({words})", status, " ".join(dict.fromkeys(reasons)), "completeness_findings")  # type: ignore[arg-type]
@@ -224,7 +229,7 @@ def _void(frame: pl.DataFrame, table: str, name: str, rows: pl.Expr) -> pl.DataF
 
 
 def _with_bound(frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
-    """`timeline` with `busy_bound`: on which side of the truth busy time is."""
+    """Add `busy_bound` to `timeline`: the side of the truth on which busy time lies."""
     for side in (AT_MOST, AT_LEAST):
         for finding in findings.iter_rows(named=True):
             if "timeline.busy_ns" in finding[side]:
@@ -234,8 +239,8 @@ def _with_bound(frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_doubt(frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
-    """`gaps` with `doubt`, and no cause, where a finding says that work may have run that was not recorded."""
-    # The gravest finding comes first, and is the one that a gap names.
+    """Add `doubt` to `gaps`, and remove the cause, where work may have run unrecorded according to a finding."""
+    # The gravest finding comes first and is the one that a gap names.
     for finding in reversed(list(findings.iter_rows(named=True))):
         if not _of_table(finding[AT_MOST], "gaps"):
             continue
@@ -252,7 +257,7 @@ def _with_doubt(frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
     return frame
 
 
-#: The tables that `examined` looks at.
+#: The tables that `examined` reads.
 EXAMINED: Final = (
     *("sessions", "environment", "devices", "processes", "kernels", "dispatches", "api_calls", "memory_copies"),
     *("markers", "counters", "synchronizations", "reported_statistics", "captured_launches"),
@@ -268,10 +273,12 @@ class Completeness:
 
 
 def examined(tables: Mapping[str, pl.DataFrame], run: Recorded, evidence: Sequence[Evidence]) -> Completeness:
-    """What the recording lacks.
+    """Examine what the recording lacks.
 
-    `tables` are `EXAMINED`, and `att_instructions` with the details of thread traces as a capture gives them; `run` is
-    `timeline.recorded.everything` of them, `evidence` what readers say of the capture's files and of its trace.
+    Args:
+        tables: `EXAMINED`, and `att_instructions` with the details of thread traces as a capture provides them.
+        run: `timeline.activities.everything` of them.
+        evidence: The readers' statements on the capture's files and its trace.
     """
     activities, calls = run.activities, run.calls
     whole = timed(tables["dispatches"])
@@ -317,7 +324,7 @@ def _of_launches(
 
 
 def _short(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
-    """What replays lack of the graphs that were captured; None where no capture is known."""
+    """Kernels that replays lack of captured graphs; None where no capture is known."""
     captured, kernels = tables["captured_launches"], tables["kernels"]
     if captured.is_empty():
         return None

@@ -1,4 +1,4 @@
-"""What the tool and the files say themselves: records dropped, files cut, sums that do not agree, ranks, a fallback."""
+"""Statements of the tool and the files: dropped records, cut files, sums that do not agree, ranks, a fallback."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,36 +14,29 @@ from aaco_pipeline.providers import CPU_PROVIDER
 _CUT: Final = re.compile(
     r"cut off|ends within a row|its end is missing|damaged|malformed|page|truncated", re.IGNORECASE
 )
+_CAP: Final = "the runtime's profile holds a million events"
 _COPY_AGAIN: Final = (
     "copy the file again once the program has ended by itself (compare sha256sum on both sides), or run it again and "
     "let it exit: the profiler writes at the end"
 )
 _PROVIDER: Final = "ExecutionProvider"
-_KERNEL_DOMAIN: Final = ("kernel", "KERNEL_DISPATCH")
 
 
 def of_evidence(evidence: Sequence[Evidence]) -> Iterator[Finding]:
-    """What readers found of the tool's own words, and of files that are not whole."""
+    """Findings from the tool's own statements, and from files that are incomplete."""
     for one in evidence:
         source = one.source or "capture"
-        if (_is(one, DROPPED) and one.status != "present") or _is(one, STOPPED):
+        capped = "cap of" in (one.reason or "") and "events" in (one.reason or "")
+        dropped = (_is(one, DROPPED) and one.status != "present") or _is(one, STOPPED)
+        if dropped or capped:
+            room = "record fewer steps, or give the tool more room" if dropped else _CAP
             yield Finding(
                 "dropped_by_tool",
                 "fault",
                 source,
                 f"the tool says so itself: {one.reason}.",
-                "record fewer steps, or give the tool more room: {more_room}",
-                records=one.rows,
-                at_least=(*BUSY, *KERNEL_SUMS),
-                at_most=IDLE,
-            )
-        elif "cap of" in (one.reason or "") and "events" in (one.reason or ""):
-            yield Finding(
-                "dropped_by_tool",
-                "fault",
-                source,
-                f"the tool says so itself: {one.reason}.",
-                "the runtime's profile holds a million events: {more_room}",
+                f"{room}: {{more_room}}",
+                records=one.rows if dropped else None,
                 at_least=(*BUSY, *KERNEL_SUMS),
                 at_most=IDLE,
             )
@@ -60,35 +53,29 @@ def of_evidence(evidence: Sequence[Evidence]) -> Iterator[Finding]:
 
 
 def unreadable(source: str, reason: str) -> Finding:
-    """A file that no reader can make anything of, though a capture was looked for in it."""
-    return Finding(
-        "file_truncated",
-        "fault",
-        source,
-        f"it cannot be read: {reason}.",
-        _COPY_AGAIN,
-        voids=(*ANSWER, *BUSY),
-    )
+    """The finding for a file that no reader can interpret, though a capture was expected in it."""
+    reason = f"it cannot be read: {reason}."
+    return Finding("file_truncated", "fault", source, reason, _COPY_AGAIN, voids=(*ANSWER, *BUSY))
 
 
 def _is(one: Evidence, item: str) -> bool:
-    """Whether it is this item, of the capture or of one of its parts."""
+    """True for this item, of the capture or of one of its parts."""
     return one.item == item or one.item.startswith(f"{item} of ")
 
 
 def _says_cut(one: Evidence) -> bool:
-    """Whether a statement is of a file that is cut or damaged: a part or an unread file, or the end of one."""
+    """True for a statement on a cut or damaged file: a part or an unread file, or the end of one."""
     of_file = one.item.startswith(("part ", "file ", "end of ", "kernel events"))
     return of_file and _CUT.search(one.reason or "") is not None
 
 
 def _is_no_database(one: Evidence) -> bool:
-    """Whether a file that is named like a profiler's database is none, as with a header that was never written."""
+    """True for a file named like a profiler's database that is none, as with a header that was never written."""
     return one.status == "absent" and one.item.startswith("file ") and one.item.endswith((".db", ".db.gz"))
 
 
 def of_outside(evidence: Sequence[Evidence]) -> Iterator[Finding]:
-    """Dispatches that lie outside the time in which their process ran, by the process's own record."""
+    """Dispatches outside the time in which their process ran, according to the process's own record."""
     for one in evidence:
         if _is(one, "times of dispatches"):
             yield Finding(
@@ -104,9 +91,9 @@ def of_outside(evidence: Sequence[Evidence]) -> Iterator[Finding]:
 
 
 def of_statistics(stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
-    """Kernels of which the tool's own statistics count other dispatches, or the same with another sum of time.
+    """Kernels whose dispatches the tool's own statistics count differently, or with another sum of time.
 
-    The statistics are of the run that the records are of only where they name the same kernels.
+    The statistics belong to the recorded run only where they name the same kernels.
     """
     if stated.is_empty():
         return
@@ -139,7 +126,7 @@ def of_statistics(stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.Da
             at_least=(*BUSY, *KERNEL_SUMS),
             at_most=IDLE,
         )
-    # A tool rounds its sums to whole ns, a microsecond at worst.
+    # A tool rounds its sums to whole ns, to a microsecond at worst.
     cut = both.filter(
         (pl.col("calls") == pl.col("recorded")) & (pl.col("told_ns") - pl.col("own_ns") > 1_000 * pl.col("recorded"))
     )
@@ -168,7 +155,7 @@ def _touching(dispatches: pl.DataFrame) -> int:
 
 
 def of_ranks(processes: pl.DataFrame, markers: pl.DataFrame) -> Iterator[Finding]:
-    """Ranks of a job that took part in a collective and are not in the capture."""
+    """Ranks of a job that took part in a collective but are not in the capture."""
     group = markers.get_column("group_size").max() if markers.height else None
     if not isinstance(group, int) or group <= max(1, processes.height):
         return
@@ -188,7 +175,7 @@ def of_ranks(processes: pl.DataFrame, markers: pl.DataFrame) -> Iterator[Finding
 
 
 def of_fallback(sessions: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
-    """Operators that ran on the CPU in a session of another provider, which its runtime does not tell."""
+    """Operators that ran on the CPU in a session of another provider, which its runtime does not report."""
     if not sessions.height or not dispatches.height:
         return
     provider = sessions.item(0, "provider")
@@ -212,7 +199,7 @@ def of_fallback(sessions: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.Da
 
 
 def tool_counts(evidence: Sequence[Evidence]) -> Mapping[str, int | None]:
-    """What the tool counts of its own losses over all files, by `DROPPED` and `OUT_OF_RANGE`; None when it does not."""
+    """The tool's own counts of its losses over all files, by `DROPPED` and `OUT_OF_RANGE`; None if it has none."""
     counts: dict[str, int | None] = {DROPPED: None, OUT_OF_RANGE: None}
     for one in evidence:
         for name, count in list(counts.items()):

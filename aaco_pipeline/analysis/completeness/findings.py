@@ -23,7 +23,7 @@ Tool = Literal[
     "aaco",
     "aaco record",
 ]
-#: `sessions.source_format` is the formats of the parts, joined by a plus.
+#: `sessions.source_format` lists the formats of the parts, joined by a plus.
 _TOOL_OF: Final[Mapping[str, Tool]] = {
     "rocpd": "rocprofv3",
     "rocprofv3-json": "rocprofv3",
@@ -40,7 +40,7 @@ _TOOL_OF: Final[Mapping[str, Tool]] = {
     "ncu-csv": "aaco record",
     "aaco-program": "aaco record",
 }
-#: How advice says that it means another tool than the one that made the recording.
+#: Beginning of advice that names another tool than the one that made the recording.
 ANOTHER: Final = "with another tool, "
 _ROCPROFV3: Final = "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace -- COMMAND"
 _TORCH: Final = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
@@ -149,7 +149,7 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
 
 
 def tool_of(sessions: pl.DataFrame) -> Tool:
-    """What made the recording, by its formats; the first of several. Of formats that tell nothing: rocprofv3."""
+    """The tool that made the recording, by the first known format; rocprofv3 for formats that do not tell."""
     if not sessions.height:
         return "rocprofv3"
     if sessions.item(0, "source_kind") == "live":
@@ -159,9 +159,9 @@ def tool_of(sessions: pl.DataFrame) -> Tool:
 
 
 def in_words(advice: str, tool: Tool) -> str:
-    """The advice with the tool's own commands in place of what stands in braces.
+    """Replace the names in braces by the tool's own commands.
 
-    Raises `KeyError` for a need that no tool has a command for: a fault of whoever wrote the advice.
+    Raises `KeyError` for a need that no tool has a command for: an error in the advice.
     """
     return re.sub(r"\{(\w+)\}", lambda need: _OF_EACH_TOOL[need[1]][tool], advice)
 
@@ -205,15 +205,15 @@ BUSY: Final = (
 IDLE: Final = ("gaps.end_ns",)
 #: Sums over the kernels that were recorded.
 KERNEL_SUMS: Final = ("kernel_stats.dispatch_count", "kernel_stats.total_ns")
-#: The answer itself, where what is missing may be most of what ran.
+#: The answer itself, where the missing part may be most of the work.
 ANSWER: Final = ("bottlenecks.label",)
-#: What counters and durations of dispatches become together.
+#: Figures computed from counters and durations of dispatches.
 FROM_COUNTERS: Final = ("roofline.flops", "roofline.bound", "counter_metrics.value")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One row of `completeness_findings` without its number; what each field means is said there."""
+    """One row of `completeness_findings` without its number; the contract describes the fields."""
 
     finding: Name
     severity: Severity
@@ -232,9 +232,9 @@ class Finding:
 
 
 def findings_frame(found: Iterable[Finding], tool: Tool) -> pl.DataFrame:
-    """The table `completeness_findings` without its session: the gravest first, of equals by name and subject.
+    """The table `completeness_findings` without its session, the gravest first, then by name and subject.
 
-    What mends them is said for the `tool` that made the recording.
+    Remedies are worded for the `tool` that made the recording.
     """
     ordered = sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.finding, one.subject, one.evidence))
     rows = [
@@ -249,6 +249,11 @@ def _listed(one: Finding) -> dict[str, object]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(one).items()}
 
 
+def whole_number(value: object) -> int | None:
+    """The value if it is an integer, else None."""
+    return int(value) if isinstance(value, int) else None
+
+
 def counted(number: int, what: str, several: str | None = None) -> str:
     """A number with its noun, in words: 1 launch, 2,048 launches."""
     return f"{number:,} {what if number == 1 else several or what + 's'}"
@@ -260,6 +265,6 @@ def of_total(part: int, total: int) -> str:
 
 
 def milliseconds(nanoseconds: float) -> str:
-    """A time in ms, in as many digits as tell it."""
+    """A time in ms with two decimals, or in ns if it is very short."""
     value = nanoseconds / 1e6
     return f"{value:,.2f} ms" if abs(value) >= 0.01 else f"{nanoseconds:,.0f} ns"

@@ -17,6 +17,7 @@ from aaco_pipeline.analysis.completeness.findings import (
     Grade,
     counted,
     of_total,
+    whole_number,
 )
 from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 from aaco_pipeline.analysis.roofline.operators.graph_replays import Replays, with_kernel_ids
@@ -26,11 +27,11 @@ _MEND: Final = "of ROCm upgrade to 7.2.2 or later (libraries that the framework 
 
 
 def replays(launched: pl.DataFrame, activities: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """One row per launch of a graph and kernel, or node where records name nodes: how often it was recorded.
+    """Count the records of each graph launch by kernel, or by node where records name nodes.
 
     Columns: call_id, process_id, start_ns, node (null where no node is named), kernel_id (null for a launch without
     any record), n. `dispatches` gives the nodes. A launch without records outside the time in which the device was
-    recorded is left out: what it ran cannot have run there.
+    recorded is left out, because its work cannot have run there.
     """
     graphs = launched.filter(pl.col("kind") == "graph").select("call_id", "process_id", "start_ns")
     run = activities.filter(pl.col("activity_kind") == "dispatch").select(
@@ -47,18 +48,17 @@ def replays(launched: pl.DataFrame, activities: pl.DataFrame, dispatches: pl.Dat
 def of_replays(replayed: pl.DataFrame, shortfalls: pl.DataFrame | None) -> Iterator[Finding]:
     """Replays with fewer kernels than their graph has, per process.
 
-    `replayed` is what `replays` gives, `shortfalls` what `captured_graphs.shortfalls` does; None where no
-    capture is known.
+    `replayed` comes from `replays`, `shortfalls` from the function of that name; None where no capture is known.
     """
     for (process,), own in replayed.group_by("process_id", maintain_order=True):
-        number = int(process) if isinstance(process, int) else None
+        number = whole_number(process)
         total = own.get_column("call_id").n_unique()
         whole = own.group_by("call_id").agg(pl.col("n").sum())
         empty = whole.filter(pl.col("n") == 0).height
         compared = None if shortfalls is None else shortfalls.join(own.select("call_id"), on="call_id", how="semi")
-        # Where what was captured is known, replays are not held against one another.
-        against = _by_likeness(own) if compared is None or not _known(compared) else _by_capture(compared)
-        found = _by_node(own) or against
+        # Where the captured graph is known, replays are not compared with one another.
+        by = _by_likeness(own) if compared is None or not _known(compared) else _by_capture(compared)
+        found = _by_node(own) or by
         if found is None and not empty:
             continue
         lost, short, how, grade = found or (0, empty, "launched a graph and left no record at all", "observed")
@@ -74,7 +74,7 @@ def of_replays(replayed: pl.DataFrame, shortfalls: pl.DataFrame | None) -> Itera
             _MEND,
             "observed" if certain else grade,
             process_id=number,
-            start_ns=_whole(own.get_column("start_ns").min()),
+            start_ns=whole_number(own.get_column("start_ns").min()),
             records=lost or None,
             voids=ANSWER if certain else (),
             at_least=(*BUSY, *KERNEL_SUMS),
@@ -83,7 +83,7 @@ def of_replays(replayed: pl.DataFrame, shortfalls: pl.DataFrame | None) -> Itera
 
 
 def of_whole(dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
-    """Graphs of which each launch is one record, per process: what ran in them, and when nothing did, is hidden."""
+    """Graphs whose launches are one record each, per process: which kernels ran in them, and when, is hidden."""
     whole = kernels.select("kernel_id", whole=pl.col("name").str.ends_with(AS_A_WHOLE))
     if not whole.get_column("whole").any():
         return
@@ -102,9 +102,9 @@ def of_whole(dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Findin
             f"recorded as one piece each, {ms(inside)} of the {ms(every)} of all dispatches: which kernels ran in "
             "them, and when none did, is not in the recording.",
             "record every kernel of a graph, which costs more: {graph_nodes}",
-            process_id=int(process) if isinstance(process, int) else None,
-            start_ns=_whole(graphs.get_column("start_ns").min()),
-            end_ns=_whole(graphs.get_column("end_ns").max()),
+            process_id=whole_number(process),
+            start_ns=whole_number(graphs.get_column("start_ns").min()),
+            end_ns=whole_number(graphs.get_column("end_ns").max()),
             records=graphs.height,
             voids=ANSWER if inside * 2 >= every else (),
             at_least=KERNEL_SUMS,
@@ -116,15 +116,15 @@ _Found = tuple[int, int, str, Grade]
 
 
 def _by_node(own: pl.DataFrame) -> _Found | None:
-    """Launches that lack nodes which other launches of their graph have; a graph is what shares a node.
+    """Launches that lack nodes which other launches of their graph have.
 
-    A node belongs to one instantiated graph, so that launches with a common node replay the same one.
+    A node belongs to one instantiated graph, so launches with a common node replay the same graph.
     """
     noded = own.drop_nulls("node")
     if not noded.height:
         return None
     first = noded.group_by("call_id").agg(graph=pl.col("node").min())
-    # Launches share their lowest recorded node with the graph; twice, for those that lack the lowest of all.
+    # Launches share their lowest recorded node with the graph; done twice for those that lack the lowest of all.
     for _ in range(2):
         lowest = noded.join(first, on="call_id").group_by("node").agg(graph=pl.col("graph").min())
         first = noded.join(lowest, on="node").group_by("call_id").agg(graph=pl.col("graph").min())
@@ -152,10 +152,10 @@ def _by_capture(compared: pl.DataFrame) -> _Found | None:
 
 
 def _by_likeness(own: pl.DataFrame) -> _Found | None:
-    """Launches that recorded a part of what a launch of the same kernels recorded, and what no other launch did.
+    """Launches that recorded a part of what a launch of the same kernels recorded, and in a way no other launch did.
 
-    Another graph is launched again and again with the same records; what was lost differs from replay to replay. The
-    first and the last launch alone prove nothing: a model that is cut into graphs begins and ends with other pieces.
+    Another graph is launched repeatedly with the same records, while losses differ from replay to replay. The first and
+    the last launch alone prove nothing: a model that is cut into graphs begins and ends with other pieces.
     """
     counts = own.drop_nulls("kernel_id").group_by("call_id", "kernel_id").agg(pl.col("n").sum())
     each = (
@@ -169,7 +169,7 @@ def _by_likeness(own: pl.DataFrame) -> _Found | None:
     alone = each.filter(pl.len().over("what") == 1)
     most = counts.group_by("kernel_id").agg(most=pl.col("n").max())
     size = int(most.get_column("most").sum())
-    # The whole is what all launches of these kernels recorded most; a launch that is not most of it may be another's.
+    # The whole is the most that launches of these kernels recorded; one with a small part of it may be another graph's.
     short = alone.filter((pl.col("have") < size) & (pl.col("have") * 5 >= size))
     first, last = each.select(pl.col("start_ns").min(), last=pl.col("start_ns").max()).row(0)
     within = pl.col("start_ns").is_between(first, last, closed="none")
@@ -180,19 +180,15 @@ def _by_likeness(own: pl.DataFrame) -> _Found | None:
     return lost, short.height, how, "inferred"
 
 
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int) else None
-
-
-#: A replay that recorded less than this part of a captured graph may be of another one.
+#: A replay that recorded less than this part of a captured graph may belong to another one.
 _PART: Final = 5
 
 
 def shortfalls(found: Replays, captured: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """call_id and lost, per graph launch with records: kernels that it lacks at least, 0 for none, null if not known.
+    """Kernels that each graph launch with records lacks at least: call_id and lost, 0 for none, null if unknown.
 
     `captured` is the table `captured_launches`. A launch made before the last capture of its own trace is not compared
-    by number: it may be of a graph that was captured before the recording.
+    by number, because its graph may have been captured before the recording.
     """
     own = found.records.filter(pl.col("kind") == "kernel")
     counts = own.group_by("launch", "kernel_id").agg(n=pl.len().cast(pl.Int64))
@@ -211,8 +207,8 @@ def shortfalls(found: Replays, captured: pl.DataFrame, kernels: pl.DataFrame) ->
 
 
 def _by_names(counts: pl.DataFrame, have: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
-    """launch and lost: by the smallest captured graph that has all kernels of the launch as often, or more often."""
-    # Replays that recorded the same kernels as often are compared once.
+    """launch and lost, by the smallest captured graph that has all kernels of the launch at least as often."""
+    # Replays with the same kernel counts are compared once.
     each = counts.sort("kernel_id").group_by("launch").agg(what=pl.struct("kernel_id", "n").hash(seed=19).sum())
     same = each.group_by("what").agg(first=pl.col("launch").min(), launch="launch")
     sizes = named.group_by("graph").agg(size=pl.len().cast(pl.Int64))
@@ -227,7 +223,7 @@ def _by_names(counts: pl.DataFrame, have: pl.DataFrame, named: pl.DataFrame) -> 
 
 
 def _by_number(have: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """launch and lost, where all captured graphs are of one size."""
+    """launch and lost, where all captured graphs have the same size."""
     sizes = known.group_by("graph").agg(size=pl.len().cast(pl.Int64)).get_column("size").unique()
     if len(sizes) != 1:
         return have.select("launch", lost=pl.lit(None, pl.Int64)).clear()

@@ -8,11 +8,20 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.completeness.findings import ANSWER, BUSY, IDLE, KERNEL_SUMS, Finding, counted, of_total
+from aaco_pipeline.analysis.completeness.findings import (
+    ANSWER,
+    BUSY,
+    IDLE,
+    KERNEL_SUMS,
+    Finding,
+    counted,
+    of_total,
+    whole_number,
+)
 from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 from aaco_pipeline.analysis.timeline.host_waits import Waits
 
-#: Calls that launch a kernel, of HIP, CUDA and its driver.
+#: Calls of HIP, CUDA and its driver that launch a kernel.
 _KERNEL_LAUNCH: Final = r"^(?:hip|cuda|cu)\w*Launch(?:Cooperative)?Kernel"
 _GRAPH_LAUNCH: Final = r"^(?:hip|cuda|cu)GraphLaunch"
 _BEGIN_CAPTURE: Final = r"^(?:hip|cuda|cu)StreamBeginCapture"
@@ -20,7 +29,7 @@ _END_CAPTURE: Final = r"^(?:hip|cuda|cu)StreamEndCapture"
 _COPY: Final = r"^(?:hip|cuda|cu)Mem(?:cpy|set)"
 _WAIT_EVENT: Final = r"^(?:hip|cuda|cu)StreamWaitEvent"
 _THREAD: Final = ("process_id", "thread_id")
-#: How to record every launch; the last words hold for graphs of releases that lose records of replays.
+#: How to record every launch; the second part is for graphs on releases that lose records of replays.
 RECORD_AGAIN: Final = "record fewer steps, with a warm-up step before them: {few_steps}"
 _WARM_UP: Final = (
     "start recording after a wait for the device (torch.cuda.synchronize() or hipDeviceSynchronize()) and keep a "
@@ -29,12 +38,16 @@ _WARM_UP: Final = (
 
 
 def launches(calls: pl.DataFrame, activities: pl.DataFrame, aside: pl.DataFrame) -> pl.DataFrame:
-    """The launching calls, those inside another one left out: a driver's call belongs to its runtime's.
+    """List the launching calls, without those inside another one: a driver's call belongs to its runtime's.
 
-    `calls` and `activities` as `timeline.activities` gives them; `aside` are dispatches that are no activities
-    and yet records: without usable times, or inside another. Columns: call_id, process_id, thread_id, start_ns,
-    end_ns, kind (`kernel`, `graph` or `copy`), capture (number of the capture that it is made in; null outside any),
-    records (activities that it left, those of calls inside it included).
+    Columns: call_id, process_id, thread_id, start_ns, end_ns, kind (`kernel`, `graph` or `copy`), capture (number of
+    the capture in which it is made; null outside any), records (activities that it left, including those of inner
+    calls).
+
+    Args:
+        calls: From `timeline.activities`.
+        activities: From `timeline.activities`.
+        aside: Dispatches that are no activities and yet records: without usable times, or inside another.
     """
     names = calls.get_column("name").unique().cast(pl.String)
     kind = (
@@ -62,11 +75,11 @@ def launches(calls: pl.DataFrame, activities: pl.DataFrame, aside: pl.DataFrame)
 
 
 def before_recording(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """The activities launched before the recording of host calls began.
+    """Find the activities launched before the recording of host calls began.
 
-    A stream runs in order: what has no recorded launch and began before the first activity that has one was launched
-    before that one's launch. So was what has a smaller correlation id than every recorded call of its process, which
-    count up. Without recorded calls nothing is known, and none is given.
+    A stream runs in order: an activity without a recorded launch that began before the first one with a launch was
+    launched before it. An activity on a stream without any launch was, if it began before the process's first recorded
+    call. Without recorded calls nothing is known, and none is given.
     """
     lane = ["process_id", "device_id", "stream_id"]
     linked = activities.drop_nulls("call_id")
@@ -74,13 +87,13 @@ def before_recording(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFr
     recorded = calls.group_by("process_id").agg(calls_from_ns=pl.col("start_ns").min())
     unlinked = activities.filter(pl.col("call_id").is_null()).join(recorded, on="process_id")
     placed = unlinked.join(first, on=lane, how="left", nulls_equal=True)
-    # On a stream without any linked activity: what had begun before the first call was recorded.
+    # On a stream without any linked activity: work that had begun before the first call was recorded.
     until = pl.coalesce("first_ns", "calls_from_ns")
     return placed.filter(pl.col("start_ns") < until).drop("first_ns", "calls_from_ns")
 
 
 def of_before_recording(early: pl.DataFrame) -> Iterator[Finding]:
-    """That work was launched before the recording of host calls began, per process."""
+    """Work that was launched before the recording of host calls began, per process."""
     for (process,), own in early.group_by("process_id", maintain_order=True):
         length = int((own.get_column("end_ns") - own.get_column("start_ns")).sum())
         yield Finding(
@@ -91,16 +104,16 @@ def of_before_recording(early: pl.DataFrame) -> Iterator[Finding]:
             f"{'was' if own.height == 1 else 'were'} launched before the first host call that was recorded: no "
             "launch is known of them, and they begin before every activity of their stream that has one.",
             _WARM_UP,
-            process_id=_number(process),
-            start_ns=_number(own.get_column("start_ns").min()),
-            end_ns=_number(own.get_column("end_ns").max()),
+            process_id=whole_number(process),
+            start_ns=whole_number(own.get_column("start_ns").min()),
+            end_ns=whole_number(own.get_column("end_ns").max()),
             records=own.height,
             at_least=("session_metrics.exposed_launch", "session_metrics.exposed_launch_ratio"),
         )
 
 
 def of_calls_missing(activities: pl.DataFrame, early: pl.DataFrame, launched: pl.DataFrame) -> Iterator[Finding]:
-    """Records in the midst of the recording whose launching call is missing, of processes whose launches are there."""
+    """Records amid the recording whose launching call is missing, for processes whose launches are recorded."""
     processes = launched.filter(pl.col("kind") != "copy").get_column("process_id").unique()
     key = ["activity_kind", "activity_id"]
     unlinked = activities.filter(pl.col("call_id").is_null() & pl.col("process_id").is_in(processes.implode()))
@@ -113,7 +126,7 @@ def of_calls_missing(activities: pl.DataFrame, early: pl.DataFrame, launched: pl
             f"{of_total(own.height, total)} device activities have no launching call in the recording, though it holds "
             "launches from before they began.",
             RECORD_AGAIN,
-            process_id=_number(process),
+            process_id=whole_number(process),
             records=own.height,
             at_least=("session_metrics.exposed_launch", "session_metrics.exposed_launch_ratio"),
         )
@@ -126,14 +139,14 @@ def of_unrecorded(
     synchronizations: pl.DataFrame,
     nameless: Mapping[int, int],
 ) -> Iterator[Finding]:
-    """What launches without a record mean, per process: nothing recorded at all, the first lost, a stream, or some.
+    """Interpret launches without a record, per process: nothing recorded at all, the first lost, a stream, or some.
 
-    `nameless` counts by process the records that name no launch at all, as some tracers write them of collectives: so
-    many launches may have left one, and no more than the rest are lost for sure.
+    `nameless` counts by process the records that name no launch, which some tracers write for collectives: so many
+    launches may have left one, and only the rest are certainly lost.
     """
     run = launched.filter((pl.col("kind") != "copy") & pl.col("capture").is_null())
     for (process,), own in run.group_by("process_id", maintain_order=True):
-        number = _number(process)
+        number = whole_number(process)
         there = activities.filter(pl.col("process_id") == number)
         plain = own.filter(pl.col("kind") == "kernel").sort("start_ns")
         if not there.height:
@@ -155,7 +168,7 @@ def _lost(
     calls: pl.DataFrame,
     synchronizations: pl.DataFrame,
 ) -> Iterator[Finding]:
-    """What the `lost` of a process's `plain` launches are, beside its activities that are `there`."""
+    """Interpret the `lost` ones of a process's `plain` launches, given its activities `there`."""
     device = _only(there.get_column("device_id"))
     kept = plain.filter(pl.col("records") > 0)
     leading, trailing = _edges(lost, kept)
@@ -166,8 +179,8 @@ def _lost(
         f"process {process}",
         f"{share} kernel launches left no record: their host calls are there, and no device activity names them.",
         RECORD_AGAIN,
-        start_ns=_number(lost.get_column("start_ns").min()),
-        end_ns=_number(lost.get_column("end_ns").max()),
+        start_ns=whole_number(lost.get_column("start_ns").min()),
+        end_ns=whole_number(lost.get_column("end_ns").max()),
         records=lost.height,
         at_least=(*BUSY, *KERNEL_SUMS),
         at_most=IDLE,
@@ -182,8 +195,8 @@ def _lost(
             f"the first {counted(leading.height, 'kernel launch', 'kernel launches')} of {plain.height:,} left no "
             "record, and later ones did: the recording of device work began late.",
             _WARM_UP,
-            start_ns=_number(leading.get_column("start_ns").min()),
-            end_ns=_number(kept.get_column("start_ns").min()),
+            start_ns=whole_number(leading.get_column("start_ns").min()),
+            end_ns=whole_number(kept.get_column("start_ns").min()),
             records=leading.height,
             at_least=(*BUSY, *KERNEL_SUMS),
             at_most=IDLE,
@@ -194,7 +207,7 @@ def _lost(
         where = " and ".join(
             words for words, edge in (("before the first", leading), ("after the last", trailing)) if edge.height
         )
-        first, last = (_number(value) for value in (there["start_ns"].min(), there["end_ns"].max()))
+        first, last = (whole_number(value) for value in (there["start_ns"].min(), there["end_ns"].max()))
         yield Finding(
             "false_idle_at_edges",
             "bound",
@@ -224,7 +237,7 @@ def _lost(
 
 
 def _nothing_recorded(own: pl.DataFrame, process: int | None, *, others: bool) -> Finding:
-    """A process without any device activity; what `others` did is all the more busy time that is known."""
+    """A process without any device activity; with activities of `others`, the known busy time is a lower bound."""
     return Finding(
         "no_device_events",
         "fault",
@@ -251,7 +264,7 @@ def _edges(lost: pl.DataFrame, kept: pl.DataFrame) -> tuple[pl.DataFrame, pl.Dat
 def _why_a_stream(
     lost: pl.DataFrame, kept: pl.DataFrame, there: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.DataFrame
 ) -> str | None:
-    """What shows that the lost launches are a stream's; None when nothing does."""
+    """Evidence that the lost launches belong to one stream; None without any."""
     streams = there.get_column("stream_id").drop_nulls().unique()
     named = pl.concat([synchronizations.get_column(name) for name in ("stream_id", "waited_stream_id")])
     silent = named.drop_nulls().unique().filter(~named.drop_nulls().unique().is_in(streams.implode()))
@@ -268,7 +281,7 @@ def _why_a_stream(
 
 
 def _with_captures(first: pl.DataFrame, calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    """The launches with the number of the capture, by its thread, that each lies in."""
+    """Add the number of the capture, by the launch's thread, in which each launch lies."""
     begun = calls.filter(_named(names, _BEGIN_CAPTURE)).select(*_THREAD, begun_ns="start_ns", capture="call_id")
     over = calls.filter(_named(names, _END_CAPTURE)).select(*_THREAD, over_ns="end_ns")
     if not begun.height:
@@ -289,23 +302,19 @@ def _with_captures(first: pl.DataFrame, calls: pl.DataFrame, names: pl.Series) -
 
 
 def _named(names: pl.Series, pattern: str) -> pl.Expr:
-    """Whether a call's name matches; there are few names and many calls."""
+    """True if a call's name matches; there are few names and many calls."""
     return pl.col("name").cast(pl.String).is_in(names.filter(names.str.contains(pattern)).implode())
 
 
 def _only(values: pl.Series) -> int | None:
-    """The one value that is there; None where there are several, or none."""
+    """The only value; None where there are several, or none."""
     known = values.drop_nulls().unique()
-    return _number(known.item()) if len(known) == 1 else None
+    return whole_number(known.item()) if len(known) == 1 else None
 
 
-def _number(value: object) -> int | None:
-    return int(value) if isinstance(value, int) else None
-
-
-#: A shorter wait than this is what a runtime's own work between a call and its copy may take.
+#: A shorter wait may be the runtime's own work between a call and its copy.
 _LONG_NS: Final = 1_000_000
-#: A copy's own call prepares no longer than this multiple of what the copy takes, as with pageable memory.
+#: A copy's own call prepares no longer than this multiple of the copy's time, as with pageable memory.
 _PREPARING: Final = 10
 _MEND: Final = (
     "wait for the device (torch.cuda.synchronize() or hipDeviceSynchronize()) right before recording begins, with a "
@@ -314,11 +323,11 @@ _MEND: Final = (
 
 
 def of_first_waits(activities: pl.DataFrame, waits: Waits) -> Iterator[Finding]:
-    """Per process its first blocking call, where it waited long and the recording has nothing it could wait for.
+    """The first blocking call of each process, where it waited long and nothing recorded could have caused it.
 
-    Every later wait finds older work done. The runtime must have run something before, as the first call of a process
-    sets it up. A copy is what a call waited to begin: its stream runs in order, so that what held it back ran before
-    it. Inferred: nothing recorded says what ran.
+    Every later wait finds older work done. The runtime must have run something before, because the first call of a
+    process sets it up. A call waited for its copy to begin: its stream runs in order, so whatever delayed it ran
+    before. Inferred: no record shows what ran.
     """
     first = waits.calls.sort("start_ns", "call_id").unique("process_id", keep="first", maintain_order=True)
     for process, call, start, end in first.select("process_id", "call_id", "start_ns", "end_ns").iter_rows():
@@ -328,19 +337,18 @@ def of_first_waits(activities: pl.DataFrame, waits: Waits) -> Iterator[Finding]:
         before = there.filter(pl.col("start_ns") < start)
         if not isinstance(until, int) or not before.height:
             continue
-        # What had begun before the wait may be what it waited for; from its end to what began next nothing is recorded.
+        # The wait may be for work that had begun before it; between its end and the next work nothing is recorded.
         reached = before.get_column("end_ns").max()
         since = max(start, reached) if isinstance(reached, int) else start
         following = there.filter(pl.col("start_ns") >= since).sort("start_ns").head(1)
         if following.height and following.item(0, "start_ns") < until:
             if (following.item(0, "call_start_ns") or start) > start:
-                continue  # launched during the wait, by another thread: it says nothing of what came before
+                continue  # launched during the wait, by another thread: it says nothing about earlier work
             until = following.item(0, "start_ns")
         length = (own.get_column("end_ns") - own.get_column("start_ns")).sum() if own.height else 0
         if until - since <= max(_LONG_NS, _PREPARING * int(length)):
             continue
         what = f"a copy that takes {ms(int(length))}" if own.height else "a wait"
-        devices = there.get_column("device_id").drop_nulls().unique()
         yield Finding(
             "wait_for_unrecorded_work",
             "bound",
@@ -351,7 +359,7 @@ def of_first_waits(activities: pl.DataFrame, waits: Waits) -> Iterator[Finding]:
             _MEND,
             "inferred",
             process_id=process,
-            device_id=int(devices.item()) if len(devices) == 1 else None,
+            device_id=_only(there.get_column("device_id")),
             start_ns=since,
             end_ns=until,
             records=1,

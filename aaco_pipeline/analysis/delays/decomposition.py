@@ -27,17 +27,18 @@ from aaco_pipeline.analysis.delays.thread_states import (
     THROTTLED,
     UNKNOWN,
     Numbers,
-    ends,
     meetings,
 )
+from aaco_pipeline.analysis.timeline.device_timeline import bounds
+from aaco_pipeline.lake.contracts import polars_types
 
 CALL: Final = "call"
-#: A call is named when what it took beyond its median is at least this share of the part.
+#: A call is named when its time beyond its median is at least this share of the part.
 _LEAST_SHARE: Final = 0.5
 
 
 def calls_that_took_most(path: pl.DataFrame, events: pl.DataFrame, iterations: int) -> pl.DataFrame:
-    """The call in which most of a part of an iteration went by, if it usually does not: row, cause, call.
+    """Find the call in which most of a part of an iteration passed, unless it usually does: row, cause, call.
 
     `path`: row, thread_id, start_ns, end_ns and cause of pieces of so many iterations.
     """
@@ -47,7 +48,7 @@ def calls_that_took_most(path: pl.DataFrame, events: pl.DataFrame, iterations: i
     found = [path.select("row", "cause").clear().with_columns(call=pl.lit(""), ns=pl.lit(0, pl.Int64))]
     for (thread,), some in path.group_by("thread_id", maintain_order=True):
         of_thread = returned.filter(pl.col("thread_id") == thread).sort("start_ns")
-        piece, call, since, until = meetings(*ends(some), *ends(of_thread))
+        piece, call, since, until = meetings(*bounds(some), *bounds(of_thread))
         names = of_thread.get_column("name").gather(call)
         found.append(some.select("row", "cause")[piece].with_columns(call=names, ns=pl.Series(until - since)))
     each = pl.concat(found).group_by("row", "cause", "call").agg(pl.col("ns").sum())
@@ -69,24 +70,25 @@ def calls_that_took_most(path: pl.DataFrame, events: pl.DataFrame, iterations: i
 
 
 def _of_all(some: pl.Series, iterations: int) -> Numbers:
-    """What a call took in each iteration, nothing where it was not called."""
+    """A call's time in each iteration, zero where it was not called."""
     return np.pad(some.to_numpy(), (0, max(iterations - len(some), 0)))
 
 
 LOCK: Final = "lock"
 SLEEP: Final = "sleep"
-#: What a thread was blocked by, from what it waited for.
+#: What blocked a thread, from what it waited for.
 _BLOCKED_BY: Final = {"page_fault": MAJOR_FAULT, "disk": DISK, "lock": LOCK, "sleep": SLEEP}
-#: Time that a thread would have worked in, had it been let; or may have: where it is not known, neither is who decided.
+#: Time in which a thread would have worked if allowed to, or may have: if unknown, so is the deciding thread.
 _LOST: Final = (PREEMPTED, THROTTLED, QUEUED, STOPPED, MAJOR_FAULT, DISK, UNKNOWN)
-#: Another thread than the main one decides when it lost this much more: less is how long a wake-up takes.
+#: A thread other than the main one decides when it lost this much more: a wake-up takes up to this long.
 _LEAST_MORE_NS: Final = 20_000
-#: A thread takes part in the work when it ran in this share of the iterations: kept from a CPU for all of one, it is
-#: missed in that one too.
+#: A thread that ran in this share of the iterations takes part in the work: kept from a CPU for a whole iteration, it
+#: is missing there, too.
 _TAKES_PART: Final = 0.5
-#: What a thread does itself, whoever wakes it afterwards.
+#: A thread's own doing, whoever wakes it afterwards.
 _OWN_DOING: Final = (ON_CPU, MAJOR_FAULT, DISK, SLEEP)
-#: How many threads wait for one another in a row, at most.
+#: The longest chain of threads that wait for one another.
+_DEPTH: Final = 4
 _DEPTH: Final = 4
 _PIECES: Final = ("row", "thread_id", "start_ns", "end_ns", "cause", "by_thread_id", "by_name")
 
@@ -100,10 +102,15 @@ def iteration_delays(
     *,
     main_thread: int | None = None,
 ) -> pl.DataFrame:
-    """`iteration_delays` of the iterations of one process, whose `threads` (of `kernel_threads`) these are.
+    """Compute `iteration_delays` of the iterations of one process.
 
-    `states` and `events` are `thread_states` and `kernel_events`. The main thread is that which the iterations are of,
-    by default the process's first. Iterations without times have no rows.
+    Args:
+        iterations: Rows of the table; those without times have no result.
+        states: `thread_states`.
+        threads: The process's rows of `kernel_threads`.
+        events: `kernel_events`.
+        costs: Calibrated costs of events.
+        main_thread: The thread that runs the iterations, by default the process's first.
     """
     spans = iterations.drop_nulls(["start_ns", "end_ns"]).sort("start_ns").with_row_index("row")
     ordered = threads.sort("start_ns", "thread_id").get_column("thread_id").to_list()
@@ -135,17 +142,13 @@ def iteration_delays(
     return keyed.select(*_SCHEMA).sort("pass", "iteration", "cause")
 
 
-_SCHEMA: Final = {
-    **{"pass": pl.String, "iteration": pl.Int32, "cause": pl.String, "duration_ns": pl.Int64, "thread_id": pl.Int64},
-    **{"occurrences": pl.Int64, "grade": pl.String, "by_kind": pl.String, "by_thread_id": pl.Int64},
-    "by_name": pl.String,
-}
+_SCHEMA: Final = polars_types("iteration_delays")
 
 
 def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
-    """Each thread's states within each iteration, cut to it: `_PIECES`, with the cause that a state is a part of."""
+    """Each thread's states within each iteration, cut to it: `_PIECES`, with the cause that a state belongs to."""
     blocked = pl.col("wait").replace_strict(_BLOCKED_BY, default=BLOCKED, return_dtype=pl.String)
-    # Softirqs that are too many for the interrupt itself run in a thread of the kernel's.
+    # Softirqs that are too many for the interrupt itself run in a kernel thread.
     deferred = (pl.col("state") == PREEMPTED) & pl.col("by_name").str.starts_with("ksoftirqd/")
     caused = states.sort("thread_id", "start_ns").with_columns(
         cause=pl.when(pl.col("state") == BLOCKED)
@@ -156,7 +159,7 @@ def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(ON_CPU))
         .otherwise("state")
     )
-    # Storage has answered and nobody has the CPU: how long that one takes to leave its idle state is part of the wait.
+    # Storage has answered and the CPU is free: the time it takes to leave its idle state is part of the wait.
     following = [pl.col(name).shift(-1).over("thread_id") for name in ("start_ns", "cause", "by_thread_id", "end_ns")]
     caused = caused.with_columns(
         woken_ns=pl.when(
@@ -170,7 +173,7 @@ def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
     caused = caused.filter(~belongs).with_columns(end_ns=pl.coalesce("woken_ns", "end_ns"))
     found = []
     for _, some in caused.group_by("thread_id", maintain_order=True):
-        row, piece, start, end = meetings(*ends(spans), *ends(some))
+        row, piece, start, end = meetings(*bounds(spans), *bounds(some))
         cut = some.select("thread_id", "cause", "by_thread_id", "by_name")[piece]
         found.append(
             cut.with_columns(row=pl.Series(row, dtype=pl.UInt32), start_ns=pl.Series(start), end_ns=pl.Series(end))
@@ -179,10 +182,10 @@ def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cost_on_cpu(pieces: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl.DataFrame:
-    """What faults and interrupts cost each thread in each iteration while it had a CPU: row, thread_id, cost_ns."""
+    """The cost of faults and interrupts to each thread in each iteration on a CPU: row, thread_id, cost_ns."""
     found = []
     for (thread,), some in pieces.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
-        own, (start, end) = events.filter(pl.col("thread_id") == thread), ends(ordered := some.sort("start_ns"))
+        own, (start, end) = events.filter(pl.col("thread_id") == thread), bounds(ordered := some.sort("start_ns"))
         at = np.sort(own.filter(pl.col("kind") == "interrupt").get_column("time_ns").to_numpy())
         cost = (costs.interrupt_ns or 0.0) * (np.searchsorted(at, end) - np.searchsorted(at, start)).astype(np.float64)
         which, of_faults = fault_costs(own.filter(pl.col("kind") == "page_fault"), start, end, costs)
@@ -193,9 +196,9 @@ def _cost_on_cpu(pieces: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl
 
 
 def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int, cost: pl.DataFrame) -> pl.DataFrame:
-    """The thread of each iteration that is decomposed: row, thread_id. What one loses to another of them is no loss.
+    """The thread that decides each iteration's latency: row, thread_id. Time lost to another such thread is no loss.
 
-    Another than the main thread decides only where it ran, or would have: a thread that is idle as ever loses nothing.
+    A thread other than the main one decides only where it ran, or would have: an idle thread loses nothing.
     """
     to_own = pl.col("by_thread_id").is_in(pieces.get_column("thread_id").unique().implode()).fill_null(False)
     is_lost = pl.col("cause").is_in(_LOST) & ~(pl.col("cause").is_in([PREEMPTED, QUEUED]) & to_own)
@@ -219,7 +222,7 @@ def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int, cost: pl.Dat
 
 
 def _outlived(path: pl.DataFrame, pieces: pl.DataFrame, main: int) -> pl.DataFrame:
-    """What the main thread did in an iteration before the one that decides it had begun, and after that had ended."""
+    """The main thread's states in an iteration before the deciding thread began, and after it ended."""
     lives = path.filter(pl.col("thread_id") != main).group_by("row")
     life = lives.agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
     of_main = pieces.filter(pl.col("thread_id") == main).join(life, on="row")
@@ -229,7 +232,7 @@ def _outlived(path: pl.DataFrame, pieces: pl.DataFrame, main: int) -> pl.DataFra
 
 
 def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[pl.DataFrame, bool]:
-    """The path with the states of whoever of the process ended a wait in the place of the wait, one wait further."""
+    """Replace each wait on the path by the states of the thread of the process that ended it, one level deeper."""
     waits = path.filter(
         pl.col("cause").is_in([LOCK, BLOCKED])
         & pl.col("by_thread_id").is_in(list(own))
@@ -241,7 +244,7 @@ def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[
     found = []
     for (waker,), some in waits.group_by("by_thread_id", maintain_order=True):
         of_waker = pieces.filter(pl.col("thread_id") == waker).sort("start_ns")
-        wait, piece, start, end = meetings(*ends(some), *ends(of_waker))
+        wait, piece, start, end = meetings(*bounds(some), *bounds(of_waker))
         cut = of_waker.select("thread_id", "cause", "by_thread_id", "by_name")[piece]
         found.append(
             cut.with_columns(
@@ -252,7 +255,7 @@ def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[
             )
         )
     instead = pl.concat(found)
-    # Two that wait for one another would follow each other for ever: the wait stays one.
+    # Two threads that wait for one another would follow each other forever: such a wait stays.
     back = waits.select("wait", waiting="thread_id")
     instead = instead.join(back, on="wait").filter(pl.col("thread_id") != pl.col("waiting"))
     covered = instead.group_by("wait").agg(covered_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
@@ -267,9 +270,9 @@ def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[
 
 
 def _doing_so(path: pl.DataFrame, threads: pl.DataFrame, main: int) -> pl.DataFrame:
-    """The path, where what a thread does is its own doing with that thread, if it is not the main one.
+    """Attribute a thread's own doing to that thread, unless it is the main one.
 
-    Whose interrupt says that storage has answered, or that a time is over, has caused no wait.
+    A thread interrupted by the notice that storage has answered, or that a time is over, has caused no wait.
     """
     names = threads.select("thread_id", own_name="name")
     is_own, is_other = pl.col("cause").is_in(_OWN_DOING), pl.col("thread_id") != main
@@ -281,7 +284,7 @@ def _doing_so(path: pl.DataFrame, threads: pl.DataFrame, main: int) -> pl.DataFr
 
 
 def _taken(path: pl.DataFrame) -> pl.DataFrame:
-    """How much each cause took of each iteration, how often, and who caused most of it."""
+    """Time of each cause in each iteration, how often, and who caused most of it."""
     length = pl.col("end_ns") - pl.col("start_ns")
     each = path.group_by("row", "cause", "by_thread_id", "by_name").agg(length.sum().alias("ns"), pl.len().alias("n"))
     each = each.sort("row", "cause", "ns", "by_thread_id", "by_name", descending=[False, False, True, False, False])
@@ -304,7 +307,7 @@ def _taken(path: pl.DataFrame) -> pl.DataFrame:
 
 
 def _in_calls(taken: pl.DataFrame, path: pl.DataFrame, events: pl.DataFrame, iterations: int) -> pl.DataFrame:
-    """The parts, with the call that took most of the work and of the waits that no thread is known to have ended."""
+    """Name the call that took most of the work, and of the waits that no known thread ended."""
     calls = calls_that_took_most(path.filter(pl.col("cause").is_in([ON_CPU, BLOCKED])), events, iterations)
     named = taken.join(calls, on=["row", "cause"], how="left")
     is_call = pl.col("by_thread_id").is_null() & pl.col("call").is_not_null()
@@ -315,7 +318,7 @@ def _in_calls(taken: pl.DataFrame, path: pl.DataFrame, events: pl.DataFrame, ite
 
 
 def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
-    """The parts, with what is left on the CPU and what no state covers: together the latency, to the nanosecond."""
+    """Add the rest on the CPU and the time that no state covers: together the latency, to the nanosecond."""
     by = ("by_kind", "by_thread_id", "by_name")
     running = taken.filter(pl.col("cause") == ON_CPU)
     on_cpu = running.select("row", cpu_ns="duration_ns")
@@ -323,7 +326,7 @@ def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl
     rows = spans.select("row", latency_ns=pl.col("end_ns") - pl.col("start_ns"))
     rows = rows.join(on_cpu, on="row", how="left").join(covered, on="row", how="left").fill_null(0)
     parts = parts.join(rows, on="row").sort("row", "cause")
-    # What lies within the time on the CPU takes no more than that, in the causes' order.
+    # Parts within the time on the CPU are limited to it, in the causes' order.
     before = pl.when("on_cpu").then("duration_ns").otherwise(0).cum_sum().over("row", order_by="cause")
     left = (pl.col("cpu_ns") - before + pl.col("duration_ns")).clip(lower_bound=0)
     parts = parts.with_columns(
@@ -338,7 +341,7 @@ def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl
         "row", cause=pl.lit(UNKNOWN), duration_ns=pl.col("latency_ns") - pl.col("covered_ns"), grade=pl.lit("rest")
     ).filter(pl.col("duration_ns") > 0)
     both = pl.concat([parts.drop("latency_ns", "cpu_ns", "covered_ns", "on_cpu"), work, unseen], how="diagonal")
-    # What no state covers and what events were lost of are one part; softirqs of an interrupt and of a thread are, too.
+    # Uncovered time and lost events are one part; softirqs of an interrupt and of a thread are, too.
     is_estimated = (pl.col("grade") == "estimated").any()
     both = both.sort(pl.col("by_name").is_null(), "duration_ns", descending=[False, True], maintain_order=True)
     return both.group_by("row", "cause", maintain_order=True).agg(

@@ -11,7 +11,8 @@ import polars as pl
 
 from aaco_pipeline.analysis.delays.interference import INTERRUPTS, ON_CPU
 from aaco_pipeline.analysis.delays.thread_states import PREEMPTED, QUEUED, STOPPED, THROTTLED, UNKNOWN
-from aaco_pipeline.analysis.sessions.metrics import quantile_interval
+from aaco_pipeline.analysis.sessions.metrics import METRICS, quantile_interval
+from aaco_pipeline.lake.contracts import polars_types
 
 CLEAN: Final = "clean"
 DISTURBED: Final = "disturbed"
@@ -19,14 +20,14 @@ ON_CPU_LONGER: Final = "on_cpu_longer"
 #: A spike exceeds the median by so many widths of the noise and by this share of the median.
 _NOISE_WIDTHS: Final = 5
 _LEAST_SHARE: Final = 0.1
-#: From a quartile to the width of a normal noise.
+#: From a quartile to the width of normal noise.
 _QUARTILE_WIDTHS: Final = 0.6745
 #: The cause explains a spike when its own excess is at least this share of the spike's.
 _EXPLAINS: Final = 0.5
-#: Causes outside the program. What it waits for by its own doing (locks, its files, faults) is its own, and the timer
-#: ticks for every thread.
+#: Causes outside the program. Waits of its own doing (locks, its files, faults) are its own, and the timer ticks for
+#: every thread.
 _OUTSIDE: Final = (PREEMPTED, THROTTLED, STOPPED, QUEUED, INTERRUPTS)
-#: What a quiet machine takes too: a wake-up and a tick of the timer. Less disturbs nobody.
+#: A quiet machine takes this, too: a wake-up and a tick of the timer. Less is no disturbance.
 _LEAST_DISTURBANCE_NS: Final = 50_000
 _DISTURBANCE_SHARE: Final = 0.01
 _LEAST_FOR_TAILS: Final = 100
@@ -36,13 +37,13 @@ _SEED: Final = 17
 
 
 def iteration_grades(iterations: pl.DataFrame, delays: pl.DataFrame) -> pl.DataFrame:
-    """`iteration_grades` of the iterations of one pass that have parts in `delays`, warm-up ones too."""
+    """Compute `iteration_grades` of the iterations of one pass that have parts in `delays`, including warm-up."""
     spans = iterations.drop_nulls(["start_ns", "end_ns"]).with_columns(latency_ns=pl.col("end_ns") - pl.col("start_ns"))
     measured = spans.filter(pl.col("phase") == "measure")
     if not measured.height or not delays.height:
-        return pl.DataFrame(schema=_SCHEMA)
+        return pl.DataFrame(schema=_GRADES)
     latency = measured.get_column("latency_ns").to_numpy()
-    # Of nearest rank, as `latency_p50` is: a spike's latency less its excess is the median that is shown.
+    # Nearest rank, like `latency_p50`: a spike's latency minus its excess is the reported median.
     median, quarter = np.percentile(latency, [50, 25], method="inverted_cdf")
     limit = max(_NOISE_WIDTHS * (median - quarter) / _QUARTILE_WIDTHS, _LEAST_SHARE * median)
     excess = _excess(delays, measured).sort(
@@ -87,20 +88,16 @@ def iteration_grades(iterations: pl.DataFrame, delays: pl.DataFrame) -> pl.DataF
         is_spike="is_spike",
         excess_ns="excess_ns",
         spike_cause=pl.when(explains).then(named),
-        # Where other parts shrank, the cause grew by more than the whole: no more than all of it is explained.
+        # Where other parts shrank, the cause grew by more than the whole: at most all of it is explained.
         explained_ns=pl.when(explains).then(pl.min_horizontal("most_ns", "excess_ns")),
     ).sort(key)
 
 
-_SCHEMA: Final = {
-    **{"pass": pl.String, "iteration": pl.Int32, "grade": pl.String, "disturbed_by": pl.String},
-    **{"disturbed_ns": pl.Int64, "is_spike": pl.Boolean, "excess_ns": pl.Int64, "spike_cause": pl.String},
-    "explained_ns": pl.Int64,
-}
+_GRADES: Final = polars_types("iteration_grades")
 
 
 def delay_figures(iterations: pl.DataFrame, delays: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
-    """`delay_figures` of the measured iterations of one pass."""
+    """Compute `delay_figures` of the measured iterations of one pass."""
     measured = iterations.filter(pl.col("phase") == "measure").drop_nulls(["start_ns", "end_ns"]).sort("iteration")
     if not measured.height or not delays.height:
         return pl.DataFrame(schema=_FIGURES)
@@ -113,13 +110,13 @@ def delay_figures(iterations: pl.DataFrame, delays: pl.DataFrame, grades: pl.Dat
         joined = measured.select("iteration").join(some, on="iteration", how="left", maintain_order="left")
         part = joined.get_column("duration_ns").fill_null(0).to_numpy()
         more = np.maximum(part - np.median(part), 0)
-        told = ON_CPU_LONGER if cause == ON_CPU else cause
+        named = ON_CPU_LONGER if cause == ON_CPU else cause
         rows.append(
             {
                 "pass": name,
                 "cause": cause,
                 "iterations": int((more > 0).sum()),
-                "spikes": spikes.filter(pl.col("spike_cause") == told).height,
+                "spikes": spikes.filter(pl.col("spike_cause") == named).height,
                 "total_ns": int(part.sum()),
                 "variance_share_ratio": _variance_share(part, latency),
                 "tail_share_ratio": _tail_share(part, latency),
@@ -129,16 +126,12 @@ def delay_figures(iterations: pl.DataFrame, delays: pl.DataFrame, grades: pl.Dat
     return pl.DataFrame(rows, schema=_FIGURES)
 
 
-_FIGURES: Final = {
-    **{"pass": pl.String, "cause": pl.String, "iterations": pl.Int64, "spikes": pl.Int64, "total_ns": pl.Int64},
-    **{"variance_share_ratio": pl.Float64, "tail_share_ratio": pl.Float64, "p99_without_ns": pl.Int64},
-    **{"ci_low_ns": pl.Int64, "ci_high_ns": pl.Int64},
-}
+_FIGURES: Final = polars_types("delay_figures")
 _Array = npt.NDArray[np.int64]
 
 
 def _excess(delays: pl.DataFrame, measured: pl.DataFrame) -> pl.DataFrame:
-    """How far each part exceeds its own median over the measured iterations, those without it counted as zero."""
+    """The excess of each part over its own median over the measured iterations; a missing part counts as zero."""
     within = delays.join(measured.select("pass", "iteration"), on=["pass", "iteration"], how="semi")
     some = []
     for (cause,), rows in within.group_by("cause", maintain_order=True):
@@ -165,16 +158,16 @@ def _tail_share(part: _Array, latency: _Array) -> float | None:
 
 
 def _p99_without(latency: _Array, more: _Array) -> dict[str, int | None]:
-    """P99 with what the cause took beyond its median left out, and its 95 % interval by resampling blocks in a row.
+    """P99 without the cause's time beyond its median, and its 95 % interval from resampling consecutive blocks.
 
-    Of nearest rank, as `latency_p99` is: a cause that never took more leaves it as it is.
+    Nearest rank, like `latency_p99`: a cause that never took more leaves it unchanged.
     """
     if len(latency) < _LEAST_FOR_TAILS:
         return {"p99_without_ns": None, "ci_low_ns": None, "ci_high_ns": None}
     without = latency - more
     chance = np.random.default_rng(_SEED)
     begins = chance.integers(0, len(without) - _BLOCK + 1, (_RESAMPLES, -(-len(without) // _BLOCK)))
-    # One resample at a time: all of them at once would be two hundred sessions in memory.
+    # One resample at a time: all of them at once would hold two hundred sessions in memory.
     within = np.arange(_BLOCK)
     resampled = [_p99(without[(one[:, None] + within).ravel()[: len(without)]]) for one in begins]
     low, high = np.percentile(resampled, [2.5, 97.5])
@@ -187,17 +180,14 @@ def _p99(values: _Array) -> int:
 
 
 #: Figures over the clean iterations alone, beside those over all: never in place of them.
-_FIGURES_QUIETNESS: Final = {"latency_p50_undisturbed": 0.50, "latency_p99_undisturbed": 0.99}
-_SCHEMA_QUIETNESS: Final = {
-    **{"metric": pl.String, "pass": pl.String, "phase": pl.String, "value": pl.Float64, "unit": pl.String},
-    **{"n": pl.Int64, "ci_low": pl.Float64, "ci_high": pl.Float64},
-}
+_UNDISTURBED: Final = {"latency_p50_undisturbed": 0.50, "latency_p99_undisturbed": 0.99}
 
 
 def quietness_metrics(iterations: pl.DataFrame, grades: pl.DataFrame, probes: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `session_metrics`: of the measured iterations of each pass that can be judged what share was disturbed,
-    null where none can; figures over the clean ones, of nearest rank as `latency_p50` is; of the probes what share of
-    their time vanished without an event of the kernel.
+    """Rows of `session_metrics` on how quiet the machine was.
+
+    The disturbed share of each pass's measured iterations that can be graded, null where none can; figures over the
+    clean ones, nearest rank like `latency_p50`; and the share of the probes' time that vanished without a kernel event.
     """
     rows: list[dict[str, Any]] = []
     measured = iterations.filter(pl.col("phase") == "measure").join(grades, on=["pass", "iteration"])
@@ -208,9 +198,7 @@ def quietness_metrics(iterations: pl.DataFrame, grades: pl.DataFrame, probes: pl
         ratio = disturbed / judged if judged else None
         rows.append({**of, "metric": "disturbed_ratio", "value": ratio, "unit": "ratio", "n": judged})
         clean = np.sort(some.filter(pl.col("grade") == CLEAN).get_column("latency_ns").drop_nulls().to_numpy())
-        values = (
-            {metric: quantile_interval(clean, at)[0] for metric, at in _FIGURES_QUIETNESS.items()} if len(clean) else {}
-        )
+        values = {metric: quantile_interval(clean, at)[0] for metric, at in _UNDISTURBED.items()} if len(clean) else {}
         if len(clean):
             values["latency_mean_undisturbed"] = float(clean.mean())
         rows += [{**of, "metric": key, "value": one, "unit": "ns", "n": len(clean)} for key, one in values.items()]
@@ -219,4 +207,4 @@ def quietness_metrics(iterations: pl.DataFrame, grades: pl.DataFrame, probes: pl
         spent = int((known.get_column("end_ns") - known.get_column("start_ns")).sum())
         share = int(known.get_column("unseen_ns").sum()) / spent if spent else None
         rows.append({"metric": "unseen_pause_ratio", "value": share, "unit": "ratio", "n": known.height})
-    return pl.DataFrame(rows, schema=_SCHEMA_QUIETNESS)
+    return pl.DataFrame(rows, schema=METRICS)

@@ -11,16 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.delays.thread_states import (
-    FLUSHES,
-    PREEMPTED,
-    RUNNING,
-    Numbers,
-    ends,
-    meetings,
-    union,
-    within,
-)
+from aaco_pipeline.analysis.delays.thread_states import FLUSHES, PREEMPTED, RUNNING, Numbers, meetings, union, within
+from aaco_pipeline.analysis.timeline.device_timeline import bounds
+from aaco_pipeline.lake.contracts import polars_types
 
 ON_CPU: Final = "on_cpu"
 TIMER: Final = "timer"
@@ -28,13 +21,13 @@ INTERRUPTS: Final = "interrupts"
 MINOR_FAULTS: Final = "minor_faults"
 MAJOR_FAULT: Final = "major_fault"
 DISK: Final = "disk"
-#: Handlers that every running thread has: the timer's tick, and what hangs on it.
+#: Handlers that every running thread has: the timer's tick and its consequences.
 _TIMER_HANDLERS: Final = ("local_timer", "softirq TIMER", "softirq SCHED", "softirq RCU", "softirq HRTIMER")
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What one event costs on this machine beyond what is recorded of it, in ns; None where it was not calibrated."""
+    """Cost of one event on this machine beyond what is recorded of it, in ns; None where it was not calibrated."""
 
     minor_fault_ns: float | None = None
     interrupt_ns: float | None = None
@@ -43,7 +36,7 @@ class Costs:
 def on_cpu_parts(
     path: pl.DataFrame, states: pl.DataFrame, events: pl.DataFrame, costs: Costs
 ) -> Iterator[pl.DataFrame]:
-    """Parts of each row's time on the CPU, which may overlap: row, cause, duration_ns, occurrences, grade, by what."""
+    """Parts of each row's time on the CPU, which may overlap: row, cause, duration_ns, occurrences, grade, by_*."""
     yield from _handlers(path, events, costs)
     waits = _faults_that_wait(states, events)
     yield _minor_faults(path, events, waits, costs)
@@ -51,11 +44,11 @@ def on_cpu_parts(
 
 
 def _handlers(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> Iterator[pl.DataFrame]:
-    """What the timer's handlers took while the path was on a CPU, and what all others did; each named by its longest.
+    """Time of the timer's handlers while the path was on a CPU, and of all others; each named by its longest.
 
-    Where an interrupt comes during a softirq the time is the interrupt's, and of none twice. With what each interrupt
-    costs beyond its handlers, where that is known: a handler is a third of it to a half. How often is the interrupts'
-    count, or the softirqs' where they ran without one.
+    Where an interrupt comes during a softirq the time counts as the interrupt's, and never twice. The cost of each
+    interrupt beyond its handlers, where known, is added: a handler is a third to a half of it. Occurrences count
+    interrupts, or softirqs that ran without one.
     """
     named = pl.when(pl.col("kind") == "softirq").then("softirq " + pl.col("name")).otherwise("name")
     every = events.filter(pl.col("kind").is_in(["interrupt", "softirq"]) & pl.col("duration_ns").is_not_null()).select(
@@ -99,7 +92,7 @@ def _begun(path: pl.DataFrame, handlers: pl.DataFrame) -> pl.DataFrame:
     found = [handlers.clear().with_columns(row=pl.lit(0, pl.UInt32))]
     for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
         ordered, own = some.sort("start_ns"), handlers.filter(pl.col("thread_id") == thread)
-        which, inside = within(own.get_column("start_ns").to_numpy(), *ends(ordered))
+        which, inside = within(own.get_column("start_ns").to_numpy(), *bounds(ordered))
         row = ordered.get_column("row").gather(which)
         found.append(own.filter(pl.Series(inside)).with_columns(row=row))
     return pl.concat(found)
@@ -108,9 +101,9 @@ def _begun(path: pl.DataFrame, handlers: pl.DataFrame) -> pl.DataFrame:
 def fault_costs(
     faults: pl.DataFrame, start: Numbers, end: Numbers, costs: Costs
 ) -> tuple[Numbers, npt.NDArray[np.float64]]:
-    """What faults of one thread cost that begin within these times on a CPU: which time each lies in, and its cost, ns.
+    """Cost of one thread's faults that begin within these times on a CPU: the index of the time, and the cost in ns.
 
-    A fault costs what was calibrated, or longer where its end was seen and is later: the page had to be made first.
+    A fault costs what was calibrated, or longer if its end was seen later: the page had to be created first.
     """
     faults = faults.sort("time_ns")
     at, lasted = faults.get_column("time_ns").to_numpy(), faults.get_column("duration_ns").fill_null(0).to_numpy()
@@ -120,7 +113,7 @@ def fault_costs(
 
 
 def _faults_that_wait(states: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """The fault that each wait for a page began in: thread_id, fault_ns, from it to the wait; its own end, if seen."""
+    """The fault in which each wait for a page began: thread_id, fault_ns, wait_ns, and its own end, if seen."""
     faults = events.filter(pl.col("kind") == "page_fault").select(
         "thread_id", fault_ns="time_ns", over_ns=pl.col("time_ns") + pl.col("duration_ns")
     )
@@ -131,7 +124,7 @@ def _faults_that_wait(states: pl.DataFrame, events: pl.DataFrame) -> pl.DataFram
 
 
 def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, waits: pl.DataFrame, costs: Costs) -> pl.DataFrame:
-    """Faults that needed no device, while the path was on a CPU; none where nothing says what they cost."""
+    """Faults that needed no device, while the path was on a CPU; none where their cost is unknown."""
     faults = events.filter(pl.col("kind") == "page_fault").join(
         waits, left_on=["thread_id", "time_ns"], right_on=["thread_id", "fault_ns"], how="anti"
     )
@@ -139,7 +132,7 @@ def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, waits: pl.DataFrame,
     if costs.minor_fault_ns is not None or faults.get_column("duration_ns").count():
         for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
             ordered = some.sort("start_ns")
-            which, cost = fault_costs(faults.filter(pl.col("thread_id") == thread), *ends(ordered), costs)
+            which, cost = fault_costs(faults.filter(pl.col("thread_id") == thread), *bounds(ordered), costs)
             found.append(pl.DataFrame({"row": ordered.get_column("row").gather(which), "cost": cost}))
     return (
         pl.concat(found)
@@ -152,10 +145,10 @@ def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, waits: pl.DataFrame,
 
 
 def _around_waits(path: pl.DataFrame, waits: pl.DataFrame, events: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The work of a wait for storage: in a call that flushes a file, and in a fault from its beginning to its end.
+    """The work around a wait for storage: in a call that flushes a file, and in a fault from its beginning to its end.
 
-    Without it half of what such a wait costs would seem to be the program's. The end of a fault is where the thread
-    blocks in it, when no later one was seen.
+    Without it half of the cost of such a wait would seem to be the program's. A fault ends where the thread blocks in
+    it, when no later end was seen.
     """
     calls = events.filter((pl.col("kind") == "syscall") & pl.col("name").is_in(FLUSHES)).select(
         "thread_id", start_ns="time_ns", end_ns=pl.col("time_ns") + pl.col("duration_ns")
@@ -167,10 +160,10 @@ def _around_waits(path: pl.DataFrame, waits: pl.DataFrame, events: pl.DataFrame)
 
 
 def _met(path: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """For how long the path was on a CPU within these times of its threads: row, duration_ns."""
+    """Time of the path on a CPU within these times of its threads: row, duration_ns."""
     found = []
     for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
-        piece, _, since, until = meetings(*ends(some), *union(*ends(spans.filter(pl.col("thread_id") == thread))))
+        piece, _, since, until = meetings(*bounds(some), *union(*bounds(spans.filter(pl.col("thread_id") == thread))))
         found.append(pl.DataFrame({"row": some.get_column("row").gather(piece), "ns": until - since}))
     nothing = pl.DataFrame(schema={"row": pl.UInt32, "ns": pl.Int64})
     return pl.concat([nothing, *found]).group_by("row").agg(duration_ns=pl.col("ns").sum())
@@ -185,14 +178,20 @@ _SCHEMA = {
 def machine_takes(
     probes: dict[int, dict[str, Any]], states: pl.DataFrame, events: pl.DataFrame, threads: pl.DataFrame
 ) -> pl.DataFrame:
-    """What took time from each CPU's probe: cpu, kind, name, occurrences, taken_ns and of_ns, the probe's whole time.
+    """Attribute the time taken from each CPU's probe: cpu, kind, name, occurrences, taken_ns, of_ns (the whole time).
 
-    `probes`: by CPU start_ns, end_ns and gaps, as pairs, on the axis of the others. The probe of the nth CPU is the
-    nth process of `threads`. Kinds: `thread` that had the CPU; `state` in which the probe was off it otherwise;
-    `interrupt` and `softirq`, by their handlers' time, an interrupt in a softirq apart from it; `beside`, what else the
-    gaps with any of these hold: entering and leaving a handler, and what nothing tells apart from that; `unseen`, gaps
-    in which nothing was recorded. Without states only unknown gaps remain: kind `gap`. typical_gap_ns, of an interrupt,
-    is the median of the gaps that have it and no other one, null without such a gap.
+    Kinds: `thread` that had the CPU; `state` in which the probe was off it otherwise; `interrupt` and `softirq`, by
+    their handlers' time, an interrupt in a softirq counted apart; `beside`, the rest of the gaps with any of these:
+    entering and leaving a handler, and anything indistinguishable from that; `unseen`, gaps in which nothing was
+    recorded. Without states only unknown gaps remain: kind `gap`. typical_gap_ns of an interrupt is the median of the
+    gaps that contain it and no other one, null without such a gap.
+
+    Args:
+        probes: By CPU start_ns, end_ns and gaps, as pairs, on the axis of the others. The probe of the nth CPU is the
+            nth process of `threads`.
+        states: `thread_states`.
+        events: `kernel_events`.
+        threads: `kernel_threads`.
     """
     rows: list[dict[str, Any]] = []
     for number, (cpu, probe) in enumerate(sorted(probes.items())):
@@ -228,7 +227,7 @@ def machine_takes(
 
 
 def _of_gaps(gaps: tuple[Numbers, Numbers], off: pl.DataFrame, handlers: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """What is known of the gaps besides the time off the CPU: each handler's own time, the rest beside, and unseen."""
+    """Attribute the gaps besides the time off the CPU: each handler's own time, the rest beside, and unseen."""
     start, end = gaps
     begins, took = (handlers.get_column(name).fill_null(0).to_numpy() for name in ("time_ns", "duration_ns"))
     is_hard = (handlers.get_column("kind") == "interrupt").to_numpy()
@@ -236,7 +235,7 @@ def _of_gaps(gaps: tuple[Numbers, Numbers], off: pl.DataFrame, handlers: pl.Data
     within = np.where(is_hard, 0, _covered((begins, begins + took), hard))
     gap = np.searchsorted(start, begins, side="right") - 1
     inside = (gap >= 0) & (begins <= end[np.maximum(gap, 0)]) if len(start) else np.zeros(len(begins), np.bool_)
-    away = _covered(gaps, union(*(off.get_column(side).to_numpy() for side in ("start_ns", "end_ns"))))
+    away = _covered(gaps, union(*bounds(off)))
     interrupts = np.bincount(gap[inside & is_hard], minlength=len(start))
     alone = (interrupts == 1) & (away == 0)
     lone = np.zeros(len(begins), np.bool_)
@@ -262,33 +261,29 @@ def _of_gaps(gaps: tuple[Numbers, Numbers], off: pl.DataFrame, handlers: pl.Data
 
 
 def _covered(spans: tuple[Numbers, Numbers], pieces: tuple[Numbers, Numbers]) -> Numbers:
-    """For how long each span meets pieces that do not overlap."""
+    """Time for which each span meets disjoint pieces."""
     span, _, since, until = meetings(*spans, *pieces)
     return np.bincount(span, until - since, len(spans[0])).astype(np.int64)
 
 
-#: With fewer ticks the cost of an interrupt is not known.
+#: With fewer ticks the cost of an interrupt is unknown.
 _LEAST_TICKS: Final = 5
-_SCHEMA_PROBES: Final = {
-    **{"pass": pl.String, "before_iteration": pl.Int32, "cpu": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64},
-    **{"gaps": pl.Int64, "gap_ns": pl.Int64, "unseen_ns": pl.Int64},
-}
 
 
 def fixed_work_probes(
     probes: pl.DataFrame, states: pl.DataFrame, threads: pl.DataFrame, events: pl.DataFrame, passes: dict[str, int]
 ) -> pl.DataFrame:
-    """`fixed_work_probes` from the probes' gaps (`kernel_probes`) and what is known of the process's main thread.
+    """Compute `fixed_work_probes` from the probes' gaps (`kernel_probes`) and the states of the process's main thread.
 
-    `passes`: the measured process of each pass. Unseen is what of the gaps no state off the CPU, no handler and no call
-    covers, less what each interrupt in them costs beyond its handlers (`interrupt_cost`, where it is known); null where
-    no state of the thread is known, or no interrupt was recorded of any.
+    `passes` gives the measured process of each pass. Unseen is the part of the gaps that no state off the CPU, no
+    handler and no call covers, minus the cost of each interrupt in them beyond its handlers (`interrupt_cost`, where
+    known); null where the thread's states are unknown, or no interrupt of any thread was recorded.
     """
     rows = []
     with_interrupts = (events.get_column("kind") == "interrupt").any()
     for (name,), some in probes.group_by("pass", maintain_order=True):
         own = threads.filter(pl.col("process_id") == passes.get(str(name), -1)).sort("start_ns", "thread_id")
-        # Of a process without a recorded thread nothing is known: no event is, as none has this number.
+        # No event has this number: a process without a recorded thread has no known events.
         main = int(own.item(0, "thread_id")) if own.height else -1
         off = states.filter((pl.col("thread_id") == main) & (pl.col("state") != RUNNING))
         extents = events.filter((pl.col("thread_id") == main) & (pl.col("duration_ns") > 0))
@@ -311,23 +306,23 @@ def fixed_work_probes(
                     "unseen_ns": None if main < 0 or not with_interrupts else max(left, 0),
                 }
             )
-    return pl.DataFrame(rows, schema=_SCHEMA_PROBES)
+    return pl.DataFrame(rows, schema=polars_types("fixed_work_probes"))
 
 
 def interrupt_cost(
     probes: pl.DataFrame, states: pl.DataFrame, events: pl.DataFrame, threads: pl.DataFrame, name: str
 ) -> float | None:
-    """What an interrupt costs a running thread beyond its handlers, in ns: entering, leaving, a hypervisor's exits.
+    """Cost of an interrupt to a running thread beyond its handlers, in ns: entry, exit, a hypervisor's exits.
 
     The median over the gaps of a pass's probes that have interrupts and in which the main one of its `threads` stayed
-    on its CPU: the gap less its handlers, an interrupt. None with fewer than five such gaps.
+    on its CPU: the gap minus its handlers, per interrupt. None with fewer than five such gaps.
     """
     probes = probes.filter(pl.col("pass") == name)
     if not threads.height or not probes.height:
         return None
     main = threads.sort("start_ns", "thread_id").item(0, "thread_id")
     off = states.filter((pl.col("thread_id") == main) & (pl.col("state") != RUNNING))
-    away = union(off.get_column("start_ns").to_numpy(), off.get_column("end_ns").to_numpy())
+    away = union(*bounds(off))
     own = events.filter((pl.col("thread_id") == main) & pl.col("kind").is_in(["interrupt", "softirq"]))
     begins = own.get_column("time_ns").to_numpy()
     handlers = union(begins, begins + own.get_column("duration_ns").fill_null(0).to_numpy())
@@ -335,16 +330,16 @@ def interrupt_cost(
     start, end = (probes.get_column(f"gap_{side}_ns").explode().drop_nulls().to_numpy() for side in ("start", "end"))
     count = np.searchsorted(hard, end) - np.searchsorted(hard, start)
     spent = end - start
-    for stretches, every in ((handlers, False), (away, True)):
-        gap, _, since, until = meetings(start, end, *stretches)
+    for intervals, every in ((handlers, False), (away, True)):
+        gap, _, since, until = meetings(start, end, *intervals)
         taken = np.bincount(gap, until - since, len(start)).astype(np.int64)
         count = np.where(taken > 0, 0, count) if every else count
         spent = spent if every else spent - taken
-    told = (count > 0) & (spent >= 0)
-    return float(np.median(spent[told] / count[told])) if int(told.sum()) >= _LEAST_TICKS else None
+    known = (count > 0) & (spent >= 0)
+    return float(np.median(spent[known] / count[known])) if int(known.sum()) >= _LEAST_TICKS else None
 
 
 def _interrupts(events: pl.DataFrame, thread: int) -> Numbers:
-    """When a thread was interrupted, in order."""
+    """Times of a thread's interrupts, in order."""
     own = events.filter((pl.col("thread_id") == thread) & (pl.col("kind") == "interrupt"))
     return np.sort(own.get_column("time_ns").to_numpy())

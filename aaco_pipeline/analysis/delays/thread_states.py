@@ -10,15 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from aaco_pipeline.analysis.timeline.device_timeline import bounds
+
 Numbers = npt.NDArray[np.int64]
 
 
 def meetings(
     start: Numbers, end: Numbers, piece_start: Numbers, piece_end: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Every pair of a span and a piece that share time: the span's place, the piece's, and the shared start and end.
+    """Intersect spans, which may overlap, with sorted, disjoint pieces.
 
-    Pieces are in order and do not overlap; spans may. Pairs come by span, then by piece.
+    Returns:
+        For every pair that shares time, by span, then by piece: the span's index, the piece's, and the shared start and
+        end.
     """
     first = np.searchsorted(piece_end, start, side="right")
     counts = np.maximum(np.searchsorted(piece_start, end, side="left") - first, 0)
@@ -28,7 +32,7 @@ def meetings(
 
 
 def within(at: Numbers, start: Numbers, end: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """Of instants those that lie in stretches in order that do not overlap: the stretch of each, and which they are."""
+    """Locate each instant in sorted, disjoint intervals: the interval index of each hit, and a mask of hits."""
     which = np.searchsorted(end, at, side="right")
     inside = which < len(end)
     inside[inside] = start[which[inside]] <= at[inside]
@@ -36,22 +40,14 @@ def within(at: Numbers, start: Numbers, end: Numbers) -> tuple[Numbers, npt.NDAr
 
 
 def union(start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
-    """The same time as stretches in order that neither overlap nor touch; those without length are left out."""
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
+    """Merge intervals into sorted ones that neither overlap nor touch; empty ones are left out."""
     long = end > start
-    start, end = start[long], end[long]
+    order = np.argsort(start[long], kind="stable")
+    start, reached = start[long][order], np.maximum.accumulate(end[long][order])
     if not len(start):
-        return start, end
-    reached = np.maximum.accumulate(end)
+        return start, reached
     opens = np.append(True, start[1:] > reached[:-1])
-    closes = np.append(opens[1:], True)
-    return start[opens], reached[closes]
-
-
-def ends(frame: pl.DataFrame) -> tuple[Numbers, Numbers]:
-    """`start_ns` and `end_ns` of its rows."""
-    return frame.get_column("start_ns").to_numpy(), frame.get_column("end_ns").to_numpy()
+    return start[opens], reached[np.append(opens[1:], True)]
 
 
 RUNNING: Final = "running"
@@ -63,7 +59,7 @@ STOPPED: Final = "stopped"
 UNKNOWN: Final = "unknown"
 #: Calls that return when storage has a file.
 FLUSHES: Final = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync")
-#: What a thread that blocks in a system call waits for, by the call.
+#: What a thread that blocks in a system call waits for, by call.
 _WAITS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("futex", "futex_waitv"), "lock"),
     **dict.fromkeys(FLUSHES, "disk"),
@@ -71,15 +67,15 @@ _WAITS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "recvfrom", "recvmsg"), "io"),
     **dict.fromkeys(("sendto", "sendmsg", "io_uring_enter"), "io"),
 }
-#: The CPU idled for at least this share of a time in which a thread was runnable: nobody took the CPU from it.
+#: If the CPU idled for at least this share of a time in which a thread was runnable, nobody took it from the thread.
 _IDLE_SHARE: Final = 0.5
-#: What is left of the group's throttling is at least this share of a wait in which another had the CPU: its quota kept
-#: the thread. A wait lasts somewhat longer, until the other is made to leave.
+#: If the group's remaining throttling is at least this share of a wait in which another thread had the CPU, the quota
+#: caused it. A wait lasts somewhat longer, until the other thread is made to leave.
 _QUOTA_SHARE: Final = 0.8
-#: An idle CPU takes up to so long to begin with a thread that was woken; longer it idles only where it may not run it.
+#: An idle CPU takes up to this long to start a woken thread; it idles longer only where it may not run it.
 _WAKES: Final = 1_000_000
 RAN: Final = "ran"
-#: What a wake-up is called that a handler did, whichever thread it had interrupted.
+#: Name of a wake-up by an interrupt handler, whichever thread it had interrupted.
 INTERRUPT: Final = "interrupt"
 _SEEN_RUNNING: Final = ("syscall", "page_fault", "interrupt", "softirq", "block_io")
 _OFF: Final = ("thread_id", "start_ns", "end_ns", "state", "cpu", "wait", "by_thread_id", "by_name")
@@ -88,10 +84,16 @@ _OFF: Final = ("thread_id", "start_ns", "end_ns", "state", "cpu", "wait", "by_th
 def thread_states(
     events: pl.DataFrame, threads: pl.DataFrame, losses: pl.DataFrame, throttling: pl.DataFrame
 ) -> pl.DataFrame:
-    """`thread_states` of the measured threads from `kernel_events`, `kernel_threads` and `kernel_losses`.
+    """Derive `thread_states` of the measured threads from `kernel_events`, `kernel_threads` and `kernel_losses`.
 
-    `throttling`: time_ns; throttled and throttled_ns, how often and for how long the group's quota had kept it from a
-    CPU by then. A thread's states follow one another from its beginning or first switch to its end or the recording's.
+    A thread's states follow one another from its beginning or first switch to its end or the recording's.
+
+    Args:
+        events: The table.
+        threads: The table.
+        losses: The table.
+        throttling: time_ns, throttled and throttled_ns: how often and for how long the group's quota had kept it from a
+            CPU by then.
     """
     own = threads.filter(pl.col("process_id").is_not_null())
     switches = events.filter(pl.col("kind") == "switch").select(
@@ -108,7 +110,7 @@ def thread_states(
         pl.lit(RUNNING).alias("state"),
         is_in=pl.lit(True),
     )
-    # A thread begins as one that was just woken: it waits for a CPU from the first.
+    # A thread begins as if it was just woken: it waits for a CPU from the start.
     forks = events.filter((pl.col("kind") == "fork") & pl.col("other_thread_id").is_in(measured))
     born = forks.select(
         pl.col("other_thread_id").alias("thread_id"),
@@ -125,7 +127,7 @@ def thread_states(
         next_cpu=pl.col("cpu").shift(-1).over("thread_id"),
     ).rename({"time_ns": "start_ns"})
     following = following.filter(pl.col("state") != "dead")
-    # Two switches of one thread that do not take turns: the one between them was not recorded.
+    # Two switches of one thread in the same direction: the one between them was not recorded.
     following = following.with_columns(torn=(pl.col("next_in") == pl.col("is_in")).fill_null(False))
     got_off = pl.when("torn").then(pl.lit(UNKNOWN)).otherwise(pl.lit(RUNNING))
     running = following.filter("is_in").select("thread_id", "start_ns", "end_ns", "cpu", state=got_off)
@@ -144,10 +146,10 @@ def thread_states(
 
 
 def _until_seen(away: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Times off the CPU whose end was not recorded, cut where the thread is first seen to run; and its running then.
+    """Cut times off the CPU whose end was not recorded where the thread is first seen running; add that running time.
 
-    The kernel's account of its time says exactly since when it has had the CPU. An event of its own, or an interrupt
-    of it, is seen on a CPU alone, and tells only until when it was not known to be.
+    The kernel's accounting says exactly since when it has had the CPU. An event or interrupt of its own only shows it
+    running at that moment.
     """
     seen = (
         events.filter(pl.col("kind").is_in([*_SEEN_RUNNING, RAN]))
@@ -159,14 +161,14 @@ def _until_seen(away: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame,
         seen, left_on="start_ns", right_on="seen_ns", by="thread_id", strategy="forward", check_sortedness=False
     )
     over = pl.when("torn").then(pl.min_horizontal("end_ns", pl.col("seen_ns").fill_null(pl.col("end_ns"))))
-    on = pl.coalesce("next_cpu", "cpu")  # where it is switched out next is where it ran
+    on = pl.coalesce("next_cpu", "cpu")  # it ran where it is switched out next
     back = away.filter("torn").select("thread_id", start_ns=over, end_ns="end_ns", cpu=on, state=pl.lit(RUNNING))
     torn = pl.col("torn") & ~(pl.col("is_exact") & (pl.col("seen_ns") <= pl.col("end_ns"))).fill_null(False)
     return away.with_columns(end_ns=over.otherwise("end_ns"), torn=torn), back
 
 
 def _slices(switches: pl.DataFrame, last: int) -> pl.DataFrame:
-    """Who had each CPU from switch to switch: cpu, start_ns, end_ns, thread_id; 0 while it idled."""
+    """Occupancy of each CPU from switch to switch: cpu, start_ns, end_ns, thread_id; 0 while it idled."""
     ordered = switches.sort("cpu", "time_ns")
     return ordered.select(
         "cpu",
@@ -177,7 +179,7 @@ def _slices(switches: pl.DataFrame, last: int) -> pl.DataFrame:
 
 
 def _runnable(away: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
-    """Times in which a thread could have run and did not: another had its CPU, or nobody."""
+    """Times in which a thread could have run and did not, because another thread had its CPU, or none."""
     spans = away.filter(pl.col("state") == "runnable").select("thread_id", "start_ns", "end_ns", "cpu", "torn")
     idled, others = _idled(spans, slices)
     return spans.with_columns(
@@ -191,9 +193,9 @@ def _runnable(away: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _idled(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[npt.NDArray[np.bool_], pl.Series]:
-    """Whether each span's CPU idled for most of it, and which other thread had most of it."""
+    """True where a span's CPU idled for most of it, and the other thread that had most of it."""
     idle, others = _had_the_cpu(spans, slices)
-    start, end = ends(spans)
+    start, end = bounds(spans)
     return idle >= _IDLE_SHARE * (end - start), others
 
 
@@ -246,11 +248,11 @@ def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame) -> 
 
 
 def _wait_of(spans: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
-    """What each thread waited for, by the last event of its own before it left the CPU, null where there is none.
+    """What each thread waited for, by its last event before it left the CPU, null where there is none.
 
-    A fault before it that no call has followed is what it waits for; else the call that it is in. In a call that says
-    nothing, a thread that waits for a device says so by its state; and so it is where no calls were recorded, as one
-    may have followed any fault.
+    It waits for a fault that no call has followed, else in the call that it is in. In a call without a known meaning,
+    and where no calls were recorded, so that one may have followed any fault, the thread's state shows whether it waits
+    for a device.
     """
     own = events.filter(pl.col("kind").is_in(["syscall", "page_fault"])).select(
         "thread_id",
@@ -273,12 +275,12 @@ def _wait_of(spans: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
         .otherwise(pl.col("fault_ns") >= pl.col("over_ns").fill_null(pl.col("fault_ns")))
     )
     on_disk = pl.col("state") == "disk_sleep"
-    said = pl.col("name").replace_strict(dict(_WAITS), default=None, return_dtype=pl.String)
+    by_call = pl.col("name").replace_strict(dict(_WAITS), default=None, return_dtype=pl.String)
     why = (
         pl.when(fault_since.fill_null(False) & (on_disk | ~inside) & pl.lit(calls.height > 0))
         .then(pl.lit("page_fault"))
-        .when(inside & said.is_not_null())
-        .then(said)
+        .when(inside & by_call.is_not_null())
+        .then(by_call)
         .when(on_disk)
         .then(pl.lit("disk"))
         .otherwise(pl.lit("other"))
@@ -287,13 +289,13 @@ def _wait_of(spans: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
 
 
 def _had_the_cpu(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[Numbers, pl.Series]:
-    """For how much of each span its CPU idled, and which other thread had most of it (the lowest number of several)."""
+    """Idle time of each span's CPU, and the other thread that had most of it (the lowest number of several)."""
     numbered = spans.select("start_ns", "end_ns", "cpu", own="thread_id").with_row_index("row")
     idle = np.zeros(spans.height, np.int64)
     found: list[pl.DataFrame] = []
     for (cpu,), some in slices.group_by("cpu", maintain_order=True):
         asked = numbered.filter(pl.col("cpu") == cpu)
-        which, place, since, until = meetings(*ends(asked), *ends(some))
+        which, place, since, until = meetings(*bounds(asked), *bounds(some))
         found.append(
             asked.select("row", "own")[which].with_columns(
                 some.get_column("thread_id")[place], shared_ns=pl.Series(until - since)
@@ -317,19 +319,19 @@ def _had_the_cpu(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[Numbers, pl
 
 
 def _with_throttling(states: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataFrame:
-    """The states, throttled where the group's quota kept a thread from its CPU, by what the group counts.
+    """Mark states as throttled where the group's quota kept a thread from its CPU, according to the group's counts.
 
-    Its count of used-up quotas rose between the readings around, and the thread could have started: nobody had the CPU.
-    Where another thread had it, as on any busy machine, what the group counts until one reading is given to each
-    thread's longest waits first, until it is used up: the thread was not throttled more often or for longer.
+    That is certain if its count of exhausted quotas rose between the readings around a wait in which nobody had the
+    CPU. Where another thread had it, as on any busy machine, the time counted until a reading is attributed to each
+    thread's longest waits first until it is used up: the thread was not throttled more often or for longer.
     """
     if not throttling.height:
         return states
     at, count, length = (throttling.get_column(name).to_numpy() for name in ("time_ns", "throttled", "throttled_ns"))
-    start, end = ends(states)
+    start, end = bounds(states)
     before = np.clip(np.searchsorted(at, start, side="right") - 1, 0, len(at) - 1)
     after = np.clip(np.searchsorted(at, end, side="left"), 0, len(at) - 1)
-    # A quota is counted as used up when there is one again: by the reading after the wait.
+    # A quota counts as exhausted once it is refilled: by the reading after the wait.
     counted = {"rose": np.diff(count, prepend=count[0])[after], "lasted_ns": np.diff(length, prepend=length[0])[after]}
     waits = pl.col("state").is_in([PREEMPTED, QUEUED]) & pl.Series(count[after] > count[before])
     asked = states.select(
@@ -359,10 +361,10 @@ def _with_throttling(states: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataF
 
 
 def _with_losses(states: pl.DataFrame, losses: pl.DataFrame) -> pl.DataFrame:
-    """The states, unknown where events were lost that could have told another.
+    """Mark states as unknown where lost events could have changed them.
 
-    A thread that runs loses what its CPU lost. One that does not may have run on any CPU whose switches were lost, or
-    have been woken from any; and what it did after it came back meanwhile, until it is seen again, is not known either.
+    A running thread is affected by losses of its CPU. A waiting one may have run on any CPU whose switches were lost,
+    or have been woken from any; its state after it returned meanwhile, until it is seen again, is unknown as well.
     """
     is_off = pl.col("state") != RUNNING
     lost = dict.fromkeys(("cpu", "wait", "by_thread_id", "by_name"))

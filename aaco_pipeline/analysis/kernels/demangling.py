@@ -4,7 +4,6 @@ Types and the position in the text are `mangled_types`.
 """
 
 import re
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -31,12 +30,29 @@ BINARY: Final = {
 }  # fmt: skip
 
 
-class ExpressionReader(TypeReader):
-    """A reader of types that also reads the expressions which template arguments and `decltype` hold."""
+_STANDARD: Final = {
+    "t": "std", "a": "std::allocator", "b": "std::basic_string", "s": "std::string", "i": "std::istream",
+    "o": "std::ostream", "d": "std::iostream",
+}  # fmt: skip
+_OPERATOR: Final = {
+    **UNARY, **BINARY, "cl": "()", "ix": "[]", "qu": "?", "nw": " new", "na": " new[]", "dl": " delete",
+    "da": " delete[]",
+}  # fmt: skip
+_SPECIAL: Final = {"V": "vtable for ", "T": "VTT for ", "I": "typeinfo for ", "S": "typeinfo name for "}
 
-    @abstractmethod
-    def encoding(self) -> str:
-        """A function with its parameters, a variable, or a compiler's table."""
+
+def demangled(symbol: str) -> str:
+    """The C++ name of a mangled symbol; the symbol itself where it is not mangled or not understood."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    try:
+        return _Reader(symbol).whole()
+    except (UnknownMangling, IndexError, RecursionError):
+        return symbol
+
+
+class _Reader(TypeReader):
+    """One pass over one symbol; every method reads one production at `position` and returns its text."""
 
     def literal(self) -> str:
         """A constant: a number, a truth value, an enumerator by number, or the address of a function."""
@@ -64,7 +80,7 @@ class ExpressionReader(TypeReader):
         return f"({named})[{value}]" if kind in {"f", "d"} else f"({named}){value}"
 
     def expression(self) -> str:
-        """An expression a template argument or `decltype` holds; only what kernels' names use."""
+        """An expression in a template argument or `decltype`; only forms that occur in kernels' names."""
         code = self.peek(2)
         reader = _EXPRESSION_READERS.get(code) or _EXPRESSION_READERS.get(code[:1])
         if reader is not None:
@@ -108,7 +124,7 @@ class ExpressionReader(TypeReader):
         return str(len(value) if isinstance(value, list) else 1)
 
     def conversion(self) -> str:
-        """A value of another type, however it was converted."""
+        """A value converted to another type, however it was converted."""
         self.position += 2
         target = plain(self.type())
         return f"({target})({self.expressions()})" if self.take("_") else f"({target})({self.expression()})"
@@ -119,7 +135,7 @@ class ExpressionReader(TypeReader):
         return f"{self.expression()}({self.expressions()})"
 
     def choice(self) -> str:
-        """One of two values by a condition."""
+        """A conditional expression."""
         self.require("qu")
         return f"({self.expression()})?({self.expression()}) : ({self.expression()})"
 
@@ -142,53 +158,6 @@ class ExpressionReader(TypeReader):
         self.require("sr")
         owner = plain(self.type())
         return f"{owner}::{self.with_arguments(self.unqualified_name())}"
-
-
-_EXPRESSION_READERS: Final[dict[str, Callable[[ExpressionReader], str]]] = {
-    "L": ExpressionReader.literal,
-    "T": ExpressionReader.value_of_parameter,
-    "fp": ExpressionReader.function_parameter,
-    "fL": ExpressionReader.function_parameter,
-    "st": ExpressionReader.property_of_type,
-    "at": ExpressionReader.property_of_type,
-    "sz": ExpressionReader.property_of_value,
-    "az": ExpressionReader.property_of_value,
-    "nx": ExpressionReader.property_of_value,
-    "sZ": ExpressionReader.pack_size,
-    "cv": ExpressionReader.conversion,
-    "sc": ExpressionReader.conversion,
-    "dc": ExpressionReader.conversion,
-    "rc": ExpressionReader.conversion,
-    "cc": ExpressionReader.conversion,
-    "cl": ExpressionReader.call,
-    "qu": ExpressionReader.choice,
-    "sr": ExpressionReader.scoped_expression,
-}
-
-
-_STANDARD: Final = {
-    "t": "std", "a": "std::allocator", "b": "std::basic_string", "s": "std::string", "i": "std::istream",
-    "o": "std::ostream", "d": "std::iostream",
-}  # fmt: skip
-_OPERATOR: Final = {
-    **UNARY, **BINARY, "cl": "()", "ix": "[]", "qu": "?", "nw": " new", "na": " new[]", "dl": " delete",
-    "da": " delete[]",
-}  # fmt: skip
-_SPECIAL: Final = {"V": "vtable for ", "T": "VTT for ", "I": "typeinfo for ", "S": "typeinfo name for "}
-
-
-def demangled(symbol: str) -> str:
-    """The C++ name of one mangled symbol; the symbol itself where it is not mangled or not understood."""
-    if not symbol.startswith("_Z"):
-        return symbol
-    try:
-        return _Reader(symbol).whole()
-    except (UnknownMangling, IndexError, RecursionError):
-        return symbol
-
-
-class _Reader(ExpressionReader):
-    """One pass over one symbol; every method reads one production at `position` and gives its text."""
 
     def whole(self) -> str:
         """The whole symbol; text after it, such as a compiler's clone suffix, must begin with a dot."""
@@ -247,7 +216,7 @@ class _Reader(ExpressionReader):
         return f"{outer}::{inner}", has_arguments, qualifiers
 
     def discriminator(self) -> None:
-        """The number telling equal local names apart, which is not written."""
+        """The number that distinguishes equal local names, which is not written."""
         if self.take("__"):
             self.number()
             self.require("_")
@@ -278,7 +247,7 @@ class _Reader(ExpressionReader):
                     name = "std"
                     if self.peek() == "E":
                         continue
-                # Constructors, destructors and conversions state no type that they return.
+                # Constructors, destructors and conversions state no return type.
                 returns = following not in {"C", "D"} and self.peek(2) != "cv"
                 part = self.member_name(name)
                 name, has_arguments = f"{name}::{part}" if name else part, False
@@ -289,7 +258,7 @@ class _Reader(ExpressionReader):
         return name, has_arguments and returns, qualifiers
 
     def member_name(self, owner: str) -> str:
-        """One part of a qualified name; a constructor or destructor is called as its class."""
+        """One part of a qualified name; a constructor or destructor is named after its class."""
         following = self.peek(2)
         if following[:1] == "C" and following[1:] in "12345I":
             self.position += 2
@@ -331,7 +300,7 @@ class _Reader(ExpressionReader):
         return "(anonymous namespace)" if name.startswith("_GLOBAL__N") else name
 
     def lambda_name(self) -> str:
-        """A lambda, told apart by its parameters and its number in the function."""
+        """A lambda, identified by its parameters and its number in the function."""
         while self.peek(2) in {"Ty", "Tn", "Tt", "Tp"}:
             self.template_parameter_declaration()
         self.lambda_depth += 1
@@ -361,11 +330,11 @@ class _Reader(ExpressionReader):
         return written
 
     def substitution(self) -> str:
-        """Something read before, or a standard library name."""
+        """A reference to something read before, or a standard library name."""
         return single(self.substituted(), self.pack_index)
 
     def substituted(self) -> Argument:
-        """Something read before; a list where it stands for a pack of template arguments."""
+        """Something read before; a list where it is a pack of template arguments."""
         self.require("S")
         following = self.peek()
         if following in _STANDARD:
@@ -389,7 +358,7 @@ class _Reader(ExpressionReader):
         return value
 
     def template_parameter_declaration(self) -> None:
-        """How a template parameter was declared, written for a lambda or an argument that needs it."""
+        """The declaration of a template parameter, written for a lambda or an argument that needs it."""
         self.require("T")
         kind = self.peek()
         self.position += 1
@@ -402,7 +371,7 @@ class _Reader(ExpressionReader):
                 self.template_parameter_declaration()
 
     def template_arguments(self) -> str:
-        """Arguments in angle brackets; they are what template parameters read later stand for."""
+        """Arguments in angle brackets, which later template parameters refer to."""
         self.require("I")
         outer_depth, self.lambda_depth = self.lambda_depth, 0
         own: list[Argument] = []
@@ -442,6 +411,28 @@ class _Reader(ExpressionReader):
             return value
         found = self.types()
         return found[0] if len(found) == 1 else found
+
+
+_EXPRESSION_READERS: Final[dict[str, Callable[[_Reader], str]]] = {
+    "L": _Reader.literal,
+    "T": _Reader.value_of_parameter,
+    "fp": _Reader.function_parameter,
+    "fL": _Reader.function_parameter,
+    "st": _Reader.property_of_type,
+    "at": _Reader.property_of_type,
+    "sz": _Reader.property_of_value,
+    "az": _Reader.property_of_value,
+    "nx": _Reader.property_of_value,
+    "sZ": _Reader.pack_size,
+    "cv": _Reader.conversion,
+    "sc": _Reader.conversion,
+    "dc": _Reader.conversion,
+    "rc": _Reader.conversion,
+    "cc": _Reader.conversion,
+    "cl": _Reader.call,
+    "qu": _Reader.choice,
+    "sr": _Reader.scoped_expression,
+}
 
 
 def _last_part(name: str) -> str:

@@ -13,7 +13,7 @@ import yaml
 
 from aaco_pipeline.analysis.kernels.grammar import NUMBER_FORMATS
 
-#: Kinds of work by descending precedence: of several named in one function's name the first one decides.
+#: Kinds of work by descending precedence: if a function's name contains several, the first one decides.
 PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "comm": (
         "nccl*", "rccl*", "msccl*", "all reduce*", "all gather*", "reduce scatter*", "all to all*", "all2 all*", "a2a*",
@@ -124,7 +124,7 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 
-#: Words that say less: they decide where none of those above stands in a function's own name.
+#: Weaker phrases: they decide where none of those above occurs in a function's own name.
 WEAK_PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "kv cache": ("*kv cache*",),
     "comm": ("barrier*", "publish*", "one shot*", "two shot*", "1shot*", "2shot*"),
@@ -155,7 +155,7 @@ WEAK_PHRASES: Final[dict[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 
-#: What a functor may make of a kernel that only applies it to every element.
+#: Families by the functor that a kernel applies to every element.
 FUNCTOR_PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "norm": PHRASES["norm"],
     "softmax": PHRASES["softmax"],
@@ -180,7 +180,7 @@ AUXILIARY_PHRASES: Final[tuple[str, ...]] = (
     "im3d2 col*", "col2 im*", "col2 im2d*", "routing*", "align block*", "*metadata*",
 )  # fmt: skip
 
-#: Beginning of a function's name that only one library uses. The first that matches decides, so special ones go first.
+#: Beginnings of function names that only one library uses. The first match decides, so special ones come first.
 LIBRARY_PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("hipblaslt", r"(?:Custom_)?Cijk_.*(?:UserArgs|SAV|ScaleAlphaVec|_Bias)"),
     ("tensile", r"(?:Custom_)?Cijk_"),
@@ -212,7 +212,7 @@ LIBRARY_PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("sgl_kernel", r"sgl_hip::|sgl_kernel::"),
     ("pytorch", r"at::"),
 )  # fmt: skip
-#: A library that its types in the parameters tell, where the function's name does not.
+#: Libraries recognised by types in the parameters, where the function's name does not tell.
 LIBRARY_ARGUMENTS: Final[tuple[tuple[str, str], ...]] = (
     ("cublas", r"\bcublas\w*"),
     ("cudnn", r"\bcudnn\w*"),
@@ -222,7 +222,7 @@ LIBRARY_ARGUMENTS: Final[tuple[tuple[str, str], ...]] = (
     ("ggml", r"\bggml_"),
     ("pytorch", r"\bat::|\bc10::"),
 )
-#: What a library is for, where a name says nothing else.
+#: The main purpose of a library, where a name says nothing else.
 LIBRARY_FAMILY: Final[dict[str, str]] = {
     "hipblaslt": "gemm", "tensile": "gemm", "rocblas": "gemm", "cudnn": "conv", "rccl": "comm", "aotriton": "attention",
     "flash_attention": "attention",
@@ -230,7 +230,7 @@ LIBRARY_FAMILY: Final[dict[str, str]] = {
 #: Libraries whose copies, layout changes, transforms and unnamed kernels only serve their own convolutions.
 CONVOLUTION_LIBRARIES: Final = frozenset({"miopen", "cudnn"})
 
-#: Operators the words above do not tell, in the form operators are compared: lower case, words between underscores.
+#: Operators not covered by the words above, in the form in which operators are compared: lower case, underscores.
 OPERATORS: Final[dict[str, str]] = {
     "embedding/gather": "gather gather_elements gather_nd scatter scatter_elements scatter_nd take index index_put "
     "compress non_zero nonzero masked_select",
@@ -253,12 +253,12 @@ OPERATORS: Final[dict[str, str]] = {
     "le gt ge maximum minimum nan_to_num sgn sign where cast relu add sub mul mul_out div pow sqrt exp log erf tanh "
     "sigmoid",
 }  # fmt: skip
-#: Operators of ONNX that take any number of tensors element by element; PyTorch's of the same name reduce one.
+#: ONNX operators that take any number of tensors element by element; PyTorch's of the same name reduce one.
 ELEMENTWISE_ONNX_OPERATORS: Final = frozenset({"max", "mean", "min", "sum"})
 
 
 def phrase_pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
-    """One pattern for any of the phrases in text that `name_text.words` made."""
+    """One pattern for any of the phrases in a text from `names.words`."""
     return re.compile(rf"(?<=_)(?:{_alternatives(phrases)})(?=_)")
 
 
@@ -268,7 +268,7 @@ def grouped_pattern(phrases: dict[str, tuple[str, ...]]) -> re.Pattern[str]:
 
 
 def _alternatives(phrases: tuple[str, ...]) -> str:
-    """The phrases as alternatives of a pattern; a star within a name of several words may cross none of them."""
+    """The phrases as alternatives of a pattern; a star within a phrase of several words does not cross words."""
     signs = str.maketrans({"*": "[a-z0-9]*", " ": "_?", "^": "(?<=^_)_?"})
     return "|".join(phrase.translate(signs) for phrase in phrases)
 
@@ -278,15 +278,15 @@ _OF_A_SOURCE: Final = {"library", "repository", "commit", "symbols", "formats"}
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _SYMBOL: Final = re.compile(r"[A-Za-z0-9*?:][\w*?:]*")
-#: Fewer characters than these say nothing of a kernel.
+#: Fewer characters than these identify no kernel.
 _LEAST_CHARACTERS: Final = 3
-#: Symbols are found by what they begin with; one that begins with a star is tried on every name.
+#: Symbols are indexed by their first characters; one that begins with a star is tried on every name.
 _INDEXED_CHARACTERS: Final = 2
 _STARTS: Final = re.compile(r"(?:^|(?<=::))_*(?!_)")
 
 
 class Symbol(NamedTuple):
-    """One row of the table: what a kernel whose name fits `pattern` does, and where that was read."""
+    """One row of the table: what a kernel whose name matches `pattern` does, and its source."""
 
     pattern: str
     kind: str
@@ -304,15 +304,15 @@ class _Row(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def symbol_of(head: str) -> Symbol | None:
-    """The row for a function's qualified name without arguments: of those that fit, the one that says most of it.
+    """The most specific row that matches a function's qualified name without arguments.
 
-    Bounded as the number of distinct functions of a few captures; a session has some hundreds.
+    The cache holds the distinct functions of a few captures; a session has some hundreds.
     """
     index, best = _index(), None
     for start in _STARTS.finditer(head):
         begin = head[start.end() : start.end() + _INDEXED_CHARACTERS]
         for rows in (index.get(begin, ()), index.get("", ())):
-            # Rows are in order of rank: the first that fits is the best of its list.
+            # Rows are in order of rank: the first match is the best of its list.
             found = next((row for row in rows if _compiled(row.text).fullmatch(head, start.end())), None)
             if found is not None and (best is None or found.rank < best.rank):
                 best = found
@@ -321,17 +321,17 @@ def symbol_of(head: str) -> Symbol | None:
 
 @cache
 def symbols() -> tuple[Symbol, ...]:
-    """All rows, those that say most of a name first."""
+    """All rows, the most specific first."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
     return parsed(yaml.load(text, Loader=loader))
 
 
 def parsed(sources: list[Mapping[str, Any]]) -> tuple[Symbol, ...]:
-    """The rows of a table's content, those that say most of a name first; ValueError for one that is not well formed.
+    """Parse a table's content into rows, the most specific first. Raises ValueError for a malformed one.
 
     Each source has `library` (null where the symbols do not tell it), `repository`, the `commit` that was read,
-    `symbols` by kind of work and may have `formats`, which symbols state which number format.
+    `symbols` by kind of work and optionally `formats`, the symbols that imply each number format.
     """
     rows: dict[str, Symbol] = {}
     for source in sources:
@@ -348,7 +348,7 @@ def parsed(sources: list[Mapping[str, Any]]) -> tuple[Symbol, ...]:
 
 
 def _check_source(source: Mapping[str, Any]) -> None:
-    """ValueError unless a source says where it was read, and of kinds and number formats that there are."""
+    """Raise ValueError unless a source states where it was read, and only known kinds and number formats."""
     named = f"{_FILE}: the source {source.get('repository')}"
     if not _OF_A_SOURCE - {"formats"} <= set(source) <= _OF_A_SOURCE:
         raise ValueError(f"{named} needs {', '.join(sorted(_OF_A_SOURCE - {'formats'}))} and has {', '.join(source)}")
@@ -360,7 +360,7 @@ def _check_source(source: Mapping[str, Any]) -> None:
 
 
 def _check_symbol(pattern: str, kind: str, rows: Mapping[str, Symbol]) -> None:
-    """ValueError unless a symbol says something and stands once."""
+    """Raise ValueError unless a symbol is specific enough and unique."""
     if not _SYMBOL.fullmatch(pattern) or _characters(pattern) < _LEAST_CHARACTERS:
         raise ValueError(f"{_FILE}: {pattern!r} ({kind}) is no symbol of at least {_LEAST_CHARACTERS} characters")
     if pattern in rows:
@@ -368,19 +368,19 @@ def _check_symbol(pattern: str, kind: str, rows: Mapping[str, Symbol]) -> None:
 
 
 def _characters(pattern: str) -> int:
-    """How much of a name a symbol says."""
+    """The number of characters that a symbol specifies."""
     return len(pattern) - pattern.count("*") - pattern.count("?")
 
 
 @cache
 def _compiled(text: str) -> re.Pattern[str]:
-    """A symbol's pattern, compiled when a name first begins like it: a session asks for few of them."""
+    """A symbol's compiled pattern; compiled lazily, because a session asks for few of them."""
     return re.compile(text, re.DOTALL)
 
 
 @cache
 def _index() -> Mapping[str, tuple[_Row, ...]]:
-    """The rows by what their symbols begin with."""
+    """The rows by the first characters of their symbols."""
     index: dict[str, list[_Row]] = {}
     for rank, symbol in enumerate(symbols()):
         text = "".join({"*": ".*", "?": "."}.get(sign, re.escape(sign)) for sign in symbol.pattern)

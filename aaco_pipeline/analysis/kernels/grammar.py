@@ -21,7 +21,7 @@ _TENSILE_TILE: Final = re.compile(r"_MT(\d+)x(\d+)x(\d+)")
 _TENSILE_INSTRUCTION: Final = re.compile(r"_MI(\d+x\d+(?:x\d+){0,2})(?=_|$)")
 _ISA: Final = re.compile(r"_ISA(\d{2,}[0-9a-f]*)")
 _TENSILE_SPLIT: Final = re.compile(r"(PostGSU\d*)|_(SK[1-9]\d*)(?=_)|_(GSU(?:[2-9]|\d\d+))(?=_)")
-#: Kernels of Tensile that only scale or sum what another one wrote: after a split, or before one that accumulates.
+#: Kernels of Tensile that only scale or sum the result of another one: after a split, or before an accumulating one.
 _TENSILE_AUXILIARY: Final = re.compile(r"PostGSU|^Cijk_[A-Z0-9]+(?:_[A-Z0-9]+)*_(?:GB|GA)(?:_|$)|_BetaOnly")
 
 _IGEMM: Final = re.compile(r"igemm_(fwd|bwd|wrw)_(gtc[a-z]*\d?)_([a-z]+\d*[a-z]*)_([a-z]+\d+)_")
@@ -31,7 +31,7 @@ _IGEMM_INSTRUCTION: Final = re.compile(r"_wt(\d+x\d+x\d+)")
 _IGEMM_ARCHITECTURE: Final = {"gtcx": "gfx908", "gtcx2": "gfx90a", "gtcx3": "gfx94x", "gtcn2": "gfx103x"}
 
 _CK_NUMBERS: Final = re.compile(r"(?<![\w.)])(?:\d+, ){7,}")
-#: The older gridwise products begin with the size of the block and give K in two factors.
+#: The older gridwise products begin with the block size and state K in two factors.
 _CK_BLOCK_FIRST: Final = re.compile(r"Gridwise\w*<\d+, ")
 _CK_BLOCKS: Final = frozenset({64, 128, 192, 256, 512})
 _CK_DIRECTION: Final = re.compile(r"_(fwd|bwd_weight|bwd_data)")
@@ -101,7 +101,7 @@ _BY_NAME: Final = {
     for key, names in table.items()
     for name in names
 }
-#: Number formats as kernels are said to compute in.
+#: Number formats in which kernels compute.
 NUMBER_FORMATS: Final = frozenset({*_BY_NAME.values(), *_TENSILE_FORMATS.values()})
 
 
@@ -120,13 +120,13 @@ _PAIRED: Final = re.compile(r"_(tf32|bf16|f16|fp16|f32|f64|fp8|e4m3|e5m2|i8|s8)(
 
 
 def number_format(text: str) -> str | None:
-    """The first number format of a name or of template arguments; floating-point goes before integer, that before bool.
+    """The first number format of a name or of template arguments; floating-point before integer, integer before bool.
 
     The parameters of a function applied to every element tell it best. Integers are taken from template arguments
     alone: as parameters they are sizes and strides.
     """
     applied = _LAMBDA.search(text)
-    if applied is not None and applied.group(1) != "int":  # a function of an index has its format elsewhere
+    if applied is not None and applied.group(1) != "int":  # the format of a function of an index is elsewhere
         text = applied.group(1)
     found = _PAIRED.search(text) or _FLOATING.search(text)
     if found is None:
@@ -139,7 +139,7 @@ def tensile(name: str) -> Fields:
     """`Cijk_<A indices>_<B indices>_<formats>..._MT<M>x<N>x<K>_MI<m>x<n>..._ISA<architecture>` of Tensile, hipBLASLt.
 
     Builds differ in where they put underscores inside the formats. The first letter is the format of A and B. An index
-    list that begins with the summed index l (A) or the free index j (B) is a transposed matrix.
+    list that begins with the summed index l (A) or the free index j (B) denotes a transposed matrix.
     """
     found = _TENSILE.match(name)
     if found is None:
@@ -173,7 +173,7 @@ def igemm(name: str) -> Fields:
 def composable_kernel(name: str) -> Fields:
     """`ck::...::kernel_<operation>_xdl...<ck::Gridwise...<layouts, formats, ..., block, M, N, K, ...>>`.
 
-    The first run of numbers may begin with a prefetch stage; from the size of the block on it is fixed. CK spells the
+    The first run of numbers may begin with a prefetch stage; from the block size on it is fixed. CK spells the
     sixteen-bit brain float as unsigned short where the compiler has no such type.
     """
     fields = _stated(name[: name.find("<")], variant=_CK_DIRECTION)
@@ -223,7 +223,7 @@ def cuda_library(name: str) -> Fields:
 
 
 def collective(name: str) -> Fields:
-    """`ncclDevKernel_<collective>_<operation>_<format>_<algorithm>_<protocol>`; a generic one does not say."""
+    """`ncclDevKernel_<collective>_<operation>_<format>_<algorithm>_<protocol>`; a generic one does not tell."""
     return {"family": "comm", **_stated(name, variant=_COLLECTIVE)}
 
 
@@ -251,13 +251,13 @@ def plain_tile(name: str) -> str | None:
 
 
 def _stated(name: str, **patterns: re.Pattern[str]) -> Fields:
-    """The fields whose pattern is found in the name: its groups, with an x between several."""
+    """The fields whose pattern occurs in the name: its groups, joined by an x."""
     found = {key: pattern.search(name) for key, pattern in patterns.items()}
     return {key: "x".join(filter(None, match.groups())) for key, match in found.items() if match}
 
 
 def _with_tile(name: str, tile: re.Pattern[str], **patterns: re.Pattern[str]) -> Fields:
-    """The fields with the tile, up to which a generated name is worth reading; an instruction set is of AMD's."""
+    """The fields with the tile, which ends the readable part of a generated name; instruction sets are AMD's."""
     found, fields = tile.search(name), _stated(name, tile=tile, **patterns)
     if "architecture" in fields:
         fields["architecture"] = f"gfx{fields['architecture']}"
@@ -277,7 +277,7 @@ READERS: Final[dict[str, Callable[[str], Fields]]] = {
 }
 
 
-#: MIGraphX's operators as they stand in kernel names (its documentation, Operators; and its generated kernels).
+#: MIGraphX's operators as they appear in kernel names (its documentation, Operators; and its generated kernels).
 _MIGRAPHX_OPERATORS: Final = frozenset({
     "abs", "acos", "acosh", "add", "argmax", "argmin", "asin", "asinh", "atan", "atanh", "attention", "bitwise_and",
     "broadcast", "ceil", "clip", "concat", "contiguous", "convert", "convolution", "copy", "cos", "cosh",
@@ -296,13 +296,13 @@ _MIGRAPHX_PREFIX: Final = re.compile(r"(?:gpu::)?(?:code_object::)?(?:mlir_)?")
 _MIGRAPHX_ENDING: Final = re.compile(r"(?:_kernel)?(?:_\d+)?$")
 _LONGEST_OPERATOR: Final = 3
 
-#: Operators that only move elements or describe how they lie.
+#: Operators that only move elements or describe their layout.
 _MOVING: Final = re.compile(
     r"(?<=_)(?:split_with_sizes|constant_pad_nd|slice_scatter|select_scatter|as_strided|new_zeros|lift_fresh|to_copy"
     r"|unsafe_view|transpose|unsqueeze|contiguous|squeeze|permute|expand|select|detach|repeat|reshape|getitem|unbind"
     r"|clone|slice|split|stack|empty|zeros|view|copy|full|fill|flip|roll|ones|cat|t)(?=_)"
 )
-#: Operators that Inductor calls a library for; such an operator in a fusion's name ran before or runs after it.
+#: Operators for which Inductor calls a library; such an operator in a fusion's name ran before or runs after it.
 _ELSEWHERE: Final = {
     "attention": re.compile(
         r"(?<=_)scaled_dot_product(?:_[a-z]+)*?_attention(?:_for_cpu|_backward)?(?=_)|flex_attention"
@@ -311,7 +311,7 @@ _ELSEWHERE: Final = {
     "gemm": re.compile(r"(?<=_)(?:addmm|baddbmm|bmm|mm|scaled_mm)(?=_)"),
 }
 _NORM: Final = re.compile(r"(?<=_)(?:native_|fused_)*(?:layer|batch|group|instance|rms)_norm\w*?(?=_)")
-#: A root mean square norm is taken apart before it is fused; so is the normalising half of the others.
+#: A root mean square norm is decomposed before it is fused; so is the normalising half of the others.
 _NORM_PARTS: Final = (re.compile(r"_(?:mean|var_mean|var)_"), re.compile(r"_rsqrt_"))
 _POOL: Final = re.compile(r"(?<=_)(?:max|avg)_pool\dd")
 _SOFTMAX: Final = re.compile(r"softmax")
@@ -320,14 +320,14 @@ _REDUCING_KINDS: Final = frozenset({"red", "per", "mix"})
 
 
 class Fusion(NamedTuple):
-    """Kind of work of a fused kernel, and whether it only serves an operator computed elsewhere."""
+    """The kind of work of a fused kernel, and whether it only serves an operator computed elsewhere."""
 
     family: str | None
     is_auxiliary: bool
 
 
 def fused_operators(name: str) -> list[str]:
-    """Operators fused into one MIGraphX kernel, in the order of its name; none where the name is of another kind."""
+    """The operators fused into one MIGraphX kernel, in the order of its name; none for other names."""
     prefix = _MIGRAPHX_PREFIX.match(name)
     start = prefix.end() if prefix else 0
     ending = _MIGRAPHX_ENDING.search(name, start)
@@ -348,7 +348,7 @@ def fused_operators(name: str) -> list[str]:
 
 
 def migraphx_family(operators: list[str]) -> str | None:
-    """Kind of work of operators compiled together where one of them is a product or a convolution."""
+    """The kind of work of operators compiled together where one of them is a product or a convolution."""
     if any(operator.endswith("attention") for operator in operators):
         return "attention"
     products = sum(operator in {"dot", "quant_dot", "gemm"} for operator in operators)
@@ -360,7 +360,7 @@ def migraphx_family(operators: list[str]) -> str | None:
 
 
 def inductor_fusion(name: str) -> Fusion | None:
-    """What a kernel that Inductor generated does; nothing for kernels it did not."""
+    """The kind of work of a kernel generated by Inductor; None for other kernels."""
     parts = inductor(name)
     if parts is None:
         return None
@@ -385,12 +385,12 @@ def inductor_fusion(name: str) -> Fusion | None:
 
 
 def _elsewhere(text: str) -> str | None:
-    """The first of the operators a library computes that stands in the text."""
+    """The first library operator that occurs in the text."""
     return next((family for family, pattern in _ELSEWHERE.items() if pattern.search(text)), None)
 
 
 def _pointwise(text: str) -> Fusion:
-    """An elementwise kernel; one that only moves elements is a copy, or serves the operator whose elements they are."""
+    """An elementwise kernel; one that only moves elements is a copy, or serves the operator that owns the elements."""
     if not text.strip("_"):
         return Fusion(None, is_auxiliary=False)
     computed = text

@@ -1,8 +1,7 @@
-"""How a mangled C++ symbol is read: the place in its text, and the types it is made of.
+"""Read mangled C++ symbols: the position in the text, and types.
 
-Follows the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling). Names and template
-arguments, which types are built from and which are built from types, are `demangling`, expressions are
-`mangled_expressions`.
+Follows the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling). Names, template arguments
+and expressions, from which types are built and which contain types, are `demangling`.
 """
 
 import re
@@ -31,11 +30,11 @@ Argument: TypeAlias = str | list[str]
 
 
 class UnknownMangling(Exception):
-    """The symbol uses something this reader does not know, or is damaged."""
+    """The symbol is damaged, or uses something that this reader does not know."""
 
 
 class TypeReader(ABC):
-    """One pass over one symbol; every method reads one production at `position` and gives its text."""
+    """One pass over one symbol; every method reads one production at `position` and returns its text."""
 
     def __init__(self, symbol: str) -> None:
         self.text = symbol
@@ -48,7 +47,7 @@ class TypeReader(ABC):
         self.lambda_depth = 0
 
     def take(self, expected: str) -> bool:
-        """Whether `expected` comes next; read past it if so."""
+        """Read past `expected` if it comes next, and return whether it did."""
         if self.text.startswith(expected, self.position):
             self.position += len(expected)
             return True
@@ -84,23 +83,23 @@ class TypeReader(ABC):
         return value + 1
 
     def remembered(self, text: str) -> str:
-        """The text, which a later substitution may stand for."""
+        """Record the text, which a later substitution may refer to."""
         self.substitutions.append(text)
         return text
 
     def with_arguments(self, text: str) -> str:
-        """The text with the template arguments that follow it, if any do."""
+        """Append the template arguments that follow, if any."""
         return text + self.template_arguments() if self.peek() == "I" else text
 
     def until_end(self, read: Callable[[], str]) -> list[str]:
-        """What `read` gives, again and again up to the end mark."""
+        """Call `read` repeatedly up to the end mark."""
         parts = []
         while not self.take("E"):
             parts.append(read())
         return parts
 
     def qualifiers(self) -> str:
-        """`const`, `volatile` and `restrict` in the order in which they are written behind a type."""
+        """`const`, `volatile` and `restrict` in the order in which they are written after a type."""
         written = ""
         while self.peek() in QUALIFIERS:
             written = QUALIFIERS[self.peek()] + written
@@ -117,7 +116,7 @@ class TypeReader(ABC):
 
     @abstractmethod
     def template_parameter(self) -> Argument:
-        """What a template parameter stands for."""
+        """The argument that a template parameter stands for."""
 
     @abstractmethod
     def template_arguments(self) -> str:
@@ -138,7 +137,7 @@ class TypeReader(ABC):
         except IndexError:
             if self.pack_length != 0:
                 raise
-            # An empty pack: the pattern is read for its length alone.
+            # An empty pack: the pattern is read only for its length.
             first, self.pack_index = "", None
             self.position = start
             del self.substitutions[known:]
@@ -156,7 +155,7 @@ class TypeReader(ABC):
         return expanded
 
     def type(self) -> str:
-        """A type; where it is a function or an array it holds the place its name goes to."""
+        """A type; for a function or an array it contains the place of its name."""
         builtin = BUILTIN.get(self.text[self.position])
         if builtin is not None:
             self.position += 1
@@ -240,7 +239,7 @@ class TypeReader(ABC):
         return self.remembered(_followed(self.type(), f"[{length}]"))
 
     def vector_type(self) -> str:
-        """A vector of the compiler's own."""
+        """A vector type of the compiler."""
         self.require("Dv")
         length = str(self.number()) if self.peek().isdecimal() else self.expression()
         self.require("_")
@@ -286,19 +285,19 @@ class TypeReader(ABC):
 
 
 def single(value: Argument, index: int | None = None) -> str:
-    """One argument's text: of a pack the element being expanded, or all of it."""
+    """One argument's text: for a pack, the element being expanded, or all of it."""
     if isinstance(value, str):
         return value
     return ", ".join(value) if index is None else value[index]
 
 
 def plain(text: str) -> str:
-    """A type where no name is put into it."""
+    """A type without a place for a name."""
     return text.replace(HOLE, "")
 
 
 def _followed(text: str, suffix: str) -> str:
-    """A type with what stands behind the place of its name: a function's parameters, an array's length."""
+    """A type with text after the place of its name: a function's parameters, an array's length."""
     return text.replace(HOLE, HOLE + suffix) if HOLE in text else f"{text} {HOLE}{suffix}"
 
 

@@ -30,9 +30,9 @@ from aaco_pipeline.analysis.kernels.families import (
 )
 from aaco_pipeline.analysis.kernels.grammar import fused_operators, inductor_fusion, migraphx_family
 
-#: Arguments are read this far; what a kernel does stands at their beginning, and a name may have thousands of them.
+#: Arguments are read up to here: their beginning tells what a kernel does, and a name may have thousands of them.
 ARGUMENT_CHARACTERS: Final = 480
-#: Suffixes are searched in this much of a name's end.
+#: Suffixes are searched in the last characters of a name.
 SUFFIX_CHARACTERS: Final = 64
 
 _SUFFIX: Final = re.compile(
@@ -46,11 +46,11 @@ _HEAD: Final = re.compile(r"(?:(?:static|inline|__global__|extern \"C\") )*(?:vo
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 _BRACKETS: Final = re.compile(r"[<>() ]")
-#: What a launcher for all elements applies to each of them.
+#: The functor that a launcher applies to each element.
 _FUNCTOR: Final = re.compile(
     r"[<,: ](?!gpu_kernel_impl)(\w*(?:[Ff]unctor|_kernel|Ops|Kernel|_cuda_out|launch_)\w*)(?=[<(,>])"
 )
-#: Functions that run whatever class they are given, and how the name of such a class looks.
+#: Functions that run any class they are given, and the form of such a class's name.
 _LAUNCHER: Final = re.compile(r"(?:_*(?:device_)?kernel(?:_agent|_entry)?\d?|kentry|trampoline_kernel)$", re.IGNORECASE)
 _LAUNCHED: Final = re.compile(r"(?<![\w])(?!default_config\b|__)(?=\w*[A-Z_])([A-Za-z]\w{6,})(?!\w|::)")
 
@@ -62,14 +62,14 @@ def cleaned(name: str) -> str:
     text = text[: suffix.start()] if suffix else text
     text = demangled(text) if text.startswith("_Z") else text
     text = text.replace("(anonymous namespace)::", "")
-    # Both searches are slow on long names, where most have neither.
+    # Both searches are slow on long names, most of which have neither.
     if "_NS::" in text or "::__" in text:
         text = _VERSION_NAMESPACE.sub("", text)
     return _VERSION.sub("_", text) if "x_cu" in text else text
 
 
 def comparable(clean: str) -> str:
-    """A cleaned name without what differs from one compilation to the next: parameters stay, counters go."""
+    """A cleaned name without the parts that differ between compilations: parameters stay, counters go."""
     return _COUNTER.sub(r"\1\2", clean) if clean.startswith("triton_") else clean
 
 
@@ -84,12 +84,12 @@ def head_and_arguments(clean: str) -> tuple[str, str]:
 
 
 def _returns_template(clean: str, bracket: int) -> bool:
-    """Whether the first bracket belongs to the type returned: only types of the standard library are seen there."""
+    """Return whether the first bracket belongs to the return type; only standard library types occur there."""
     return clean.startswith("std::enable_if", 0, bracket)
 
 
 def _behind_return_type(clean: str) -> tuple[str, str]:
-    """Name and arguments of a function whose returned type has template arguments of its own."""
+    """Name and arguments of a function whose return type has template arguments of its own."""
     depth, start = 0, 0
     for found in _BRACKETS.finditer(clean):
         sign = found.group()
@@ -102,12 +102,12 @@ def _behind_return_type(clean: str) -> tuple[str, str]:
 
 
 def words(text: str) -> str:
-    """Lower-case words of a name between underscores, camel case split: `_soft_max_forward_`."""
+    """Lower-case words of a name between underscores, with camel case split: `_soft_max_forward_`."""
     return f"_{_NO_WORD.sub('_', _CAMEL.sub('_', text).lower())}_"
 
 
 def shortened(head: str, arguments: str) -> str:
-    """The function's own name without namespaces; a launcher's is followed by what it runs."""
+    """The function's own name without namespaces; a launcher's is followed by the class it runs."""
     own = head.rpartition("::")[2] or head
     run = launched(head, arguments)
     if run is None and not _LAUNCHER.match(own):
@@ -117,12 +117,10 @@ def shortened(head: str, arguments: str) -> str:
 
 
 def launched(head: str, arguments: str) -> str | None:
-    """The class that a function runs which runs whatever class it is given; null for every other function."""
+    """The class run by a function that runs any class it is given; null for every other function."""
     found = _LAUNCHED.search(arguments) if _LAUNCHER.match(head.rpartition("::")[2] or head) else None
     return None if found is None else found.group(1)
 
-
-__all__ = ["SCHEMA", "classify_names", "fused_operators", "operator_family", "with_operators"]
 
 #: Columns that a description adds to a kernel's name.
 SCHEMA: Final[dict[str, pl.DataType]] = {
@@ -141,7 +139,7 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
     "variant": pl.String(),
 }
 
-#: A function's name says what it does within these characters; generated names go on with their parameters.
+#: A function's name says what it does within these characters; generated names continue with their parameters.
 HEAD_CHARACTERS: Final = 120
 
 _FAMILIES: Final = tuple(PHRASES)
@@ -156,23 +154,23 @@ _AUXILIARY: Final = phrase_pattern(AUXILIARY_PHRASES)
 _PREFIXES: Final = re.compile("|".join(f"({pattern})" for _, pattern in LIBRARY_PREFIXES))
 _ARGUMENTS: Final = tuple((library, re.compile(pattern)) for library, pattern in LIBRARY_ARGUMENTS)
 _OPERATOR_FAMILY: Final = {name: family for family, names in OPERATORS.items() for name in names.split()}
-#: Kinds of work an operator of another kind has done for it, before or after its own.
+#: Kinds of work that often serve an operator of another kind, before or after its own work.
 _SERVING: Final = (
     "copy/memset", "elementwise", "fft", "kv cache", "moe routing", "quantization", "reduction", "sort/scan",
 )  # fmt: skip
-#: Kinds of work whose kernels state a tile, so that three numbers in a name are one.
-#: Its names say 16 bits as `f16` of bfloat16, too.
+#: Names with this prefix write 16 bits as `f16` for bfloat16, too.
 _TELLS_WIDTH_ALONE: Final = "cudnn_generated"
+#: Kinds of work whose kernels state a tile, so that three numbers in a name are one.
 _TILED: Final = frozenset({"gemm", "conv", "attention"})
 
 
 def classify_names(names: pl.Series | pl.DataFrame) -> pl.DataFrame:
-    """One row per name, in the order given: the name and the columns of `SCHEMA`.
+    """Describe each name: one row in the given order, with the name and the columns of `SCHEMA`.
 
-    Of a frame its column `name` is read; its other columns stay, and those of the same name are replaced. A family is
-    one of the keys of `families.PHRASES` and null where the name gives no evidence, then `family_source` is
-    `none`, else `name`. `transpose_a` and `transpose_b` are null where the name does not state them. Each distinct name
-    is read once; the same names give the same rows.
+    For a frame, its column `name` is read; its other columns stay, and those of the same name are replaced. A family is
+    one of the keys of `families.PHRASES`, or null where the name gives no evidence; `family_source` is then `none`,
+    else `name`. `transpose_a` and `transpose_b` are null where the name does not state them. Each distinct name is read
+    once; the same names give the same rows.
     """
     kernels = names if isinstance(names, pl.DataFrame) else pl.DataFrame({"name": names.cast(pl.String)})
     distinct = kernels["name"].unique().drop_nulls().sort()
@@ -182,12 +180,12 @@ def classify_names(names: pl.Series | pl.DataFrame) -> pl.DataFrame:
 
 
 def with_operators(kernels: pl.DataFrame, operator_of_kernel: pl.DataFrame) -> pl.DataFrame:
-    """Described kernels whose families come from the operators that launched them, where those tell one.
+    """Replace the families of described kernels by those of the operators that launched them, where known.
 
     `operator_of_kernel` has `operator`, the key it shares with `kernels` (`kernel_id`, else `name`) and may have
     `total_ns`, the time the kernel took for the operator. Of several operators the family with the most time decides,
-    without times the one with the most rows, then the alphabet. A kernel whose name tells a copy, elementwise or other
-    serving work, while the operator does something else, has the operator's family and the role `auxiliary`.
+    without times the one with the most rows, then the alphabet. A kernel named as copy, elementwise or other serving
+    work, launched by an operator of another kind, gets the operator's family and the role `auxiliary`.
     """
     key = "kernel_id" if {"kernel_id"} <= set(kernels.columns) & set(operator_of_kernel.columns) else "name"
     weight = pl.col("total_ns") if "total_ns" in operator_of_kernel.columns else pl.lit(1, pl.Int64)
@@ -220,7 +218,7 @@ def with_operators(kernels: pl.DataFrame, operator_of_kernel: pl.DataFrame) -> p
 
 
 def operator_family(operator: str) -> str | None:
-    """Kind of work of a framework's operator (`aten::addmm`, `MatMul`, `gpu::convolution`); null where unknown."""
+    """The kind of work of a framework's operator (`aten::addmm`, `MatMul`, `gpu::convolution`); null where unknown."""
     fusion = inductor_fusion(operator)
     if fusion is not None:
         return fusion.family
@@ -261,7 +259,7 @@ def _described(name: str) -> tuple[str | bool | None, ...]:
 
 
 def _library(head: str, arguments: str) -> str | None:
-    """The library a kernel is of: by how its name begins, else by the types of its arguments."""
+    """The library of a kernel, from the beginning of its name, else from the types of its arguments."""
     found = _PREFIXES.match(head)
     if found is not None and found.lastindex is not None:
         return LIBRARY_PREFIXES[found.lastindex - 1][0]
@@ -269,7 +267,7 @@ def _library(head: str, arguments: str) -> str | None:
 
 
 def _family(clean: str, head: str, arguments: str, library: str | None) -> tuple[str | None, bool]:
-    """Kind of work, and whether the kernel only serves another one."""
+    """The kind of work, and whether the kernel only serves another one."""
     if library == "triton_inductor":
         fusion = inductor_fusion(clean)
         if fusion is not None:
@@ -288,11 +286,11 @@ def _family(clean: str, head: str, arguments: str, library: str | None) -> tuple
 def _of_words(
     family: str | None, is_auxiliary: bool, head: str, arguments: str, library: str | None
 ) -> tuple[str | None, bool]:
-    """What the words of the arguments and the library make of the kind that the words of the name tell."""
+    """Refine the kind of work found in the name by the words of the arguments and the library."""
     if family in {"elementwise", "embedding/gather"} and arguments:
         family = _functor_family(head, arguments) or family
     elif family is None:
-        # A launcher of such a library runs parts of its convolutions, called after products and sums.
+        # A launcher of such a library runs parts of its convolutions, which are named like products and sums.
         own = None if library in CONVOLUTION_LIBRARIES else _of_launched(head, arguments)
         family = own or _of_arguments(arguments)
     if library in CONVOLUTION_LIBRARIES and family in {None, "copy/memset", "fft", "reduction"}:
@@ -308,11 +306,11 @@ def _of_words(
 def _of_head(head: str) -> tuple[str | None, bool]:
     """The strongest family among the words of the function's own name, else of its namespaces; and its role.
 
-    Bounded as the number of distinct functions of a few captures; a session has some hundreds.
+    The cache holds the distinct functions of a few captures; a session has some hundreds.
     """
     outer, _, own = head.rpartition("::")
     own_words = words(own[:HEAD_CHARACTERS].replace("fbgemm", ""))
-    family = _strongest(own_words) or _weak(own_words) or _of_operators(own)
+    family = _strongest(own_words) or _highest(_WEAK_PHRASES, _WEAK_FAMILIES, own_words) or _of_operators(own)
     if family is None and outer:
         family = _strongest(words(outer.replace("fbgemm_gpu", "")))
     serves_itself = family in {"attention", "gemm"} and "_reduce_" in own_words
@@ -320,36 +318,34 @@ def _of_head(head: str) -> tuple[str | None, bool]:
 
 
 def _strongest(text: str) -> str | None:
-    """The first in precedence of all the families whose phrases stand in the text."""
-    found = [match.lastindex for match in _PHRASES.finditer(text) if match.lastindex is not None]
-    return _FAMILIES[min(found) - 1] if found else None
+    """The family of highest precedence whose phrases occur in the text."""
+    return _highest(_PHRASES, _FAMILIES, text)
 
 
-def _weak(text: str) -> str | None:
-    """The first in precedence of the families that words which say less stand for."""
-    found = [match.lastindex for match in _WEAK_PHRASES.finditer(text) if match.lastindex is not None]
-    return _WEAK_FAMILIES[min(found) - 1] if found else None
+def _highest(phrases: re.Pattern[str], families: tuple[str, ...], text: str) -> str | None:
+    found = [match.lastindex for match in phrases.finditer(text) if match.lastindex is not None]
+    return families[min(found) - 1] if found else None
 
 
 def _of_operators(own: str) -> str | None:
-    """The family of the first operator that tells one, of those that MIGraphX strung together to a name."""
+    """The family of the first known operator among those that MIGraphX joined to a name."""
     return next((_OPERATOR_FAMILY[one] for one in fused_operators(own) if one in _OPERATOR_FAMILY), None)
 
 
 def _of_launched(head: str, arguments: str) -> str | None:
-    """The family of the class that a launcher of classes runs."""
+    """The family of the class that a launcher runs."""
     found = launched(head, arguments)
     return None if found is None else _of_head(found)[0]
 
 
 def _of_arguments(arguments: str) -> str | None:
-    """The family whose phrase comes first in the arguments: what a generic launcher runs is its first argument."""
+    """The family whose phrase comes first in the arguments: a generic launcher's first argument is what it runs."""
     found = _PHRASES.search(words(arguments.replace("fbgemm_gpu", "")))
     return None if found is None or found.lastindex is None else _FAMILIES[found.lastindex - 1]
 
 
 def _functor_family(head: str, arguments: str) -> str | None:
-    """The family of the function that an elementwise kernel applies, where it is not elementwise itself."""
+    """The family of the function that an elementwise kernel applies, where that is not elementwise itself."""
     if "elementwise" in head:
         found, families = _FUNCTORS.search(words(arguments)), _FUNCTOR_FAMILIES
     elif "multi_tensor" in head:

@@ -29,7 +29,7 @@ from aaco_pipeline.analysis.model.node_mapping import (
 from aaco_pipeline.analysis.sessions.metrics import METRICS, amplification_metrics, kernels_per_iteration
 from aaco_pipeline.lake.evidence import Evidence
 
-#: What a family says where a library's kernel does not name its operators: one operator, so that only order can match.
+#: The operator implied by a family where a library's kernel does not name its operators: only order can match it.
 _OPERATOR_OF_FAMILY: Final[Mapping[str, str]] = {
     "attention": "attention",
     "conv": "convolution",
@@ -38,14 +38,14 @@ _OPERATOR_OF_FAMILY: Final[Mapping[str, str]] = {
     "pool": "pooling",
     "softmax": "softmax",
 }
-#: What migraphx-driver's marker texts begin with (MIGraphX, Developer documentation: roctx).
+#: Prefix of migraphx-driver's marker texts (MIGraphX, Developer documentation: roctx).
 _MARKER_PREFIX: Final = "Marker start: "
 _WHOLE: Final = ""
 
 
 @dataclass(frozen=True)
 class DeviceTrace:
-    """Canonical tables of the profiled pass: its dispatches that count, and what is known of their launches."""
+    """Canonical tables of the profiled pass: its dispatches that count, and the data on their launches."""
 
     dispatches: pl.DataFrame
     kernels: pl.DataFrame
@@ -55,8 +55,9 @@ class DeviceTrace:
 
 @dataclass(frozen=True)
 class DeviceMapping:
-    """`operator_kernels`: the table's rows. `covered`: kernel_id and node_id of every node whose work a kernel did.
+    """The result of mapping a device's kernels.
 
+    `operator_kernels`: the table's rows. `covered`: kernel_id and node_id of every node whose work a kernel did.
     `nodes_per_kernel`: mean number of nodes covered by an attributed dispatch; None when there is none.
     """
 
@@ -67,7 +68,7 @@ class DeviceMapping:
 
 @dataclass(frozen=True)
 class _Found:
-    """Which chain a position of a sequence ran, and how that was concluded."""
+    """The chain that a position of a sequence ran, and the evidence."""
 
     chain: tuple[int, ...]
     match: str
@@ -92,9 +93,12 @@ def map_device_kernels(
 ) -> DeviceMapping:
     """Attribute the dispatches of a GPU to nodes of the model's graph, or to none.
 
-    `nodes` are those of a `ModelGraph`, `initializers` the names of its weights. `partitions`, where the runtime dumped
-    what it handed over, has the names of each partition's nodes in their order by the partition's name; a marker of
-    that name around a launch ties it to the partition.
+    Args:
+        trace: The profiled pass.
+        nodes: The nodes of a `ModelGraph`.
+        initializers: Names of the model's weights.
+        partitions: The names of each partition's nodes in order, by the partition's name, where the runtime dumped what
+            it handed over; a marker of that name around a launch ties it to the partition.
     """
     graph = Graph.of(nodes, initializers)
     pools = _pools(graph, partitions or {})
@@ -107,7 +111,7 @@ def map_device_kernels(
 
 
 def _pools(graph: Graph, partitions: Mapping[str, Sequence[str]]) -> dict[str, list[int]]:
-    """Nodes that can have run, in order: of each partition, and of all together; constants were computed before."""
+    """Nodes that can have run, in order, for each partition and for all together; constants were computed before."""
 
     def known(names: Sequence[str]) -> list[int]:
         found = [graph.by_name.get(name, ()) for name in names]
@@ -120,10 +124,10 @@ def _pools(graph: Graph, partitions: Mapping[str, Sequence[str]]) -> dict[str, l
 
 
 def _asked(trace: DeviceTrace, graph: Graph, pools: Collection[str]) -> pl.DataFrame:
-    """The dispatches in the order they ran, each with what its name and the markers around its launch say.
+    """The dispatches in the order they ran, with the evidence of their names and the markers around their launches.
 
-    Columns beside the dispatch's: node (named by a marker), partition, list (operators, a space between them) and
-    inferred (the list is what the kernel's family does).
+    Columns besides the dispatch's: node (named by a marker), partition, list (operators, separated by spaces) and
+    inferred (the list comes from the kernel's family).
     """
     texts = trace.markers.select("name").unique(maintain_order=True).get_column("name").to_list()
     named = {text: node for text in texts if (node := _node_named(text, graph)) is not None}
@@ -154,7 +158,7 @@ def _asked(trace: DeviceTrace, graph: Graph, pools: Collection[str]) -> pl.DataF
 
 
 def _around(trace: DeviceTrace, wanted: Collection[str], column: str) -> pl.DataFrame:
-    """Columns dispatch_id and `column`: the innermost of the wanted ranges that was open where it was launched."""
+    """Columns dispatch_id and `column`: the innermost of the wanted ranges that was open at its launch."""
     ranges = trace.markers.filter(pl.col("name").is_in(list(wanted))).select(
         "process_id",
         "thread_id",
@@ -189,18 +193,16 @@ def _listed(kernel: Mapping[str, str | None]) -> tuple[tuple[str, ...], bool]:
 
 
 def _sequences(asked: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, _Sequence]]]:
-    """Per dispatch (in order) its sequence and position; and each different sequence once, with its partition.
+    """The sequence and position of each dispatch (in order), and each distinct sequence with its partition.
 
-    Iterations run the same kernels for the same nodes: what was concluded for one holds for all like it.
+    Iterations run the same kernels for the same nodes: the conclusion for one holds for all like it.
     """
     codes = asked.select(
         pl.col("list").cast(pl.Categorical).to_physical().cast(pl.Int64),
         pl.col("node").fill_null(-1),
         pl.col("inferred").fill_null(False).cast(pl.Int64),
     ).to_numpy()
-    groups = asked.select(
-        (pl.struct("iteration", "partition").rle_id().cast(pl.Int64)).alias("group"),
-    ).to_series()
+    groups = asked.select(group=pl.struct("iteration", "partition").rle_id().cast(pl.Int64)).to_series()
     bounds = np.flatnonzero(np.diff(groups.to_numpy(), prepend=-1, append=-1))
     known: dict[tuple[str, bytes], int] = {}
     sequences: list[tuple[str, _Sequence]] = []
@@ -226,10 +228,10 @@ def _sequence(part: pl.DataFrame) -> _Sequence:
 
 
 def _align(sequence: _Sequence, chains: Chains, pool: Sequence[int]) -> None:
-    """Give the positions of a sequence their nodes: named ones first, then lists of operators, the longest first."""
+    """Assign nodes to the positions of a sequence: named ones first, then lists of operators, the longest first."""
     taken: set[int] = set()
     for position, node in sequence.named.items():
-        # A range names one node; what else the kernel inside it did, the marker does not say.
+        # A range names one node; the marker does not show what else the kernel inside it did.
         sequence.found[position] = _Found((node,), "marker", BY_NAME)
         taken.add(node)
     positions: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -252,7 +254,7 @@ def _align(sequence: _Sequence, chains: Chains, pool: Sequence[int]) -> None:
 
 
 def _drop_contradictions(sequence: _Sequence, chains: Chains) -> None:
-    """No kernel can run before one whose result it reads: take back what says so, on both sides, markers excepted."""
+    """Remove matches in which a kernel runs before one whose result it reads, on both sides, except markers."""
     ran: dict[int, int] = {}
     for position, found in sorted(sequence.found.items()):
         for node in found.chain:
@@ -331,10 +333,15 @@ def by_profile(
     *,
     source: str,
 ) -> Attribution:
-    """The kernels of a runtime whose profile names its nodes, from the tables kernels and kernel_stats.
+    """Attribute the kernels of a runtime whose profile names its nodes, from the tables kernels and kernel_stats.
 
-    `nodes` are the model's, `executed` those of the graph that the runtime made of it, None where it left none;
-    `weights` names of the model's initializers. `source` is the model's file, for the evidence.
+    Args:
+        tables: kernels and kernel_stats.
+        nodes: The model's nodes.
+        weights: Names of the model's initializers.
+        executed: Nodes of the runtime's optimized graph, None where it left none.
+        kernel_shapes: The detail of that name of the profile's reader.
+        source: The model's file, for the evidence.
     """
     mapping = map_kernels(tables["kernels"], tables["kernel_stats"], executed, nodes, weights)
     seen: Mapping[str, TensorType] = {}
@@ -354,7 +361,7 @@ def by_profile(
 def by_device(
     trace: DeviceTrace, nodes: pl.DataFrame, weights: Collection[str], partitions: Mapping[str, Sequence[str]]
 ) -> Attribution:
-    """A GPU's kernels, named by whoever compiled them; the runtime's profile has no shapes within a partition."""
+    """Attribute a GPU's kernels, named by their compiler; the runtime's profile has no shapes within a partition."""
     mapping = map_device_kernels(trace, nodes, weights, partitions)
     rows = mapping.operator_kernels
     total = int(rows.get_column("dispatch_count").sum())
@@ -365,7 +372,7 @@ def by_device(
 
 
 def by_operators(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -> Attribution:
-    """The kernels of a framework whose operators were recorded, and no model."""
+    """Attribute the kernels of a framework whose operators were recorded, without a model."""
     parts = operators_of_dispatches(dispatches, api_calls)
     unknown = parts.filter(pl.col("match") == "unattributed").height
     if api_calls.filter(pl.col("domain") == OPERATOR_DOMAIN).is_empty():
@@ -385,7 +392,7 @@ def model_metrics(
     executed: tuple[pl.DataFrame, Collection[str]] | None,
     nodes_per_kernel: float | None,
 ) -> pl.DataFrame:
-    """Rows of `session_metrics`: kernels for each node, and on a GPU the nodes for each kernel.
+    """Rows of `session_metrics`: kernels per node, and on a GPU the nodes per kernel.
 
     `model` and `executed` are a graph's nodes with the names of its weights; None where the runtime left no graph.
     """

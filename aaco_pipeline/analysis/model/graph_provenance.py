@@ -1,10 +1,10 @@
-"""Tracing nodes of a graph that a runtime rewrote back to the original graph, by what is left of names and tensors.
+"""Trace nodes of a graph that a runtime rewrote back to the original graph, by the surviving names and tensors.
 
-Whose time goes where is `aaco_pipeline.analysis.model.node_mapping`; nothing here knows kernels or durations.
+Attribution of kernels and their time is `aaco_pipeline.analysis.model.node_mapping`.
 
-What is relied on was seen in ONNX Runtime 1.31: up to the extended optimizations every remaining node writes a tensor
-of the original graph; the blocked layout for convolutions renames both nodes and tensors, the nodes after the tensor
-they wrote before.
+The rules are based on ONNX Runtime 1.31: up to the extended optimizations every remaining node writes a tensor of the
+original graph; the blocked layout for convolutions renames both nodes and tensors, the nodes after the tensor they
+wrote before.
 """
 
 import re
@@ -18,24 +18,24 @@ import polars as pl
 
 _Key = TypeVar("_Key")
 
-#: Trust in an attribution by what it rests on. The kernel and an original node have the same name, and what the kernel
-#: runs can come from that node's type.
+#: Trust in an attribution by its basis. The kernel and an original node have the same name, and the kernel's work can
+#: come from that node's type.
 BY_NAME: Final = 1.0
-#: The optimized node writes a tensor that an original node writes, or is of one's type and reads the same tensors: the
-#: tensors survived, the name did not.
+#: The optimized node writes a tensor that an original node writes, or has the type of one and reads the same tensors:
+#: the tensors survived, the name did not.
 BY_TENSORS: Final = 0.9
 #: The name is an original node's or tensor's with an addition that the runtime is known to make.
 BY_MANGLED_NAME: Final = 0.8
-#: It is the one node left of a fitting type between the neighbours' nodes, or in the same place among equal names.
+#: It is the only node left of a fitting type between the neighbours' nodes, or has the same place among equal names.
 BY_ORDER: Final = 0.5
 
-#: What the runtime puts in for layouts, devices and types; no node of the model asked for it.
+#: Nodes inserted by the runtime for layouts, devices and types, which the model does not contain.
 _INSERTED_TYPES: Final = frozenset({"ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"})
 _INSERTED_NAMES: Final = re.compile(r"^(InsertedPrecisionFreeCast_|InsertedCast_|Memcpy(From|To)Host)")
 _LAYOUT_CHANGES: Final = frozenset({"ReorderInput", "ReorderOutput"})
 _BLOCKED_SUFFIX: Final = "_nchwc"
-#: Additions to a name, outermost first: uniqueness, blocked layout and what was turned into a convolution for it,
-#: fusions at the end, fusion with an activation at the start, a branch that was inlined.
+#: Additions to a name, outermost first: uniqueness, blocked layout and operators turned into a convolution for it,
+#: fusions at the end, fusion with an activation at the start, an inlined branch.
 _ADDITIONS: Final = (
     re.compile(r"_token_\d+$"),
     re.compile(r"_nchwc$"),
@@ -47,9 +47,9 @@ _ADDITIONS: Final = (
 )
 _MOST_ADDITIONS: Final = 12
 _BLOCKED: Final = re.compile(r"_nchwc(_token_\d+)?$")
-#: A node without a name is called by its type and its place among its graph's nodes, constants left out.
+#: A node without a name is named by its type and its place among its graph's nodes, not counting constants.
 GENERATED: Final = re.compile(r"^(?P<op_type>\w+)_(?P<position>\d+)$")
-#: Types that a runtime's own type can stand for, beside its own and what its name says after these prefixes.
+#: Types that a runtime's own type can stand for, besides its own and the rest of its name after these prefixes.
 _PREFIXES: Final = ("Fused", "Nhwc", "QLinear", "Skip", "Bias", "Fast", "Quick")
 _FAMILIES: Final = (
     frozenset({"MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"}),
@@ -59,14 +59,14 @@ _FAMILIES: Final = (
 )
 _ACTIVATIONS: Final = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish"})
 _SUMS: Final = frozenset({"Add", "Sum"})
-#: Which of several fused nodes a kernel is named after when none is of its type: what usually takes the time.
+#: Types that usually take the time: a kernel is named after the first when none of its fused nodes has its type.
 _HEAVIEST_FIRST: Final = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN", "Einsum")
 TOP: Final[tuple[int | None, str | None]] = (None, None)
 
 
 @dataclass(frozen=True)
 class Match:
-    """The original node that a kernel's time goes to, how far that is trusted, and all nodes whose work it did."""
+    """The original node that a kernel's time goes to, the trust in it, and all nodes whose work it did."""
 
     node: int
     score: float
@@ -75,7 +75,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph's nodes as columns, with the look-ups that tracing needs. A scope is (parent node, attribute)."""
+    """A graph's nodes as columns, with the look-ups needed for tracing. A scope is (parent node, attribute)."""
 
     names: Sequence[str]
     op_types: Sequence[str]
@@ -87,7 +87,7 @@ class Graph:
 
     @classmethod
     def of(cls, nodes: pl.DataFrame, initializers: Collection[str]) -> "Graph":
-        """From the frame of a `ModelGraph`; node ids are the positions."""
+        """Build a graph from the frame of a `ModelGraph`; node ids are the positions."""
         ordered = nodes.sort("node_id")
         columns = {name: ordered.get_column(name).to_list() for name in ordered.columns}
         return cls(
@@ -123,7 +123,7 @@ class Graph:
 
     @cached_property
     def positions(self) -> Mapping[tuple[str, int], Sequence[int]]:
-        """Nodes without a name by type and place among their graph's nodes that are no constants."""
+        """Unnamed nodes by type and place among their graph's nodes, not counting constants."""
         count: dict[tuple[int | None, str | None], int] = defaultdict(int)
         places = []
         for node, (op_type, scope) in enumerate(zip(self.op_types, self.scopes, strict=True)):
@@ -135,7 +135,7 @@ class Graph:
 
     @cached_property
     def constant(self) -> frozenset[int]:
-        """Nodes that depend on weights and constants only, and have no body: a runtime computes them beforehand."""
+        """Nodes that depend only on weights and constants, and have no body: a runtime computes them beforehand."""
         parents = {parent for parent, _ in self.scopes if parent is not None}
         fixed = set(self.initializers)
         found = set()
@@ -160,7 +160,7 @@ class Graph:
 
 @dataclass
 class Trace:
-    """The optimized graph traced back: for each of its nodes the match, for each of its tensors the original one."""
+    """The optimized graph traced back: the match of each of its nodes, the original of each of its tensors."""
 
     original: Graph
     optimized: Graph
@@ -173,7 +173,7 @@ class Trace:
         for node in range(len(self.optimized.op_types)):
             anchors[node] = self._anchor(node, self._scope(node, anchors))
             self._name_outputs(node, anchors[node])
-        # Which tensors exist while the optimized graph runs: everything between two of them was fused.
+        # Everything between two tensors that exist while the optimized graph runs was fused.
         existing = {self._original(name) for names in self.optimized.outputs for name in names if name}
         for node, anchor in anchors.items():
             if anchor is not None:
@@ -183,7 +183,7 @@ class Trace:
         return self.original_tensor.get(tensor, tensor)
 
     def _follow_layout_changes(self) -> None:
-        """A tensor that is turned back into the plain layout under an original name is that tensor, rearranged."""
+        """Map tensors that are turned back into the plain layout under an original name to that tensor."""
         for node, op_type in enumerate(self.optimized.op_types):
             for before, after in self._rearranged(node) if op_type == "ReorderOutput" else ():
                 if after in self.original.writers:
@@ -221,7 +221,7 @@ class Trace:
         return None if mangled is None else (mangled, BY_MANGLED_NAME)
 
     def _name_outputs(self, node: int, anchor: tuple[int, float] | None) -> None:
-        """Say which original tensors the node's outputs are, where their names do not."""
+        """Record which original tensors the node's outputs are, where their names do not show it."""
         graph, original = self.optimized, self.original
         outputs = graph.outputs[node]
         if graph.op_types[node] in _LAYOUT_CHANGES:
@@ -238,10 +238,10 @@ class Trace:
                     self.original_tensor.setdefault(own, theirs)
 
     def _after_fusion(self, node: int, tensor: str) -> str:
-        """What a convolution in the blocked layout writes when a sum and an activation were fused behind it.
+        """The output of a convolution in the blocked layout when a sum and an activation were fused into it.
 
-        It is named after the tensor before them. A fourth input is what is added; an activation was fused if it
-        alone reads the sum and is not in the optimized graph itself.
+        It is named after the tensor before them. A fourth input is the addend; an activation was fused if it alone
+        reads the sum and is not in the optimized graph itself.
         """
         graph, original = self.optimized, self.original
         inputs = graph.inputs[node]
@@ -316,7 +316,7 @@ def by_own_name(name: str, op_type: str, original: Graph, scope: tuple[int | Non
 def by_mangled_name(name: str, original: Graph, scope: tuple[int | None, str | None]) -> int | None:
     """The node whose name, or whose output's name, is `name` without the runtime's additions.
 
-    A node in the blocked layout is named after a tensor, which some models call like an unrelated node.
+    A node in the blocked layout is named after a tensor, which some models name like an unrelated node.
     """
     after_tensor = _BLOCKED.search(name) is not None
     for shorter in _without_additions(name):
@@ -329,7 +329,7 @@ def by_mangled_name(name: str, original: Graph, scope: tuple[int | None, str | N
 
 
 def _without_additions(name: str) -> Iterator[str]:
-    """The name with one addition after the other taken off, the outermost first."""
+    """Yield the name with one addition after the other removed, the outermost first."""
     for _ in range(_MOST_ADDITIONS):
         shorter = name
         for addition in _ADDITIONS:
@@ -343,7 +343,7 @@ def _without_additions(name: str) -> Iterator[str]:
 
 
 def by_generated_name(name: str, op_type: str, original: Graph) -> int | None:
-    """The node without a name whose type and place the kernel's name gives, if only one graph has it there."""
+    """The unnamed node whose type and place the kernel's name states, if only one graph has it there."""
     generated = GENERATED.match(name)
     if generated is None or generated["op_type"] != op_type:
         return None
@@ -352,7 +352,7 @@ def by_generated_name(name: str, op_type: str, original: Graph) -> int | None:
 
 
 def _blocked_tensor(name: str, original: Graph) -> str | None:
-    """The original tensor that a node in the blocked layout is named after."""
+    """The original tensor after which a node in the blocked layout is named."""
     if _BLOCKED.search(name) is None:
         return None
     return next((shorter for shorter in _without_additions(name) if shorter in original.writers), None)
@@ -363,7 +363,7 @@ def is_inserted(name: str, op_type: str) -> bool:
 
 
 def fits(op_type: str, original_type: str) -> bool:
-    """Whether a kernel of one type can have come from a node of the other."""
+    """Return whether a kernel of one type can come from a node of the other."""
     if op_type == original_type:
         return True
     plain = op_type

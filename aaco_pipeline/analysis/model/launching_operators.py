@@ -17,7 +17,7 @@ _THREAD: Final = ("process_id", "thread_id")
 
 
 def launching_operators(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
-    """One row per dispatch that an operator launched: dispatch_id, kernel_id, duration_ns, operator, operator_call_id.
+    """Find the operator that launched each dispatch: dispatch_id, kernel_id, duration_ns, operator, operator_call_id.
 
     A dispatch without a known launch, or launched outside every operator, has no row.
     """
@@ -36,7 +36,7 @@ def launched(activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     """The activities whose launch is known, with its thread_id and launched_ns.
 
     `activities` has process_id and correlation_id. A launch is the call that shares the correlation within the process;
-    of calls of several domains that do, the one that began last.
+    of such calls in several domains, the one that began last.
     """
     calls = api_calls.filter((pl.col("domain") != OPERATOR_DOMAIN) & pl.col("correlation_id").is_not_null())
     one_process = calls.get_column("process_id").n_unique() == 1
@@ -52,9 +52,9 @@ def launched(activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def within(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """The launches that one of `operators`, rows of api_calls, was open around on their thread, with the innermost.
+    """Add operator and operator_call_id, the innermost of `operators` open on the launch's thread, to each launch.
 
-    Adds operator and operator_call_id to what `launched` gives.
+    `launches` come from `launched`, `operators` are rows of api_calls. Launches outside all operators are dropped.
     """
     found = [
         _of_thread(
@@ -66,7 +66,7 @@ def within(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
 
 
 def outer_first(operators: pl.DataFrame) -> pl.DataFrame:
-    """The calls of one thread by their beginning; where several begin at once, what contains another comes first."""
+    """The calls of one thread by their beginning; of those that begin at once the enclosing one comes first."""
     start, end = (operators.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
     later = start[1:] > start[:-1]
     if np.all(later | ((start[1:] == start[:-1]) & (end[1:] < end[:-1]))):
@@ -90,8 +90,8 @@ def _of_thread(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
 def _innermost(start: Numbers, end: Numbers, at: Numbers) -> Numbers:
     """For each moment the row of the innermost call open then, or -1; calls nest and are sorted by start, outer first.
 
-    A call's depth is how many began before it and had not ended; at a moment with k open calls the innermost one is the
-    last begun of depth k - 1. Calls that do not nest give no wrong answer: what is found must really be open.
+    A call's depth is the number of calls that began before it and had not ended; at a moment with k open calls the
+    innermost one is the last begun of depth k - 1. For calls that do not nest the result is still really open.
     """
     ends = np.sort(end)
     depth = np.arange(len(start)) - np.searchsorted(ends, start, side="right")
@@ -111,7 +111,7 @@ def _innermost(start: Numbers, end: Numbers, at: Numbers) -> Numbers:
 _OPERATOR: Final = {"operator": pl.String(), "operator_call_id": pl.Int32()}
 
 
-#: The launch and the call around it were both recorded, and their link by correlation id too: nothing is inferred.
+#: Launch, enclosing call and their link by correlation id were all recorded: nothing is inferred.
 BY_CORRELATION: Final = 1.0
 _NODE: Final = ("node_id", "match", "score", "operator", "outermost_operator")
 
@@ -119,8 +119,8 @@ _NODE: Final = ("node_id", "match", "score", "operator", "outermost_operator")
 def operators_of_dispatches(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     """Each dispatch's part in `operator_kernels`, for a capture with framework operators.
 
-    Both are canonical tables. Columns: dispatch_id, kernel_id, self_ns, node_id (null), match, score, operator,
-    outermost_operator. A dispatch whose launch is unknown, or made outside every operator, is `unattributed`.
+    Columns: dispatch_id, kernel_id, self_ns, node_id (null), match, score, operator, outermost_operator. A dispatch
+    whose launch is unknown, or made outside every operator, is `unattributed`.
     """
     launched = launching_operators(dispatches, api_calls).select("dispatch_id", "operator", "operator_call_id")
     found = dispatches.select("dispatch_id", "kernel_id", "self_ns").join(
@@ -143,10 +143,10 @@ def operators_of_dispatches(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -
 
 
 def operator_kernels(dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `operator_kernels` from each dispatch's part in it, as above.
+    """Sum rows of `operator_kernels` from each dispatch's part in it.
 
-    Sums are those of `kernels.statistics.kernel_stats` over the same dispatches, so that time and counts are conserved:
-    a dispatch without self time counts, and adds nothing.
+    The sums match `timeline.activities.kernel_stats` over the same dispatches, so time and counts are conserved: a
+    dispatch without self time counts, and adds nothing.
     """
     return (
         dispatches.group_by("kernel_id", *_NODE)
@@ -157,7 +157,7 @@ def operator_kernels(dispatches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outermost(api_calls: pl.DataFrame) -> pl.DataFrame:
-    """Columns operator_call_id and outermost_operator: of every operator the one on its thread that encloses all."""
+    """Columns operator_call_id and outermost_operator: the operator on its thread that encloses all others."""
     own = api_calls.filter((pl.col("domain") == OPERATOR_DOMAIN) & pl.col("thread_id").is_not_null())
     threads = group_codes(own, ("process_id", "thread_id"))
     start, end = (own.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))

@@ -28,7 +28,7 @@ from aaco_pipeline.analysis.model.graph_provenance import (
 )
 from aaco_pipeline.lake.contracts import polars_types
 
-#: The operators a node of a type can appear as. A division or difference by a constant is turned into a product or sum
+#: The operators as which a node of a type can appear. A division or difference by a constant becomes a product or sum
 #: (MIGraphX, simplify_algebra: find_div_const, find_sub_const).
 _OPERATORS: Final[Mapping[str, tuple[str, ...]]] = {
     "Attention": ("attention",),
@@ -62,26 +62,26 @@ _OPERATORS: Final[Mapping[str, tuple[str, ...]]] = {
     "Sub": ("sub", "add"),
     "TopK": ("topk",),
 }
-#: Types whose operator is the type's name in small letters.
+#: Types whose operator is the type's name in lower case.
 _SAME_NAME: Final = frozenset(
     {"Abs", "Add", "Ceil", "Clip", "Cos", "Elu", "Equal", "Erf", "Exp", "Floor", "Greater", "Less", "Log", "Max"}
     | {"Min", "Mul", "Neg", "Not", "Pad", "Pow", "Relu", "Resize", "Round", "Sigmoid", "Sign", "Sin", "Softmax"}
     | {"Sqrt", "Tanh", "Where"}
 )
-#: Operators that a node brings along beside its own where it has an input at that place: its bias or its scale.
+#: Additional operators of a node that has an input at the given place: its bias or its scale.
 _BROUGHT: Final[Mapping[str, tuple[tuple[int, str], ...]]] = {
     "Conv": ((2, "add"),),
     "Gemm": ((2, "add"), (0, "mul")),
     "LayerNormalization": ((1, "mul"), (2, "add")),
 }
-#: How tensors lie: a name may hold these or leave them out, and the compiler puts in its own.
+#: Layout operators: a name may contain these or not, and the compiler inserts its own.
 _VIEWS: Final = frozenset(
     {"broadcast", "contiguous", "copy", "flatten", "identity", "layout", "multibroadcast", "noop", "pointwise"}
     | {"reduce", "reshape", "slice", "squeeze", "step", "transpose", "unsqueeze"}
 )
 #: Types whose nodes a chain may pass through without naming them.
 _PASSED: Final = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-#: What a model spells out where it has no node of its own for it.
+#: The nodes that a model uses instead of an operator for which it has none.
 _SPELLED_OUT: Final[Mapping[str, tuple[str, ...]]] = {
     "layernorm": ("reduce_mean", "sub", "pow", "reduce_mean", "add", "sqrt", "div"),
 }
@@ -91,7 +91,7 @@ _MOST_STEPS: Final = 500
 
 @dataclass
 class Chains:
-    """Finds chains in one graph; looks up its edges once."""
+    """Chains in one graph, whose edges are looked up once."""
 
     graph: Graph
     _followers: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Chains:
         self._has_operator = frozenset(name for op_type in self.graph.op_types for name in operators_of(op_type))
 
     def needed(self, operators: Sequence[str]) -> tuple[str, ...]:
-        """What of a kernel's list must be found in this graph: views left out, what it spells out spelled out."""
+        """The part of a kernel's list to find in this graph: without views, composed operators decomposed."""
         needed: list[str] = []
         for operator in operators:
             spelled = _SPELLED_OUT.get(operator, ()) if operator not in self._has_operator else ()
@@ -109,10 +109,10 @@ class Chains:
         return tuple(needed)
 
     def disjoint(self, needed: Sequence[str], pool: Sequence[int], taken: Collection[int]) -> list[tuple[int, ...]]:
-        """Chains of the nodes in `pool` that are not `taken`, none sharing a node, in the pool's order of their starts.
+        """Find disjoint chains of nodes in `pool` that are not `taken`, in the pool's order of their starts.
 
-        Every node of a chain but the first reads what one before it wrote, directly or through nodes that only say how
-        tensors lie. None for an empty list.
+        Every node of a chain but the first reads what an earlier one wrote, directly or through layout nodes. Empty for
+        an empty list.
         """
         if not needed:
             return []
@@ -131,7 +131,7 @@ class Chains:
         return next((node for node in chain if _HEAVY & set(operators_of(self.graph.op_types[node]))), chain[-1])
 
     def followers(self, node: int) -> tuple[int, ...]:
-        """The nodes that read what `node` writes, and those behind nodes that only say how tensors lie."""
+        """The nodes that read what `node` writes, also through layout nodes."""
         if node not in self._followers:
             reached: dict[int, None] = {}
             waiting = [node]
@@ -146,7 +146,7 @@ class Chains:
         return self._followers[node]
 
     def _from(self, start: int, needed: Sequence[str], free: Collection[int]) -> tuple[int, ...] | None:
-        """The first chain from `start` in the graph's order, by depth first; None after too many steps."""
+        """The first chain from `start` in the graph's order, depth first; None after too many steps."""
         brought = self._brought(start)
         waiting: list[tuple[int, tuple[int, ...], tuple[str, ...]]] = [(1, (start,), brought)]
         for _ in range(_MOST_STEPS):
@@ -177,28 +177,28 @@ class Chains:
 
 
 def operators_of(op_type: str) -> tuple[str, ...]:
-    """The operators of MIGraphX that a node of an ONNX type can appear as; none for types not known here."""
+    """The MIGraphX operators as which a node of an ONNX type can appear; none for unknown types."""
     return (op_type.lower(),) if op_type in _SAME_NAME else _OPERATORS.get(op_type, ())
 
 
 TensorType = tuple[str | None, tuple[int | None, ...] | None]
-"""Element type and extents of a tensor; None where they are not known."""
+"""Element type and extents of a tensor; None where unknown."""
 
-_OPERATOR_KERNELS: Final = pl.Schema(
-    polars_types("operator_kernels", "node_id", "kernel_id", "dispatch_count", "total_ns", "match", "score")
+_OPERATOR_KERNELS: Final = polars_types(
+    "operator_kernels", "node_id", "kernel_id", "dispatch_count", "total_ns", "match", "score"
 )
 _RUNTIME_DTYPES: Final[Mapping[str, str]] = {"float": "float32", "double": "float64"}
 
 
 @dataclass(frozen=True)
 class KernelMapping:
-    """Where the kernels' time belongs.
+    """The attribution of the kernels' time.
 
     `operator_kernels`: the table's columns; one row per kernel with statistics, so that their time is conserved.
-    `inserted`: kernel_id and op_type of kernels that the runtime put in; their time is unattributed.
-    `covered`: kernel_id and node_id of every original node whose work a kernel did, the one that gets its time among
-    them; a node may be covered by several kernels. Folded constants are covered by none.
-    `executed`: kernel_id and node_id in the optimized graph, for those kernels that were found in it.
+    `inserted`: kernel_id and op_type of kernels inserted by the runtime; their time is unattributed.
+    `covered`: kernel_id and node_id of every original node whose work a kernel did, including the one that gets its
+    time; a node may be covered by several kernels. Folded constants are covered by none.
+    `executed`: kernel_id and node_id in the optimized graph, for kernels that were found in it.
     """
 
     operator_kernels: pl.DataFrame
@@ -216,12 +216,16 @@ def map_kernels(
 ) -> KernelMapping:
     """Attribute each kernel's time to one node of the original graph, or to none.
 
-    `kernels` has kernel_id, name (the executed node's) and short_name (its type), ids in order of first execution;
-    `kernel_stats` kernel_id, dispatch_count and total_ns; the nodes are those of a `ModelGraph`, the optimized ones
-    None when the runtime did not save its graph. `initializers` are the names of the original graph's weights.
     Rules in order, with their scores above: equal name and fitting type; equal tensors; a name with known additions;
     position. A kernel that fused several nodes gives its time to one of them: one of the kernel's own type, else the
     heaviest by type, else the one that writes the result.
+
+    Args:
+        kernels: kernel_id, name (the executed node's) and short_name (its type), ids in order of first execution.
+        kernel_stats: kernel_id, dispatch_count and total_ns.
+        optimized_nodes: Nodes of the optimized `ModelGraph`, None when the runtime did not save it.
+        original_nodes: Nodes of the model's `ModelGraph`.
+        initializers: Names of the original graph's weights.
     """
     original = Graph.of(original_nodes, initializers)
     names = list(kernels.sort("kernel_id").select("kernel_id", "name", "short_name").iter_rows())
@@ -260,14 +264,14 @@ def map_kernels(
 def kernel_activity_ratio(kernels_per_iteration: float, nodes_non_constant: int) -> float | None:
     """Kernels launched in one iteration for each node that computes something; None for a graph without such nodes.
 
-    Fusion makes less than one normal, so a small ratio is no fault; inserted layout changes and loops that run their
-    body several times can exceed one. Iterations are divided out, so that longer runs do not look worse.
+    A ratio below one is normal because of fusion; inserted layout changes and loops that run their body several times
+    can exceed one. It is per iteration, so that longer runs do not look worse.
     """
     return kernels_per_iteration / nodes_non_constant if nodes_non_constant else None
 
 
 def non_constant_node_count(nodes: pl.DataFrame, initializers: Collection[str] = ()) -> int:
-    """Nodes whose result depends on the model's inputs: what remains when constants are folded."""
+    """The number of nodes whose result depends on the model's inputs: those that remain after constant folding."""
     graph = Graph.of(nodes, initializers)
     return len(graph.op_types) - len(graph.constant)
 
@@ -277,8 +281,8 @@ def runtime_types(
 ) -> dict[str, TensorType]:
     """Types of the original graph's tensors as the kernels saw them in their first execution.
 
-    `kernel_shapes` is the detail of that name of the profile's reader. The profile gives tensors by position and
-    leaves out those that are absent or no tensors; a kernel whose count does not fit its node says nothing.
+    `kernel_shapes` is the detail of that name of the profile's reader. The profile lists tensors by position without
+    absent ones and non-tensors; a kernel whose count does not match its node is ignored.
     """
     kept = {name for names in original_nodes.get_column("outputs").to_list() for name in names}
     kept |= {name for names in original_nodes.get_column("inputs").to_list() for name in names}
@@ -323,7 +327,7 @@ def _executed_nodes(
 
 
 def _pair_unnamed(names: Sequence[tuple[int, str, str]], optimized: Graph, executed: dict[int, int]) -> None:
-    """Kernels with generated names and nodes without one, by order within a type, if there are as many of both."""
+    """Pair kernels with generated names and unnamed nodes by order within a type, if there are as many of both."""
     taken = set(executed.values())
     nodes = grouped(
         (op_type, node)
@@ -342,7 +346,7 @@ def _pair_unnamed(names: Sequence[tuple[int, str, str]], optimized: Graph, execu
 
 
 def _end_order(graph: Graph, node: int) -> tuple[int, ...]:
-    """Sorts nodes as their executions end: what is in a body before the node that holds it."""
+    """Sort key for nodes in the order in which their executions end: a body before the node that contains it."""
     path = [node]
     while (parent := graph.scopes[path[-1]][0]) is not None and parent < path[-1]:
         path.append(parent)
@@ -352,7 +356,7 @@ def _end_order(graph: Graph, node: int) -> tuple[int, ...]:
 def _by_graph(
     names: Sequence[tuple[int, str, str]], executed: Mapping[int, int], trace: Trace, original: Graph
 ) -> dict[int, Match]:
-    """Matches of the kernels whose node in the optimized graph could be traced; of the others by their names alone."""
+    """Match kernels by their node in the optimized graph where it could be traced; the others by their names alone."""
     found = _by_names_alone([row for row in names if executed.get(row[0]) not in trace.matches], original)
     shared = grouped(((name, op_type), kernel) for kernel, name, op_type in names)
     for kernel, name, op_type in names:
@@ -363,14 +367,14 @@ def _by_graph(
         if len(shared[name, op_type]) > 1:
             score = BY_ORDER
         elif not trace.optimized.names[executed[kernel]]:
-            # The kernel's generated name says which node it is; without that, the pairing rests on the order.
+            # The kernel's generated name identifies the node; otherwise the pairing is based on the order.
             score = BY_MANGLED_NAME if by_generated_name(name, op_type, original) in match.covered else BY_ORDER
         found[kernel] = Match(match.node, score, match.covered)
     return found
 
 
 def _by_names_alone(names: Sequence[tuple[int, str, str]], original: Graph) -> dict[int, Match]:
-    """Matches without the optimized graph; what a kernel covers beside its node is not known then."""
+    """Match without the optimized graph; the other nodes that a kernel covers are then unknown."""
     found = {}
     kernels = grouped(((name, op_type), kernel) for kernel, name, op_type in names)
     for (name, op_type), same in kernels.items():
@@ -390,7 +394,7 @@ def _by_names_alone(names: Sequence[tuple[int, str, str]], original: Graph) -> d
 def _by_order(
     names: Sequence[tuple[int, str, str]], inserted: Collection[int], found: dict[int, Match], original: Graph
 ) -> None:
-    """Give a kernel the one node of a fitting type that nobody did, between the nodes of its neighbours."""
+    """Assign to a kernel the only unmatched node of a fitting type between the nodes of its neighbours."""
     done = {node for match in found.values() for node in (match.node, *match.covered)} | original.constant
     free = grouped((op_type, node) for node, op_type in enumerate(original.op_types) if node not in done)
     fitting: dict[str, list[int]] = {}

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from aaco_pipeline.analysis.model.node_mapping import TensorType
 from aaco_pipeline.analysis.model.product_formulas import (
     BINARY,
     DEPENDS_ON_VALUES,
@@ -45,7 +46,7 @@ Formula = Callable[[Operation], int]
 
 
 def has_formula(operation: Operation) -> bool:
-    """Whether there is a formula for the operator's type, be the shapes known or not."""
+    """Return whether there is a formula for the operator's type, whether or not its shapes are known."""
     return _formula(operation) is not None
 
 
@@ -76,7 +77,7 @@ def unary(operation: Operation) -> int:
 
 
 def binary(operation: Operation) -> int:
-    """The table's count for every element of the output, whose shape is the inputs' broadcast if it is not known."""
+    """The table's count for every element of the output, whose shape is the inputs' broadcast if unknown."""
     return _output_count(operation) * BINARY[operation.op_type]
 
 
@@ -125,7 +126,7 @@ def resize(operation: Operation) -> int:
 
 
 def reduction(operation: Operation) -> int:
-    """n elements into one take n − 1 operations; forms that map each element first, or divide last, take those too."""
+    """n − 1 operations for n elements; forms that map each element first, or divide last, add those."""
     elements, results = operation.input(0).count, operation.output().count
     folding = max(elements - results, 0)
     kind = operation.op_type
@@ -138,7 +139,7 @@ def reduction(operation: Operation) -> int:
 def layer_normalization(operation: Operation) -> int:
     """Per element: sum for the mean, subtraction, square, sum for the variance, product, scale; shift if given.
 
-    Also InstanceNormalization and GroupNormalization, which differ in what is averaged over.
+    InstanceNormalization and GroupNormalization differ only in the axes of the average.
     """
     return operation.input(0).count * (6 + operation.given(2))
 
@@ -246,9 +247,6 @@ _MICROSOFT: Final[Mapping[str, Formula]] = {
 }
 
 
-TensorType = tuple[str | None, tuple[int | None, ...] | None]
-"""Element type and extents of a tensor; None where they are not known."""
-
 _BITS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("uint2", "int2"), 2),
     **dict.fromkeys(("uint4", "int4", "float4e2m1"), 4),
@@ -262,9 +260,9 @@ _BITS: Final[Mapping[str, int]] = {
 }
 """Bits per element; types below eight bits are packed. ONNX Runtime's profile says float and double."""
 
-#: Another view of the same bytes: nothing has to be moved, though a runtime may copy when it cannot alias.
+#: Other views of the same bytes: nothing has to be moved, though a runtime may copy when it cannot alias.
 _VIEWS: Final = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Constant"})
-#: Look at the shape only.
+#: Read only the shape.
 _READ_NOTHING: Final = frozenset({"Shape", "Size"})
 #: Read as many elements of the first input as they write, whatever its size, and all of the other inputs.
 _READ_WHAT_THEY_WRITE: Final = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
@@ -285,16 +283,22 @@ def work(
     inferred: Mapping[str, TensorType],
     runtime: Mapping[str, TensorType] | None = None,
 ) -> pl.DataFrame:
-    """flops, read_bytes, written_bytes and shape_source per row of `nodes` (node_id, op_type, domain, inputs, outputs).
+    """Compute flops, read_bytes, written_bytes and shape_source of each node.
 
-    Types of tensors are taken from `runtime` before `inferred`. shape_source is `runtime` when all outputs' types
-    are, `inferred` when something is known at all, else null. Bytes are a lower bound on traffic: each input is read
-    once, even if it is broadcast or given twice, each output written once, by their real element sizes; what a cache
-    too small reads again is not in it. All three are null for control flow (the work is its body's) and for operators
-    without a formula; each is null alone when a shape it needs is unknown.
+    Bytes are a lower bound on traffic: each input is read once, even if it is broadcast or given twice, each output
+    written once, by their real element sizes; repeated reads because of a small cache are not included. All three
+    figures are null for control flow (its work is in its body) and for operators without a formula; each is null alone
+    when a shape it needs is unknown. shape_source is `runtime` when the types of all outputs are, `inferred` when any
+    is known, else null.
+
+    Args:
+        nodes: node_id, op_type, domain, inputs and outputs.
+        attributes: Attributes by node.
+        inferred: Inferred types of tensors.
+        runtime: Types seen by the runtime, which take precedence.
     """
     seen = runtime or {}
-    # Equal types get one number, so that the nodes' keys are short; 0 is a tensor left out, 1 an unknown one.
+    # Equal types get one number, which keeps the nodes' keys short; 0 is an omitted tensor, 1 an unknown one.
     numbers: dict[TensorType, int] = {_OMITTED: 0, _UNKNOWN: 1}
     number_of = {name: numbers.setdefault(type_, len(numbers)) for name, type_ in inferred.items()}
     number_of |= {name: numbers.setdefault(type_, len(numbers)) for name, type_ in seen.items()}
@@ -309,7 +313,7 @@ def work(
         read = tuple([number_of.get(name, 1) for name in inputs])
         written = tuple([number_of.get(name, 1) for name in outputs])
         repeated = () if len(inputs) < 2 or len(set(inputs)) == len(inputs) else _repeated(inputs)
-        # Equal attributes are one object in a graph that was read from a file; others are computed once each.
+        # Equal attributes are one object in a graph read from a file; others are computed once each.
         key = (op_type, domain, id(own), read, written, repeated)
         found = known.get(key)
         if found is None:
@@ -336,7 +340,7 @@ def work(
 
 
 def tensor_bytes(tensor: Tensor) -> int | None:
-    """Size of a tensor by its element type, packed below a byte; None when type or an extent is not known."""
+    """Size of a tensor by its element type, packed below a byte; None when type or an extent is unknown."""
     bits = _BITS.get(tensor.dtype or "")
     if bits is None:
         return None
@@ -347,7 +351,7 @@ def tensor_bytes(tensor: Tensor) -> int | None:
 
 
 def _repeated(names: Sequence[str]) -> tuple[int, ...]:
-    """Positions of tensors that came before under the same name."""
+    """Positions of tensors that occurred before under the same name."""
     return tuple(position for position, name in enumerate(names) if name and name in names[:position])
 
 
@@ -377,7 +381,7 @@ def _work(operation: Operation, repeated: set[int]) -> _Work:
 
 
 def _bytes(tensors: Iterable[Tensor | None]) -> int | None:
-    """The sum of the sizes of those that are there; None when one is not known."""
+    """The sum of the sizes of the present tensors; None when one is unknown."""
     total = 0
     for tensor in tensors:
         if tensor is not None:

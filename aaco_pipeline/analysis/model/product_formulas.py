@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: Operations per element of functions without one machine instruction. Exp, Tanh, Sigmoid and Erf: the arithmetic of
-#: one lane in ONNX Runtime's own vector kernels (the MLAS library, base versions of compute.cpp, tanh.cpp,
+#: Operations per element of functions without a single machine instruction. Exp, Tanh, Sigmoid and Erf: the arithmetic
+#: of one lane in ONNX Runtime's own vector kernels (the MLAS library, base versions of compute.cpp, tanh.cpp,
 #: logistic.cpp, erf.cpp): clamping, range reduction and polynomials, all branches, as vector code computes them. Log,
-#: Sin, Cos, Atan: the polynomials of the Cephes library's single-precision routines. The others: composed of these.
+#: Sin, Cos, Atan: the polynomials of the Cephes library's single-precision routines. The others are composed of these.
 #: Another library's count may differ by half as much again, and a GPU's special-function unit takes one slot; what
-#: matters is that they cost tens of operations and not one.
+#: matters is that they cost tens of operations rather than one.
 EXP: Final = 23
 TANH: Final = 23
 SIGMOID: Final = 26
@@ -81,10 +81,10 @@ BINARY: Final[Mapping[str, int]] = {
     "QLinearMul": 7,
 }
 
-#: Of the domains with formulas; anything else may mean something else by the same name.
+#: Domains with formulas; elsewhere the same name may mean something else.
 KNOWN_DOMAINS: Final = frozenset({"ai.onnx", "", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
-#: Operators that move, select, convert or make data and compute nothing.
+#: Operators that move, select, convert or create data and compute nothing.
 # fmt: off
 MOVES_DATA: Final = frozenset({
     "Bernoulli", "Cast", "CastLike", "Col2Im", "Compress", "Concat", "ConcatFromSequence", "Constant",
@@ -94,7 +94,7 @@ MOVES_DATA: Final = frozenset({
     "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
 })
 # fmt: on
-#: Operators whose bytes are certain and whose operations depend on the values.
+#: Operators whose bytes are certain but whose operations depend on the values.
 DEPENDS_ON_VALUES: Final = frozenset({"TopK", "NonZero", "NonMaxSuppression", "Unique"})
 
 
@@ -123,7 +123,7 @@ class Tensor:
 
 
 class Unknown(Exception):
-    """A shape that a formula needs is not known, or does not fit the operator."""
+    """A shape that a formula needs is unknown, or does not fit the operator."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Operation:
     attributes: Mapping[str, Any]
 
     def given(self, position: int) -> bool:
-        """Whether the node has an input there."""
+        """Return whether the node has an input there."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
     def input(self, position: int) -> Tensor:
@@ -168,9 +168,9 @@ class Operation:
 def convolution(operation: Operation, *, weight: int = 1, bias: int | None = 2, addend: int | None = None) -> int:
     """Every output element is a sum over the weights of its filter: 2·|Y|·|W| / filters, + |Y| for a bias.
 
-    W is [filters, channels / groups, taps…], so |W| / filters holds groups; strides, padding and dilation are in
-    |Y|. Taps that fall into the padding are counted, as implementations multiply them by zero. Fused forms add a
-    tensor (`addend`) and an activation. Independent of the layout, for all begin W with the filters.
+    W is [filters, channels / groups, taps…], so |W| / filters accounts for groups; strides, padding and dilation are in
+    |Y|. Taps in the padding are counted, because implementations multiply them by zero. Fused forms add a tensor
+    (`addend`) and an activation. Independent of the layout, because W always begins with the filters.
     """
     outputs = operation.output().count
     weights = operation.input(weight).known
@@ -196,8 +196,8 @@ def matrix_product(operation: Operation, *, right: int = 1) -> int:
     """Every output element is a sum of K products: 2·K·(batch·M·N), batch dimensions broadcast as in NumPy.
 
     A one-dimensional operand is a row on the left and a column on the right. FusedMatMul's transA, transB swap the
-    last two dimensions, its transBatchA, transBatchB say that the rows come before the batch; its alpha is one more
-    product per output.
+    last two dimensions; with transBatchA, transBatchB the rows come before the batch; its alpha is one more product
+    per output.
     """
     a, b = operation.input(0).known, operation.input(right).known
     if not a or not b:
@@ -235,9 +235,9 @@ def quantized_matrix_product(operation: Operation) -> int:
 
 
 def packed_matrix_product(operation: Operation) -> int:
-    """MatMulNBits and its kin, with K and N as attributes: 2·rows·K·N, + N per row for a bias.
+    """MatMulNBits and similar operators, with K and N as attributes: 2·rows·K·N, + N per row for a bias.
 
-    Unpacking the weights is not counted: how often it is done is the implementation's choice.
+    Unpacking the weights is not counted, because its number is the implementation's choice.
     """
     rows = math.prod(operation.input(0).known[:-1])
     inner, columns = operation.integer("K", -1), operation.integer("N", -1)
@@ -249,7 +249,7 @@ def packed_matrix_product(operation: Operation) -> int:
 def einsum(operation: Operation) -> int:
     """Two operands: a multiply-add for every combination of all labels, or a product if none is summed over.
 
-    Of one operand: an addition per element if a label is summed over. Others, and ellipses, are not counted.
+    One operand: an addition per element if a label is summed over. Others, and ellipses, are not counted.
     """
     equation = str(operation.attributes.get("equation", "")).replace(" ", "")
     terms, arrow, result = equation.partition("->")
@@ -350,9 +350,9 @@ def multi_head_attention(operation: Operation) -> int:
 def grouped_query_attention(operation: Operation) -> int:
     """GroupQueryAttention: query [B, S, D], or query, key and value side by side when there is no key.
 
-    What is attended to is the present key's length, [B, kv heads, T, width], or else the past's plus S. A present
-    that shares the past's buffer has the buffer's length: an upper bound. Rotary embedding, three operations per
-    element of query and key, is added where the node does it.
+    The attended length is the present key's, [B, kv heads, T, width], or else the past's plus S. A present that shares
+    the past's buffer has the buffer's length: an upper bound. Rotary embedding, three operations per element of query
+    and key, is added where the node does it.
     """
     batch, queried, total_width = operation.input(0).known
     heads, kept = operation.integer("num_heads", 0), operation.integer("kv_num_heads", 0)
@@ -379,7 +379,7 @@ def fused_convolution(operation: Operation) -> int:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that NumPy's rules give. Raises Unknown when they do not fit."""
+    """The shape according to NumPy's rules. Raises Unknown when they do not fit."""
     rank = max(map(len, shapes))
     result = []
     for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):

@@ -1,9 +1,9 @@
-"""The shortest time each resource of a device would have needed for the work that was counted: work over ceiling.
+"""The shortest time each resource of a device would have needed for the counted work: work over ceiling.
 
 Time-based roofline after Wang, Yang, Farrell, Zhang, Kurth and Williams, "Time-Based Roofline for Deep Learning
 Performance Analysis" (2020): a lower bound on the time per resource, so that kernels without a floating-point operation
-have a place too. Formats on one pipe add up; the vector and the matrix pipe are two. Which resource then limits a
-kernel is `aaco_pipeline.analysis.roofline.placement`.
+have a place too. Formats on one pipe add up; the vector and the matrix pipe are separate. Which resource limits a
+kernel is decided in `aaco_pipeline.analysis.roofline.placement`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,14 +19,13 @@ SPEC: Final = "spec"
 REPORTED: Final = "reported"
 MEASURED: Final = "measured"
 SOURCES: Final = (SPEC, REPORTED, MEASURED)
-#: Which ceiling a resource is held against where there are several: what this device was measured to do, what such a
-#: device is reported to do, what it is published to do.
+#: Precedence of ceilings of one resource: measured on this device, reported for such a device, published for it.
 PREFERRED: Final = (MEASURED, REPORTED, SPEC)
-#: How `resource_bounds` marks time in which a unit's own counter saw it at work: no ceiling is involved.
+#: Source in `resource_bounds` of time in which a unit's own counter saw it busy: no ceiling is involved.
 BUSY: Final = "busy"
-#: Resources whose units count the cycles in which they work and can take nothing else, by the column of the share of
-#: the dispatch's cycles. A memory unit counts cycles in which it only waits for the next level, too, so that its busy
-#: cycles are no bound; a cycle of the LDS that repeats one for a bank conflict moved nothing.
+#: Resources whose units count the cycles in which they work and accept nothing else, with the column of their share of
+#: the dispatch's cycles. A memory unit also counts cycles in which it only waits for the next level, so its busy
+#: cycles are no bound; a cycle of the LDS repeated for a bank conflict moved nothing.
 BUSY_RATIOS: Final[Mapping[str, str]] = {
     "vector_issue": "valu_busy_ratio",
     "matrix": "matrix_busy_ratio",
@@ -34,13 +33,13 @@ BUSY_RATIOS: Final[Mapping[str, str]] = {
     "lds": "lds_access_ratio",
 }
 COUNTERS: Final = "counters"
-#: The counter of 6- and 4-bit matrix operations does not tell the two apart; neither do the ceilings of either.
+#: The counter of 6- and 4-bit matrix operations does not distinguish the two, nor do the ceilings.
 FP6_OR_FP4: Final = "fp6_fp4"
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What a row of work asks of one resource in one number format: the column that holds it, and its unit."""
+    """The work that a row demands of one resource in one number format: its column and unit."""
 
     resource: str
     dtype: str | None
@@ -49,11 +48,11 @@ class Demand:
 
     @property
     def key(self) -> str:
-        """Names the pair of resource and format in the columns of a timed frame."""
+        """Name of the pair of resource and format in the columns of a timed frame."""
         return f"{self.resource}/{self.dtype or ''}"
 
 
-#: In the order in which ties are resolved. Columns that a frame of work does not have are passed over.
+#: In the order in which ties are resolved. Columns that a frame of work lacks are skipped.
 DEMANDS: Final = (
     *(Demand("vector", dtype, f"valu_{dtype}_flops", "flop") for dtype in ("fp64", "fp32", "fp16")),
     *(Demand("vector_packed", dtype, f"valu_packed_{dtype}_flops", "flop") for dtype in ("fp32", "fp16")),
@@ -75,7 +74,7 @@ DEMANDS: Final = (
     Demand("dram", None, "dram_bytes", "byte"),
 )
 RESOURCES: Final = (*dict.fromkeys(demand.resource for demand in DEMANDS), "scalar_issue")
-#: Columns of work that are added up over dispatches; all others describe a dispatch.
+#: Columns of work that are summed over dispatches; all others describe a dispatch.
 AMOUNTS: Final = (
     *dict.fromkeys(demand.column for demand in DEMANDS if demand.column != "fabric_bytes"),
     "fabric_read_bytes",
@@ -96,20 +95,20 @@ def time_column(demand: Demand, source: str) -> str:
 
 
 def busy_ns(resource: str) -> pl.Expr:
-    """Nanoseconds of the row's duration in which the unit worked by its own count."""
+    """Nanoseconds of the row's duration in which the unit worked, according to its own count."""
     return pl.col(BUSY_RATIOS[resource]) * pl.col("duration_ns")
 
 
 def demands_of(frame: pl.DataFrame) -> list[Demand]:
-    """The demands that a timed frame answers: those whose work it holds."""
+    """The demands whose work a timed frame contains."""
     return [demand for demand in DEMANDS if demand.column in frame.columns]
 
 
 def timed(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """`work`, one row per dispatch or per kernel and device, with ceilings and lower-bound times beside it.
+    """Add ceilings and lower-bound times to `work`, one row per dispatch or per kernel and device.
 
-    Adds `fabric_bytes` (both directions; the one that was counted where the other was not), `dram_bytes` (see
-    `_dram_bytes`), `dram_is_assumed`, and per demand and source `ceiling/…` and `time/…` (Float64, ns).
+    Adds `fabric_bytes` (both directions, or the one that was counted), `dram_bytes` (see `_dram_bytes`),
+    `dram_is_assumed`, and per demand and source `ceiling/…` and `time/…` (Float64, ns).
     """
     wide = _wide(ceilings)
     named = {ceiling_column(demand, source) for demand in DEMANDS for source in SOURCES}
@@ -128,7 +127,7 @@ def _wide(ceilings: pl.DataFrame) -> pl.DataFrame:
     """One row per device with a column per ceiling; the higher of two of the same source counts."""
     known = ceilings.select(_KEYS).filter(pl.col("value") > 0, pl.col("source").is_in(SOURCES))
     either = pl.when(pl.col("dtype").is_in(["fp6", "fp4"])).then(pl.lit(FP6_OR_FP4)).otherwise(pl.col("dtype"))
-    # 64-bit integer instructions take at least the issue slot of 32-bit ones, so that the latter's rate bounds them.
+    # 64-bit integer instructions take at least the issue slot of 32-bit ones, so the latter's rate bounds them.
     long = known.filter(resource="vector_integer", dtype="int32").with_columns(dtype=pl.lit("int64"))
     known = pl.concat([known.with_columns(dtype=either), long])
     named = known.with_columns(
@@ -142,10 +141,10 @@ def _wide(ceilings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_issue_rate(wide: pl.DataFrame) -> pl.DataFrame:
-    """The measured issue rate where no benchmark states one: the published rate by the share that arithmetic reached.
+    """Estimate the measured issue rate where no benchmark states one: the published rate times arithmetic's share.
 
-    A benchmark of vector arithmetic is a row of multiply-adds, which the issue of instructions limits: the share of
-    the published arithmetic peak that it reached is the share of the published issue rate. A share above one comes from
+    A benchmark of vector arithmetic is a sequence of multiply-adds, limited by instruction issue: the share of the
+    published arithmetic peak that it reached is the share of the published issue rate. A share above one comes from
     packed instructions, which the unpacked peak does not describe, and is not used.
     """
     issue, measured = "ceiling/vector_issue//spec", "ceiling/vector_issue//measured"
@@ -164,7 +163,7 @@ def _with_issue_rate(wide: pl.DataFrame) -> pl.DataFrame:
 
 
 def _memory_side(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds `fabric_bytes`, `dram_bytes` and `dram_is_assumed`."""
+    """Add `fabric_bytes`, `dram_bytes` and `dram_is_assumed`."""
     read, write = (_column(rows, f"fabric_{way}_bytes") for way in ("read", "write"))
     return _dram_bytes(
         rows.with_columns(
@@ -174,14 +173,14 @@ def _memory_side(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _dram_bytes(rows: pl.DataFrame) -> pl.DataFrame:
-    """Bytes that DRAM must have carried, as far as they can be told; where a model states them, those.
+    """Add the bytes that DRAM must have carried, as far as they can be determined; where a model states them, those.
 
-    Without a cache between fabric and DRAM they are the fabric's: what came from a neighbour or from the host came over
-    a slower path, so that the time stays a lower bound. Behind an Infinity Cache nothing counts its hits. There the
-    serving level is read as in the cache-aware roofline (Ilic, Pratas and Sousa 2014): a rate that DRAM could not have
-    delivered was the cache's, and DRAM gets no bytes; a rate that it could have is put down to DRAM, as an assumption.
-    A device has such a cache where its ceilings name one, and may have one where no ceiling of the fabric says that
-    DRAM lies right behind it.
+    Without a cache between fabric and DRAM they are the fabric's: data from a neighbour or the host came over a slower
+    path, so the time stays a lower bound. Nothing counts the hits of an Infinity Cache. Behind one, the serving level
+    is inferred as in the cache-aware roofline (Ilic, Pratas and Sousa 2014): a rate that DRAM could not have delivered
+    came from the cache, and DRAM gets no bytes; a rate that it could have is attributed to DRAM, as an assumption. A
+    device has such a cache where its ceilings name one, and may have one where no ceiling of the fabric shows that DRAM
+    lies right behind it.
     """
     dram = [pl.col(f"ceiling/dram//{source}") for source in SOURCES]
     direct = _has_ceiling("fabric") & ~_has_ceiling("infinity_cache")
@@ -202,15 +201,15 @@ def _has_ceiling(resource: str) -> pl.Expr:
 
 
 def _column(rows: pl.DataFrame, name: str) -> pl.Expr:
-    """The column as Float64, null throughout where the frame does not have it."""
+    """The column as Float64, null throughout where the frame lacks it."""
     return pl.col(name).cast(pl.Float64) if name in rows.columns else pl.lit(None, pl.Float64)
 
 
 def per_kernel_and_device(work: pl.DataFrame) -> pl.DataFrame:
-    """Rows of work summed per kernel and device, over the dispatches with a duration where there are any.
+    """Sum rows of work per kernel and device, over the dispatches with a duration where there are any.
 
-    An amount that one of those dispatches lacks is null: a part divided by the whole duration would be a wrong rate.
-    Adds `dispatches` and the flags `partly_counted` and `untimed_dispatches_left_out`.
+    An amount that is missing in one of those dispatches is null: a part divided by the whole duration would be a wrong
+    rate. Adds `dispatches` and the flags `partly_counted` and `untimed_dispatches_left_out`.
     """
     duration_known = pl.col("duration_ns").is_not_null()
     timed_somewhere = duration_known.any().over("kernel_id")
@@ -245,25 +244,25 @@ def per_kernel_and_device(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _over_dispatches(ratio: str) -> pl.Expr:
-    """A share of cycles over several dispatches: of those that have it, weighted by how long they took."""
+    """A share of cycles over the dispatches that have it, weighted by their duration."""
     length = pl.col("duration_ns").filter(pl.col(ratio).is_not_null())
     return pl.when(length.sum() > 0).then((pl.col(ratio) * pl.col("duration_ns")).sum() / length.sum()).alias(ratio)
 
 
 def with_flags(flags: pl.Expr, conditions: dict[str, pl.Expr]) -> pl.Expr:
-    """The list `flags` with the name of every condition that holds behind it."""
+    """The list `flags` followed by the name of every condition that holds."""
     named = [pl.when(holds.fill_null(False)).then(pl.lit(name)) for name, holds in conditions.items()]
     return pl.concat_list(flags, pl.concat_list(named).list.drop_nulls())
 
 
 def prepared(work: pl.DataFrame) -> pl.DataFrame:
-    """`work` with `flops` over all formats (null when none is counted) and the columns a caller may leave out."""
+    """Add `flops` over all formats (null when none is counted) and the columns that a caller may omit to `work`."""
     floats = [d.column for d in demands_of(work) if d.unit == "flop"]
     any_counted = pl.any_horizontal([pl.col(name).is_not_null() for name in floats]) if floats else pl.lit(False)
     total = reduce(pl.Expr.add, [pl.col(name).fill_null(0.0) for name in floats], pl.lit(0.0))
     source = pl.col("work_source") if "work_source" in work.columns else pl.lit(None, pl.String)
     dispatches = pl.col("dispatch_count") if "dispatch_count" in work.columns else pl.lit(None, pl.Int64)
-    # An instruction takes one slot at least, whatever it is.
+    # Any instruction takes at least one slot.
     slots = pl.coalesce(_column(work, "valu_issue_slots"), _column(work, "valu_instructions"))
     return work.with_columns(
         *(_column(work, name).alias(name) for name in BUSY_RATIOS.values()),
@@ -275,9 +274,9 @@ def prepared(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def bounds_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `resource_bounds` from timed rows per kernel and device: the lower-bound time of what did work.
+    """Compute rows of `resource_bounds` from timed rows per kernel and device: lower-bound times of working resources.
 
-    One row per resource, number format and source of the ceiling; several formats on one pipe get a row together, too,
+    One row per resource, number format and source of the ceiling; several formats on one pipe also get a common row,
     whose format is null. A resource without work, or without a ceiling, has no row.
     """
     schema = polars_types("resource_bounds")
@@ -335,7 +334,7 @@ def _busy_rows(rows: pl.DataFrame, resource: str, like: pl.DataFrame) -> pl.Data
 
 
 def _together(rows: pl.DataFrame, single: pl.DataFrame, pipes: Iterable[str]) -> list[pl.DataFrame]:
-    """One row per kernel, device and source for each pipe that worked in several formats, all of them with ceilings."""
+    """One row per kernel, device and source for each pipe that worked in several formats, all with ceilings."""
     found = []
     for pipe in pipes:
         columns = [demand.column for demand in demands_of(rows) if demand.resource == pipe]

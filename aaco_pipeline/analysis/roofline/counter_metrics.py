@@ -35,7 +35,7 @@ WORK: Final = pl.Schema(
         "quality_flags": pl.List(pl.String()),
     }
 )
-#: What each flag means; a figure's flags are those that bear on it.
+#: The meaning of each flag; a figure has the flags that affect it.
 FLAGS: Final = {
     "packed_math_possible": "packed instructions do two operations a lane and are counted as one",
     "formats_not_counted": "a number format that the architecture computes in was not counted",
@@ -59,19 +59,19 @@ FLAGS: Final = {
 FIRST_DISPATCH: Final = 1.15
 #: Below this share of active lanes, the FLOPs of masked lanes matter.
 _FEW_LANES: Final = 0.95
-#: Fewer writes to the fabric than this share of the L2's writes are told.
+#: Fewer writes to the fabric than this share of the L2's writes are flagged.
 _WRITES_PASSED_ON: Final = 0.98
-#: Counters of whose presence only flags speak.
+#: Counters used only for flags.
 _FOR_FLAGS: Final = ("TCC_WRITE", "SQ_INSTS_VALU")
 
 
 def work_of(table: pl.DataFrame) -> pl.DataFrame:
-    """Work of each counted dispatch, from what `with_work` gives: the columns of `WORK`.
+    """Work of each counted dispatch, from the result of `with_work`: the columns of `WORK`.
 
     A kernel that was counted in no known dispatch has a row without dispatch_id: the means of its executions.
-    An amount is null where a counter it needs is missing. `duration_ns` is the base trace's, null where it states none
-    or the times are destroyed; `counted_duration_ns` is the mean over counter passes. `flops_is_lower_bound` is null
-    where no FLOPs are known. `quality_flags` are of `FLAGS`.
+    An amount is null where a counter it needs is missing. `duration_ns` comes from the base trace, null where it has
+    none or the times are destroyed; `counted_duration_ns` is the mean over counter passes. `flops_is_lower_bound` is
+    null where no FLOPs are known. `quality_flags` are of `FLAGS`.
     """
     single = pl.col("dispatch_id").is_not_null()
     single_or_alone = single | ~single.any().over("kernel_id")
@@ -104,7 +104,7 @@ def with_work(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lower_bound(family: Family) -> pl.Expr:
-    """Whether FLOPs may be more than counted; null where none are known."""
+    """True if FLOPs may exceed the count; null where none are known."""
     formats = floating_formats(family)
     if not formats:
         return pl.lit(None, pl.Boolean)
@@ -130,7 +130,7 @@ def _with_flags(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _conditions() -> dict[str, pl.Expr]:
-    """When each flag holds."""
+    """The condition of each flag."""
     within = {family: pl.col("family") == family.value for family in Family}
     uncounted = [within[family] & _uncounted(floating_formats(family)) for family in Family if floating_formats(family)]
     unsplit = [
@@ -164,7 +164,7 @@ def _conditions() -> dict[str, pl.Expr]:
 
 
 def _lacks(family: Family) -> pl.Expr:
-    """Whether an amount that the family's counters give is null; formats and clocks have flags of their own."""
+    """True if an amount that the family's counters give is null; formats and clocks have flags of their own."""
     if family is Family.UNKNOWN:
         return pl.lit(False)
     names = ["wavefronts", "fabric_read_bytes", "fabric_write_bytes"]
@@ -175,7 +175,7 @@ def _lacks(family: Family) -> pl.Expr:
 
 
 def _is_slow_first(table: pl.DataFrame) -> pl.Series:
-    """Whether a dispatch is its kernel's first and took longer than the kernel's other ones usually do."""
+    """True if a dispatch is its kernel's first and took longer than the kernel's other ones usually do."""
     length = pl.coalesce("duration_ns", "counted_duration_ns")
     is_first = pl.col("dispatch_id") == pl.col("dispatch_id").min().over("kernel_id")
     usual = table.with_columns(length=length, is_first=is_first).with_columns(
@@ -187,7 +187,7 @@ def _is_slow_first(table: pl.DataFrame) -> pl.Series:
 
 #: The columns of `metrics_of`, in order: the contract `counter_metrics` without the session.
 METRICS: Final = pl.Schema(polars_types("counter_metrics"))
-#: Columns that each flag bears on: a metric made of one of them carries the flag.
+#: Columns that each flag affects: a metric computed from one of them carries the flag.
 _BEARS_ON: Final = {
     "implausible_clock": frozenset(("active_cycles", "clock_mhz")),
     "implausible_level_clock": frozenset(("level_cycles",)),
@@ -201,17 +201,17 @@ _BEARS_ON: Final = {
 }
 _OPERATION_FLAGS: Final = ("packed_math_possible", "formats_not_counted", "masked_lanes_counted")
 _NOTHING_COUNTED: Final = "nothing_counted"
-#: What the one flag means that only figures have.
+#: The meaning of the only flag that applies to figures alone.
 METRIC_FLAGS: Final = {**FLAGS, _NOTHING_COUNTED: "what the metric divides by was zero in every dispatch"}
 Matrix = npt.NDArray[np.float64]
 
 
 def metrics_of(table: pl.DataFrame) -> pl.DataFrame:
-    """Metrics of each kernel over its counted dispatches, from what `counted` gives: the columns of `METRICS`, sorted.
+    """Metrics of each kernel over its counted dispatches, from the result of `counted`: `METRICS`, sorted.
 
     `value` is the sum of the numerators over the sum of the denominators; `mean`, `min` and `max` are over dispatches,
     of which `n` gave the metric. Where none did, `value` is that of the kernel's executions that are no known dispatch:
-    then `n` is 0 and the flag `joined_by_kernel` says so.
+    then `n` is 0 and the flag `joined_by_kernel` is set.
     """
     parts = [_of_family(part, Family(family)) for (family,), part in table.partition_by("family", as_dict=True).items()]
     return pl.concat([METRICS.to_frame(), *parts]).sort("kernel_id", "metric")
@@ -220,9 +220,9 @@ def metrics_of(table: pl.DataFrame) -> pl.DataFrame:
 def counted(
     counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame, *, check_clock: bool = True
 ) -> pl.DataFrame:
-    """The frame of `counter_table` with every counter that a metric is made of, the work and its flags.
+    """Build the frame of `counter_table` with every counter that a metric uses, the work and its flags.
 
-    `check_clock` false keeps what divides by cycles that mean a clock the device cannot run at.
+    With `check_clock` false, figures divided by cycles are kept even if these imply a clock that the device cannot run.
     """
     needed = _every_counter() if counters.height else frozenset[str]()
     return with_work(counter_table(counters, dispatches, devices, needed, check_clock=check_clock))
@@ -230,13 +230,13 @@ def counted(
 
 @cache
 def _every_counter() -> frozenset[str]:
-    """Plain names of all counters that figures, work and flags are made of."""
+    """Plain names of all counters that figures, work and flags use."""
     of_figures = {name for family in Family for metric in derived_metrics(family) for name in metric.columns()}
     return (needed_counters() | of_figures) - {*AMOUNTS, *RATIOS, *FACTS}
 
 
 def _is_counted(table: pl.DataFrame, metric: DerivedMetric) -> bool:
-    """Whether any counter that the metric is made of was collected."""
+    """Return whether any counter that the metric uses was collected."""
     columns = (metric.columns() - {*FACTS}) or {"GRBM_GUI_ACTIVE"}
     return any(table.get_column(name).count() for name in columns)
 
@@ -307,7 +307,7 @@ def _listed(known: Sequence[DerivedMetric], kernels: npt.NDArray[np.int32]) -> p
 
 
 def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[DerivedMetric]) -> pl.DataFrame:
-    """The frame with `quality_flags`: those of the kernel's dispatches that bear on the metric, and why it is null."""
+    """Add `quality_flags`: those of the kernel's dispatches that affect the metric, and why it is null."""
     of_kernel = table.select("kernel_id", flag="quality_flags").explode("flag").drop_nulls().unique()
     by_kernel = frame.filter(pl.col("value").is_not_null() & (pl.col("n") == 0))
     by_kernel = by_kernel.select("kernel_id", "metric", flag=pl.lit("joined_by_kernel"))
@@ -333,7 +333,7 @@ def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[DerivedMe
 
 
 def _flags_of(metric: DerivedMetric) -> list[str]:
-    """The flags that bear on a metric, by what it is made of."""
+    """The flags that affect a metric, by the columns it uses."""
     columns = metric.columns()
     flags = [flag for flag, named in _BEARS_ON.items() if columns & named]
     return [*flags, *_OPERATION_FLAGS] if metric.unit.startswith("flop") else flags

@@ -1,8 +1,8 @@
-"""Hardware counters as one row per dispatch, with the facts of its device and the cycles that can be believed.
+"""Hardware counters as one row per dispatch, with the facts of its device and its plausible cycles.
 
 A dispatch's counters come from several passes, each another execution; they are joined by dispatch, never on time.
-Where some are known of a kernel alone, the kernel has a row of its own: the means over all its executions in each pass.
-Where passes repeat a counter, the first pass that is not one for an accumulating counter gives the value.
+A kernel for which some values are known only as a whole has a row of its own: the means over all its executions in each
+pass. Where passes repeat a counter, the first pass without an accumulating counter gives the value.
 """
 
 import re
@@ -18,10 +18,10 @@ from aaco_pipeline.hardware.architecture_files import architecture
 from aaco_pipeline.hardware.counters import TRAITS, family_of, plain_name
 from aaco_pipeline.hardware.device_facts import device_facts
 
-#: Between these multiples of the device's highest clock, `GRBM_GUI_ACTIVE` over the pass's duration is believed.
+#: `GRBM_GUI_ACTIVE` over the pass's duration is plausible between these multiples of the device's highest clock.
 LOWEST_CLOCK: Final = 0.2
 HIGHEST_CLOCK: Final = 1.1
-#: Columns that are no counters.
+#: Columns that are not counters.
 FACTS: Final = (
     *("dispatch_id", "kernel_id", "device_id", "family", "duration_ns", "counted_duration_ns", "duration_s"),
     *("compute_units", "xcc_count", "wavefront_size", "max_clock_mhz", "is_of_product", "channels_are_incomplete"),
@@ -41,7 +41,7 @@ _DIGITS: Final = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class _Source:
-    """One counter of one pass: what it is called there, and which plain counter it gives, in which order of trust."""
+    """One counter of one pass: its name there, the plain counter it gives, and its order of trust."""
 
     counter: str
     pass_name: str
@@ -57,13 +57,18 @@ def counter_table(
     *,
     check_clock: bool = True,
 ) -> pl.DataFrame:
-    """One row per counted dispatch, sorted: `FACTS`, then every counter of `needed` by its plain name as float64.
+    """Build one row per counted dispatch, sorted: `FACTS`, then every counter of `needed` by its plain name as float64.
 
-    `needed` are plain names (see `aaco_pipeline.hardware.counters.plain_name`); what was not counted is null. A row
-    without dispatch_id is of a kernel some of whose counted executions could not be told to be a dispatch.
+    A row without dispatch_id is for a kernel with counted executions that could not be identified with a dispatch.
     `active_cycles` and `level_cycles` are `GRBM_GUI_ACTIVE` of one XCC, the latter of the pass that accumulated
-    `SQ_LEVEL_WAVES`, if it counted them. They are null where they would mean a clock that the device cannot run at,
-    unless `check_clock` is false. `duration_s` is the base trace's or, without one, the mean over counter passes.
+    `SQ_LEVEL_WAVES`, if it counted them. `duration_s` is the base trace's, or else the mean over counter passes.
+
+    Args:
+        counters: The table.
+        dispatches: The table.
+        devices: The table.
+        needed: Plain names (see `aaco_pipeline.hardware.counters.plain_name`); uncounted ones are null.
+        check_clock: Null cycles that imply a clock that the device cannot run at.
     """
     wanted = sorted({*needed} - {*FACTS})
     counters, of_kernels = _with_kernels(counters, dispatches)
@@ -81,10 +86,10 @@ def counter_table(
 
 
 def _with_kernels(counters: pl.DataFrame, dispatches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Counters with a stand-in below 0 for each kernel that some values are known of alone, and what these are of.
+    """Add a stand-in below 0 to the counters for each kernel with values known only as a whole, and list stand-ins.
 
-    A stand-in has the mean over all executions of its kernel in a pass. Of a kernel that did not run on one device
-    alone in the base trace, nor could have, it is not known whose formulas hold; its values stay in `counters`.
+    A stand-in has the mean over all executions of its kernel in a pass. Which formulas apply is unknown for a kernel
+    that did not, or need not, have run on a single device in the base trace; its values stay in `counters`.
     """
     alone = counters.filter(pl.col("dispatch_id").is_null()).select("kernel_id").drop_nulls().unique()
     devices = dispatches.group_by("kernel_id").agg(pl.col("device_id").unique())
@@ -105,7 +110,7 @@ def _with_kernels(counters: pl.DataFrame, dispatches: pl.DataFrame) -> tuple[pl.
     means = (
         counters.join(known.select("kernel_id"), on="kernel_id", how="semi")
         .group_by("kernel_id", "counter", "pass")
-        # In order of size: how threads share the rows out would else decide the last digit.
+        # Sorted by size: otherwise the distribution of rows over threads would decide the last digit.
         .agg(pl.col("value").sort().mean(), pl.col("pass_duration_ns").mean().round().cast(pl.Int64))
         .with_columns(dispatch_id=-1 - pl.col("kernel_id"))
     )
@@ -119,7 +124,7 @@ def _timed(dispatches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _facts(devices: pl.DataFrame) -> pl.DataFrame:
-    """Of each device: its family, and what the formulas need; what the capture does not state is its product's."""
+    """Family and facts of each device for the formulas; facts that the capture does not state are its product's."""
     rows = [_device(row) for row in devices.iter_rows(named=True)]
     schema = {
         "device_id": pl.Int32,
@@ -165,7 +170,7 @@ def _slots(known: Architecture | None, instruction: str) -> float | None:
 def _durations(counters: pl.DataFrame) -> pl.DataFrame:
     """The mean duration of each dispatch over its counter passes, without those that accumulate levels.
 
-    Old releases state for these the time from one dispatch to the next, which may be seconds.
+    For these, old releases state the time from one dispatch to the next, which may be seconds.
     """
     accumulates = pl.col("pass").str.starts_with("SQ_")
     stated = counters.filter((pl.col("pass_duration_ns") > 0) & ~accumulates).unique(["dispatch_id", "pass"])
@@ -174,7 +179,7 @@ def _durations(counters: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_cycles(table: pl.DataFrame, check_clock: bool) -> pl.DataFrame:
-    """The table with cycles per XCC, the clocks they mean, and whether these are believed."""
+    """Add cycles per XCC, the clocks they imply, and whether these are plausible."""
     table = table.with_columns(
         active_cycles=pl.col(_ACTIVE) / pl.col("xcc_count"),
         level_cycles=pl.coalesce(_LEVEL_ACTIVE, _ACTIVE) / pl.col("xcc_count"),
@@ -201,10 +206,10 @@ def _with_cycles(table: pl.DataFrame, check_clock: bool) -> pl.DataFrame:
 
 
 def _clock(cycles: str, stated: pl.Expr) -> pl.Expr:
-    """The clock that cycles mean, in MHz, over the stated duration of their own pass.
+    """The clock implied by cycles, in MHz, over the stated duration of their own pass.
 
-    Old releases of the profiler state for some passes the time from one dispatch to the next; where that makes the
-    clock too low, the base trace's duration takes its place.
+    For some passes, old releases of the profiler state the time from one dispatch to the next; where that makes the
+    clock too low, the base trace's duration is used instead.
     """
     in_pass, in_trace = (pl.col(cycles) / elapsed * 1e3 for elapsed in (stated, pl.col("duration_ns")))
     too_low = (in_pass < LOWEST_CLOCK * pl.col("max_clock_mhz")).fill_null(False)
@@ -213,7 +218,7 @@ def _clock(cycles: str, stated: pl.Expr) -> pl.Expr:
 
 
 def _wide(counters: pl.DataFrame, needed: frozenset[str]) -> tuple[pl.DataFrame, dict[str, int]]:
-    """One row per counted dispatch with the needed counters, and how many channels those summed here have.
+    """One row per counted dispatch with the needed counters, and the number of channels of those summed here.
 
     The columns `<counter> ns` hold the durations of the passes that gave the cycles.
     """
@@ -253,7 +258,7 @@ def _located(counters: pl.DataFrame, identity: pl.DataFrame, sources: Sequence[_
 
 
 def _scattered(found: pl.DataFrame, value: str, rows: int, sources: Sequence[_Source | None]) -> dict[str, pl.Expr]:
-    """Per plain counter: the values of its most trusted source that has one; `sources` are in order of trust."""
+    """For each plain counter, the values of its most trusted source that has one; `sources` are in order of trust."""
     matrix = np.full((len(sources), rows), np.nan)
     matrix[found.get_column("source").to_numpy(), found.get_column("row").to_numpy()] = found.get_column(value)
     by_name: dict[str, list[pl.Series]] = {}
@@ -266,7 +271,7 @@ def _scattered(found: pl.DataFrame, value: str, rows: int, sources: Sequence[_So
 def _channels(
     counters: pl.DataFrame, pairs: Sequence[tuple[str, str]], needed: frozenset[str]
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Per dispatch, the sums over the L2's channels of needed counters that have no sum, and how many channels each.
+    """Sum needed counters without a sum over the L2's channels, by dispatch, and count the channels of each.
 
     A dispatch without one of the channels has null.
     """
@@ -282,14 +287,14 @@ def _channels(
     each = counters.join(listed, on=["counter", "pass"], how="inner", maintain_order="left").unique(
         ["dispatch_id", "counter"], keep="first", maintain_order=True
     )
-    # In order of size, as the means above.
+    # Sorted by size, like the means above.
     sums = each.group_by("dispatch_id", "plain").agg(pl.col("value").sort().sum(), channels=pl.len())
     expected = pl.col("plain").replace_strict(numbers, return_dtype=pl.UInt32)
     return sums.filter(pl.col("channels") == expected).pivot("plain", index="dispatch_id", values="value"), numbers
 
 
 def _without_part_sums(table: pl.DataFrame, channels: dict[str, int]) -> pl.DataFrame:
-    """The table without sums over channels that are not all of the device's: part of them is not its traffic."""
+    """Clear sums over channels that are not all of the device's, because a part of them is not its traffic."""
     every = pl.col("l2_channels") * pl.col("xcc_count")
     complete = {name: (every == number).fill_null(False) for name, number in channels.items() if name in table.columns}
     partial = pl.any_horizontal(*(~whole for whole in complete.values())) if complete else pl.lit(False)
@@ -300,7 +305,7 @@ def _without_part_sums(table: pl.DataFrame, channels: dict[str, int]) -> pl.Data
 
 
 def _sources(pairs: Sequence[tuple[str, str]], needed: frozenset[str]) -> list[_Source]:
-    """Which counter of which pass gives which needed one, sorted by plain name and trust."""
+    """The counter and pass that gives each needed counter, sorted by plain name and trust."""
     names = {counter for counter, _ in pairs}
     of_pass: dict[str, set[str]] = {}
     for counter, pass_name in pairs:
@@ -320,7 +325,7 @@ def _sources(pairs: Sequence[tuple[str, str]], needed: frozenset[str]) -> list[_
 
 
 def _plain(counter: str, level: Sequence[str], names: set[str]) -> tuple[str, int]:
-    """The plain counter that one of a pass gives, and 1 if it repeats another one's under a number of its own."""
+    """The plain counter given by one of a pass, and 1 if it repeats another one under a number of its own."""
     if counter == _ACCUMULATED and len(level) == 1:
         return f"{level[0]}_ACCUM", 0
     repeated = _REPEATED.match(counter)

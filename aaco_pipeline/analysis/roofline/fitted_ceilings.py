@@ -11,15 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from aaco_pipeline.lake.contracts import polars_types
+
 Floats = npt.NDArray[np.float64]
 
 LEAST_POINTS: Final = 8
-#: Points that must lie clearly on either side of the ridge, and what "clearly" is as a ratio of the two times.
+#: Points that must lie clearly on either side of the ridge, and the ratio of the two times that counts as clear.
 LEAST_ON_A_SIDE: Final = 3
 CLEARLY: Final = 1.5
 #: Bytes that differ by less than this factor cannot separate the bandwidth from the overhead.
 LEAST_SPREAD_OF_BYTES: Final = 1.5
-#: Two populations are told apart from one by a difference in logarithmic residuals that no noise of a device explains.
+#: Two populations differ in logarithmic residuals by more than any noise of a device explains.
 POPULATIONS_DIFFER: Final = 0.08
 #: The residual at which the loss turns from squared to linear: about the noise of a repeated kernel.
 _TYPICAL_RESIDUAL: Final = 0.01
@@ -29,7 +31,7 @@ _INTERVAL: Final = (0.025, 0.975)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95 % bootstrap interval; both ends equal the value where it was fixed by the caller."""
+    """A value with its 95 % bootstrap interval; both ends equal the value where the caller fixed it."""
 
     value: float
     low: float
@@ -38,9 +40,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Envelope:
-    """A fitted roof. `overhead_is_fixed` tells that T0 was stated by the caller and not found.
+    """A fitted roof. `overhead_is_fixed` is true if T0 was stated by the caller rather than fitted.
 
-    `median_error` and `largest_error` are of the logarithm of the duration, about the relative error.
+    Errors are of the logarithm of the duration, which is about the relative error.
     """
 
     peak_flops_per_s: Estimate
@@ -55,8 +57,8 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why no roof is given. `kind`: `too_few_points`, `operations_not_counted`, `overhead_not_identifiable`,
-    `one_sided` or `mixed_population`."""
+    """The reason why no roof is given. `kind`: `too_few_points`, `operations_not_counted`,
+    `overhead_not_identifiable`, `one_sided` or `mixed_population`."""
 
     kind: str
     reason: str
@@ -85,21 +87,21 @@ def fit(
     overhead_ns: float | None = None,
     flops_per_instruction: float | None = None,
     resamples: int = 200,
-    seed: int = 0,
 ) -> Envelope | Refusal:
-    """The roof of kernels of one number format, one row per dispatch.
+    """Fit the roof of kernels of one number format, one row per dispatch.
 
-    `points` has flops, bytes and duration_ns, and may have instructions (vector instructions issued) and
-    flops_is_lower_bound. Rows without a duration or an amount that is fitted are left out.
+    Refuses where kernels are few, lie on one side of the ridge, do not state all their operations, or belong to two
+    populations, such as code that the compiler vectorized in part.
 
-    With `flops_per_instruction` (2 x lanes of a wavefront for unpacked multiply-adds) arithmetic is counted in
-    issue slots worth that many operations. That is the better model where loops are short: addresses and loop counters
-    take slots as operations do, and without them their time is taken for overhead.
-
-    `overhead_ns` fixes T0. It must be given where all kernels move about the same bytes, because then every T0 goes
-    with a W that fits as well. A stated value is best measured: the shortest kernel of the same capture.
-    Refuses otherwise, and where kernels are few, lie on one side of the ridge, do not state all their operations, or
-    belong to two populations, such as code that the compiler vectorized in part.
+    Args:
+        points: flops, bytes and duration_ns, and optionally instructions (vector instructions issued) and
+            flops_is_lower_bound. Rows without a duration or a fitted amount are left out.
+        overhead_ns: Fixes T0. Required where all kernels move about the same bytes, because then every T0 has a W that
+            fits as well. It is best measured as the shortest kernel of the same capture.
+        flops_per_instruction: Count arithmetic in issue slots worth this many operations (2 x lanes of a wavefront for
+            unpacked multiply-adds). This is the better model where loops are short: addresses and loop counters take
+            slots as operations do, and without them their time would count as overhead.
+        resamples: Bootstrap resamples for the intervals.
     """
     work = "flops" if flops_per_instruction is None else "instructions"
     known = points.drop_nulls([work, "bytes", "duration_ns"])
@@ -113,7 +115,7 @@ def fit(
     if refusal is not None:
         return refusal
     residuals = np.log(data.ns) - np.log(_model(data, found))
-    low, high = _bootstrap(data, found, residuals, overhead_ns, resamples=resamples, seed=seed)
+    low, high = _bootstrap(data, found, residuals, overhead_ns, resamples)
     return Envelope(
         peak_flops_per_s=Estimate(found.peak * 1e9, low[0] * 1e9, high[0] * 1e9),
         bandwidth_bytes_per_s=Estimate(found.bandwidth * 1e9, low[1] * 1e9, high[1] * 1e9),
@@ -127,7 +129,7 @@ def fit(
 
 
 def _unusable(known: pl.DataFrame, overhead_ns: float | None, flops_per_instruction: float | None) -> Refusal | None:
-    """Why nothing can be fitted to these rows at all."""
+    """The reason why nothing can be fitted to these rows at all, if any."""
     if known.height < LEAST_POINTS:
         return Refusal("too_few_points", f"{known.height} kernels with known work and duration; {LEAST_POINTS} needed")
     if flops_per_instruction is None and "flops_is_lower_bound" in known.columns:
@@ -162,7 +164,7 @@ def _arrays(known: pl.DataFrame, flops_per_instruction: float | None) -> _Points
 
 
 def _start(data: _Points, overhead_ns: float | None) -> _Fit:
-    """The best rates seen, which no roof can be below by much."""
+    """The best rates seen, which a roof cannot be much below."""
     overhead = float(data.ns.min()) / 10 if overhead_ns is None else overhead_ns
     busy = data.ns - overhead
     return _Fit(float((data.flops / busy).max()), float((data.bytes / busy).max()), 4.0, overhead)
@@ -177,7 +179,7 @@ def _logarithms(data: _Points, one: _Fit) -> tuple[Floats, Floats, Floats]:
 
 
 def _model(data: _Points, one: _Fit) -> Floats:
-    """Durations in ns by the model."""
+    """Durations in ns according to the model."""
     return np.asarray(one.overhead + np.exp(_logarithms(data, one)[2]), dtype=np.float64)
 
 
@@ -194,7 +196,7 @@ def _fitted(data: _Points, overhead_ns: float | None, start: _Fit) -> _Fit:
     if overhead_ns is None:
         begin.append(np.log(max(start.overhead, 1.0)))
         lowest.append(-np.inf)
-        # What every kernel spends cannot exceed what the shortest one took.
+        # The time that every kernel spends cannot exceed the shortest kernel's.
         highest.append(float(target.min()))
     from scipy.optimize import least_squares
 
@@ -230,7 +232,7 @@ def _jacobian(data: _Points, decoded: Callable[[Floats], _Fit], with_overhead: b
 
 
 def _unfit(data: _Points, found: _Fit, known: pl.DataFrame) -> Refusal | None:
-    """Why the fit must not be believed."""
+    """The reason why the fit must not be trusted, if any."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (data.flops / found.peak) / (data.bytes / found.bandwidth)
     arithmetic, traffic = int((ratio >= CLEARLY).sum()), int((ratio <= 1 / CLEARLY).sum())
@@ -242,7 +244,7 @@ def _unfit(data: _Points, found: _Fit, known: pl.DataFrame) -> Refusal | None:
 
 
 def _changed_code(known: pl.DataFrame) -> str | None:
-    """Operations per instruction that fall as operations grow: the compiler stopped vectorizing somewhere."""
+    """Detect operations per instruction that fall as operations grow: the compiler stopped vectorizing somewhere."""
     if "instructions" not in known.columns:
         return None
     rows = known.filter(pl.col("instructions") > 0, pl.col("flops") > 0).sort("flops")
@@ -255,7 +257,7 @@ def _changed_code(known: pl.DataFrame) -> str | None:
 
 
 def _two_populations(data: _Points, found: _Fit, ratio: Floats) -> str | None:
-    """A residual that jumps along the intensity, a rate that falls, or residuals in two groups, where arithmetic rules.
+    """Detect a residual that jumps with intensity, a falling rate, or two groups of residuals, where arithmetic rules.
 
     At equal overhead one code's rate never falls as its intensity grows: the model is monotone in it.
     """
@@ -282,15 +284,15 @@ def _two_populations(data: _Points, found: _Fit, ratio: Floats) -> str | None:
 
 
 def _bootstrap(
-    data: _Points, found: _Fit, residuals: Floats, overhead_ns: float | None, *, resamples: int, seed: int
+    data: _Points, found: _Fit, residuals: Floats, overhead_ns: float | None, resamples: int
 ) -> tuple[list[float], list[float]]:
     """Ends of the interval per parameter: peak, bandwidth, sharpness, overhead.
 
-    Residuals are drawn anew and the kernels kept: drawing kernels would at times leave a side of the ridge empty.
+    Residuals are resampled and the kernels kept: resampling kernels would sometimes leave a side of the ridge empty.
     """
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     model = _model(data, found)
-    # Noise may not make a kernel shorter than what every kernel is stated to spend.
+    # Noise must not make a kernel shorter than the stated overhead.
     floor = 0.0 if overhead_ns is None else overhead_ns * (1 + 1e-9)
     rows = []
     for _ in range(resamples):
@@ -307,12 +309,7 @@ _MATRIX: Final = tuple(f"matrix_{name}_flops" for name in ("fp64", "fp32", "xf32
 #: A fused multiply-add is two operations.
 _FLOPS_PER_LANE: Final = 2
 _RESAMPLES: Final = 100
-_COLUMNS: Final = ("device_id", "resource", "dtype", "value", "unit", "source", "reference")
-_SCHEMA: Final = {
-    **dict.fromkeys(_COLUMNS, pl.String()),
-    "device_id": pl.Int32(),
-    "value": pl.Float64(),
-}
+_SCHEMA: Final = polars_types("ceilings", *("device_id", "resource", "dtype", "value", "unit", "source", "reference"))
 
 
 @dataclass(frozen=True)
@@ -324,11 +321,10 @@ class Fitted:
 
 
 def fitted_ceilings(work: pl.DataFrame, devices: pl.DataFrame) -> Fitted:
-    """The envelope of the kernels that compute in one format alone, one point for each kernel: means of its dispatches.
+    """Fit the envelope of the kernels that compute in one format alone, one point per kernel: means of its dispatches.
 
-    `work` is what `counter_work` gives, `devices` that table, for its wavefront size. The time that is always
-    spent is taken to be that of the device's shortest kernel. Formats with fewer kernels than a fit needs are left out
-    without a word.
+    `work` comes from `counter_metrics.work_of`, `devices` is the table, for its wavefront size. The constant overhead
+    is assumed to be the time of the device's shortest kernel. Formats with too few kernels for a fit are skipped.
     """
     rows: list[tuple[object, ...]] = []
     refused: list[tuple[int, str, str]] = []
@@ -349,7 +345,7 @@ def fitted_ceilings(work: pl.DataFrame, devices: pl.DataFrame) -> Fitted:
 
 
 def _by_kernel(work: pl.DataFrame) -> pl.DataFrame:
-    """One row per kernel and device; a kernel with an unknown amount in any of its dispatches does not know it."""
+    """One row per kernel and device; an amount unknown in any of its dispatches is unknown for the kernel."""
     amounts = ("valu_instructions", "fabric_read_bytes", "fabric_write_bytes")
     flops = (*(f"valu_{name}_flops" for name in _FORMATS), *_MATRIX)
     timed = work.filter(pl.col("duration_ns") > 0, pl.col("dispatch_id").is_not_null())
@@ -362,7 +358,7 @@ def _by_kernel(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _points(kernels: pl.DataFrame, dtype: str) -> pl.DataFrame:
-    """The kernels that compute in this format alone, all their operations counted, as `envelope.fit` wants them."""
+    """The kernels that compute in this format alone, with all operations counted, as input of `fit`."""
     name = f"valu_{dtype}_flops"
     others = [f"valu_{other}_flops" for other in _FORMATS if other != dtype]
     alone = pl.sum_horizontal(*others, *_MATRIX) == 0

@@ -28,32 +28,32 @@ _FIGURES: Final = pl.Schema(
         "reason": pl.String(),
     }
 )
-#: Formats in which matrix units take products on every device that has them, and the columns of their work.
+#: Formats in which matrix units compute products on every device that has them, and the columns of their work.
 _MATRIX: Final = {
     **{name: f"matrix_{name}_flops" for name in ("fp64", "fp16", "bf16", "fp8")},
     "int8": "matrix_int8_ops",
 }
-#: The framework computes functions of elements in bf16 in fp32.
+#: The framework computes functions of bf16 elements in fp32.
 _VECTOR: Final = {
     **{name: f"valu_{name}_flops" for name in ("fp64", "fp32", "fp16")},
     "bf16": "valu_fp32_flops",
     **{name: f"valu_{name}_ops" for name in ("int32", "int64")},
 }
-#: Products in fp32 that a library may take in fewer bits (TF32) without the inputs telling.
+#: Products in fp32 that a library may compute in fewer bits (TF32), which the inputs do not show.
 _MAYBE_ROUNDED: Final = "aten::(?:convolution|_scaled_dot_product_)"
-#: Every column of work there can be.
+#: All possible columns of work.
 WORK: Final = tuple(dict.fromkeys((*_MATRIX.values(), *_VECTOR.values())))
 
 
 @dataclass(frozen=True)
 class OperatorLaunches:
-    """`launches`: what `owned_launches` gives, with `inputs_from`, `work` and `part`; `figures`: a row per distinct
-    `work`.
+    """Launches of operators with their work.
 
-    `part` is the share of the call's work that the launch did, by time among the call's main kernels: of several it is
-    not known which did what. It is null of copies, and of auxiliary kernels beside a main one, such as those that
-    change a layout for it. `figures` has operator, shapes, types, dtype, flops,
-    least_bytes, is_product, detail, reason, and `column`, where the roofline reads such operations.
+    `launches`: the result of `owned_launches`, with `inputs_from`, `work` and `part`, the share of the call's work that
+    the launch did, by time among the call's main kernels, because it is unknown which of several did what. `part` is
+    null for copies, and for auxiliary kernels beside a main one, such as those that change a layout for it. `figures`:
+    a row per distinct `work`: operator, shapes, types, dtype, flops, least_bytes, is_product, detail, reason, and
+    `column`, where the roofline reads such operations.
     """
 
     launches: pl.DataFrame
@@ -69,9 +69,9 @@ def operator_launches(
     *,
     replays: Replays | None = None,
 ) -> OperatorLaunches:
-    """The launches with their work; arguments as those of `owned_launches`, and the table `kernels`.
+    """Compute the work of launches; arguments as for `owned_launches`, and the table `kernels`.
 
-    What `replays` matches with captured graphs counts to the operators that were captured.
+    Launches that `replays` matches with captured graphs count to the operators that were captured.
     """
     owned = owned_launches(dispatches, copies, api_calls, inputs).with_columns(inputs_from=pl.lit(FROM_TRACE))
     if replays is not None:
@@ -90,7 +90,7 @@ def operator_launches(
 
 
 def _parts(owned: pl.DataFrame) -> pl.Series:
-    """Each launch's share of its call's work, by time among the main kernels, or where there are none among all."""
+    """Each launch's share of its call's work, by time among the main kernels, or among all where there are none."""
     calls, took = (owned.get_column(name).to_numpy() for name in ("call_id", "duration_ns"))
     is_kernel = owned.get_column("kernel_id").is_not_null().to_numpy()
     is_main = owned.get_column("is_main").fill_null(False).to_numpy()
@@ -103,7 +103,7 @@ def _parts(owned: pl.DataFrame) -> pl.Series:
 
 
 def _figures(called: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """call_id with `work`, and what each distinct work is."""
+    """call_id with `work`, and the figures of each distinct work."""
     reading = [name for name, formula in FORMULAS.items() if formula.reads_values]
     values = pl.when(pl.col("operator").is_in(reading)).then("values")
     short = called.with_columns(values).with_columns(pl.col(name).cast(pl.Categorical) for name in _RECORDED)
@@ -115,7 +115,7 @@ def _figures(called: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         ).iter_rows()
     ]
     every = pl.DataFrame(rows, schema=_FIGURES, orient="row").with_columns(distinct.get_column("recorded"))
-    # Calls that differ in what no figure depends on are of one work.
+    # Calls that differ only in what no figure depends on share one work.
     names = list(_FIGURES)
     merged = every.select(names).unique().sort(names).with_row_index("work")
     works = every.join(merged, on=names, nulls_equal=True, how="left").select("recorded", "work")
@@ -133,7 +133,7 @@ def _figure(operator: str, shapes: str, types: str, strides: str | None, values:
 
 
 def _column() -> pl.Expr:
-    """Where the roofline reads the operations; null where it is not known which unit does them."""
+    """The column from which the roofline reads the operations; null where the unit that does them is unknown."""
     dtype = pl.col("dtype")
     of_matrix = dtype.replace_strict(_MATRIX, default=None, return_dtype=pl.String)
     of_vector = dtype.replace_strict(_VECTOR, default=None, return_dtype=pl.String)
@@ -142,12 +142,12 @@ def _column() -> pl.Expr:
     return pl.when("is_product").then(pl.coalesce(of_matrix, in_fp32)).otherwise(of_vector)
 
 
-#: Flag of every row: the work is by shapes, the least that they imply.
+#: Flag of every row: the work is derived from shapes, the least that they imply.
 MODEL_BASED: Final = "model_based"
 _SHARED: Final = "work_shared_by_time"
 _SERVES: Final = "serves_another_kernel"
 _CACHED: Final = "served_by_caches_or_not"
-#: Of the kernel's time that DRAM would have needed for all bytes, and of the bytes that caches cannot have held.
+#: Shares of the kernel's time that DRAM would have needed for all bytes, and of the bytes too many for the caches.
 _GOOD_PART: Final = 0.25
 _MOSTLY: Final = 0.75
 _PARTLY: Final = "other_launches_left_out"
@@ -158,15 +158,20 @@ _BY_COUNT: Final = "captured_graph_by_count"
 def framework_work(
     operators: OperatorLaunches, dispatches: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row per kernel and device with launches of known work, as the roofline reads work.
+    """Work per kernel and device with launches of known work, in the roofline's columns.
 
-    `dispatches` are those that count. `caches` has device_id and bytes of all caches before the memory, from which
-    repeated runs are served as far as they hold their data; of a device that is not in it dram_bytes is null.
-    `ceilings` says which devices have a roof of L2. Launches that no operator with a formula made are left out of the
-    row, time and work: the flag `other_launches_left_out` says so. Of a call's several main kernels each gets its share
-    of the work by time, flag `work_shared_by_time`; an auxiliary one gets none, flag `serves_another_kernel`. Where the
-    operators are those of a captured graph, the flag `inputs_from_captured_graph` says so, and
-    `captured_graph_by_count` that only count and order of the launches told which.
+    Launches that no operator with a formula made are left out of the row, time and work (flag
+    `other_launches_left_out`). Of a call's several main kernels each gets its share of the work by time (flag
+    `work_shared_by_time`); an auxiliary one gets none (flag `serves_another_kernel`). The flag
+    `inputs_from_captured_graph` marks operators of a captured graph, `captured_graph_by_count` those matched only by
+    count and order of the launches.
+
+    Args:
+        operators: The launches of operators.
+        dispatches: The dispatches that count.
+        caches: device_id and bytes of all caches before the memory, which serve repeated runs as far as they hold their
+            data; dram_bytes is null for a device that is not in it.
+        ceilings: The contract, which shows the devices with a roof of L2.
     """
     known = operators.figures.filter(pl.col("flops").is_not_null() | pl.col("least_bytes").is_not_null())
     counted = dispatches.select(activity_id="dispatch_id")
@@ -203,10 +208,10 @@ def framework_work(
 
 
 def _without_doubtful_traffic(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """The rows without bytes where it would matter whether caches held most of them, which nothing tells.
+    """Clear bytes where it would matter whether caches held most of them, which is unknown.
 
-    What the caches may have held need not have come from DRAM, but may have: where all of it would have kept DRAM busy
-    for a good part of the time, the kernel cannot be called far from every roof.
+    Bytes that the caches may have held need not have come from DRAM, but may have: where all of them would have kept
+    DRAM busy for a good part of the time, the kernel cannot be called far from every roof.
     """
     dram = ceilings.filter(pl.col("resource") == "dram").group_by("device_id").agg(rate=pl.col("value").max())
     rows = work.join(dram, on="device_id", how="left", maintain_order="left")
@@ -220,10 +225,10 @@ def _without_doubtful_traffic(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.
 
 
 def as_work(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """Rows of work per `subject`, which becomes kernel_id, and device.
+    """Sum rows of work per `subject`, which becomes kernel_id, and device.
 
-    `rows` has subject, device_id, duration_ns, dispatch_count, done (operations), moved (bytes), part_of_caches (how
-    much of the caches' bytes may have served it), shared, serves, column, and the flops of a call.
+    `rows` has subject, device_id, duration_ns, dispatch_count, done (operations), moved (bytes), part_of_caches (the
+    share of the caches' bytes that may have served it), shared, serves, column, and the flops of a call.
     """
     roofed = ceilings.filter(pl.col("resource") == "l2").select("device_id", has_l2=pl.lit(True)).unique()
     placed = rows.join(caches, on="device_id", how="left", maintain_order="left")
@@ -246,7 +251,7 @@ def as_work(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) ->
         shared=pl.col("shared").any(),
         serves=pl.col("serves").any(),
     )
-    # A sum that lacks a part would be a wrong rate.
+    # A sum with a missing part would give a wrong rate.
     whole = ~pl.col("lacks_flops") & ~pl.col("lacks_format")
     flags = {
         "operations_unknown": pl.col("lacks_flops"),
@@ -278,10 +283,10 @@ def _complete(name: str) -> pl.Expr:
 
 
 def operator_shapes(operators: OperatorLaunches, caches: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """Rows of the table `operator_shapes` without the session.
+    """Compute rows of the table `operator_shapes` without the session.
 
     `caches` has device_id and bytes of all caches before the memory, `ceilings` is the contract of that name. Copies
-    from or to the host cross another link than any roof here, so that rows with one have no share.
+    from or to the host cross another link than any roof here, so rows with one have no share.
     """
     is_kernel = pl.col("kernel_id").is_not_null()
     rows = (
@@ -313,7 +318,7 @@ def operator_shapes(operators: OperatorLaunches, caches: pl.DataFrame, ceilings:
 
 
 def _shares(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """subject, bound and share_ratio: the nearest roof, and how much of the time it would have taken at it."""
+    """subject, bound and share_ratio: the nearest roof, and the share of the time it would have taken at it."""
     on_device = rows.filter(~pl.col("from_or_to_host"))
     work = as_work(
         on_device.with_columns(

@@ -14,7 +14,7 @@ from aaco_pipeline.analysis.timeline.activities import measured_dispatches, time
 from aaco_pipeline.hardware.device_facts import cache_bytes
 
 MODEL: Final = "model"
-#: Names of number formats as arrays, models and ceilings have them.
+#: Names of number formats in arrays, models and ceilings.
 _FORMATS: Final[Mapping[str, str]] = {
     "float64": "fp64",
     "double": "fp64",
@@ -32,9 +32,9 @@ _FORMATS: Final[Mapping[str, str]] = {
     "uint8": "int8",
     **{name: name for name in ("fp64", "fp32", "fp16", "bf16", "fp8", "int8", "xf32")},
 }
-#: Operators whose formula counts operations on 8-bit integers where their first input is of that type.
+#: Operators whose formula counts operations on 8-bit integers where their first input has that type.
 _INTEGER_ARITHMETIC: Final = "MatMul|Conv|Gemm|Attention"
-#: Columns of work by pipe and format, the pipe that may do the operations fastest being taken.
+#: Columns of work by pipe and format; the pipe that does the operations fastest is used.
 _PIPES: Final[Mapping[str, Mapping[str, str]]] = {
     "matrix": {
         **{dtype: f"matrix_{dtype}_flops" for dtype in ("fp64", "fp32", "xf32", "fp16", "bf16", "fp8")},
@@ -44,7 +44,7 @@ _PIPES: Final[Mapping[str, Mapping[str, str]]] = {
     "vector": {dtype: f"valu_{dtype}_flops" for dtype in ("fp64", "fp32", "fp16")},
     "vector_integer": {"int8": "valu_int8_ops"},
 }
-#: Levels from the core outwards; a device has those it has ceilings for.
+#: Levels from the core outwards; a device has those with ceilings.
 _LEVELS: Final = ("l1", "l2", "l3", "infinity_cache", "dram")
 _LEVEL_COLUMNS: Final[Mapping[str, str]] = {level: f"{level}_bytes" for level in ("l1", "l2", "l3", "dram")}
 _CAPACITY: Final = ("device_id", "resource", "bytes")
@@ -56,17 +56,22 @@ def model_work(
 ) -> pl.DataFrame:
     """Work per kernel from the `tables` model_nodes, model_edges, operator_kernels, kernel_stats, kernels, dispatches.
 
-    `ceilings` is the contract of that name; `capacities` has device_id, resource and bytes.
-    A capacity is that of a cache level over the whole device: all cores' first-level caches, all XCCs' second level.
-    Kernels with a row: all their dispatches are attributed to nodes (those that stand in for no node are left out), on
-    one device, every node by this main kernel alone, with known operations or bytes. One dispatch is taken
-    for one execution of its node; with `runs`, how often the graph ran, kernels of another count are left out.
+    A kernel has a row if all its dispatches are attributed to nodes (those that stand in for no node are left out), on
+    one device, every node by this main kernel alone, with known operations or bytes. One dispatch counts as one
+    execution of its node.
 
-    Columns as `counter_work` has them as far as they apply, with dispatch_id null, and dispatch_count,
+    The columns are those of `counter_metrics` as far as they apply, with dispatch_id null, and dispatch_count,
     valu_packed_…_flops, valu_int8_ops, l1_bytes, l3_bytes, dram_bytes and work_source. duration_ns is the kernel's
     total. Flags: `model_based`; `number_format_unknown` where neither the kernel nor the first input of its nodes
-    states one, so that operations ask nothing of any pipe; `cache_size_unknown` where DRAM's traffic cannot be told;
+    states one, so that operations demand nothing of any pipe; `cache_size_unknown` where DRAM's traffic is unknown;
     `operations_unknown` and `bytes_unknown` where a node has no formula or no shapes.
+
+    Args:
+        tables: See above.
+        ceilings: The contract of that name.
+        capacities: device_id, resource and bytes of each cache level over the whole device: all cores' first-level
+            caches, all XCCs' second level.
+        runs: How often the graph ran, if known; kernels of another count are left out.
     """
     pairs = _attributed(tables, runs)
     formats = _formats(tables["model_nodes"], tables["model_edges"])
@@ -97,7 +102,7 @@ def _total(amount: pl.Expr) -> pl.Expr:
 
 
 def _attributed(tables: Mapping[str, pl.DataFrame], runs: int | None) -> pl.DataFrame:
-    """kernel_id, node_id, executions, device_id and dtype of kernels whose work the model states in full."""
+    """kernel_id, node_id, executions, device_id and dtype of kernels whose work the model states completely."""
     pairs = (
         tables["operator_kernels"]
         .filter(pl.col("node_id").is_not_null())
@@ -129,7 +134,7 @@ def _formats(model_nodes: pl.DataFrame, model_edges: pl.DataFrame) -> pl.DataFra
 
 
 def _level_bytes(capacities: pl.DataFrame, ceilings: pl.DataFrame) -> list[pl.Expr]:
-    """Bytes that each level must carry in one execution: what the levels nearer to the core cannot hold together."""
+    """Bytes that each level must carry in one execution: those that the levels nearer to the core cannot hold."""
     sizes = {(device, level): size for device, level, size in capacities.select(_CAPACITY).iter_rows()}
     columns = {name: pl.lit(None, pl.Float64) for name in _LEVEL_COLUMNS.values()}
     for device in ceilings.get_column("device_id").unique().sort().to_list():
@@ -149,7 +154,7 @@ def _level_bytes(capacities: pl.DataFrame, ceilings: pl.DataFrame) -> list[pl.Ex
 
 
 def _as_work(summed: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """The frame of work: operations in the column of the pipe that does them fastest."""
+    """Convert to the frame of work: operations in the column of the pipe that does them fastest."""
     arithmetic = ceilings.filter(pl.col("resource").is_in(list(_PIPES)), pl.col("dtype").is_not_null())
     fastest = (
         arithmetic.sort("value", descending=True)
@@ -161,7 +166,7 @@ def _as_work(summed: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
         pipe: pl.col("dtype").replace_strict(columns, default=None, return_dtype=pl.String)
         for pipe, columns in _PIPES.items()
     }
-    # A format without a ceiling goes to a pipe that every device has, if possible, where its missing ceiling is told.
+    # A format without a ceiling goes to a pipe that every device has, if possible, where the flag reports it.
     without = pl.coalesce([of_pipe[pipe] for pipe in ("vector", "vector_integer", "matrix")])
     chosen = [pl.when(pl.col("pipe") == pipe).then(column) for pipe, column in of_pipe.items()]
     rows = rows.with_columns(column=pl.coalesce(*chosen, without))
@@ -195,9 +200,9 @@ Tables = Mapping[str, pl.DataFrame]
 def work_of_kernels(
     counted: pl.DataFrame, tables: Tables, operators: OperatorLaunches, ceilings: pl.DataFrame, capacities: pl.DataFrame
 ) -> pl.DataFrame:
-    """What counters say of dispatches, and what the model or the operators say of kernels that no counter saw.
+    """Combine the work of dispatches from counters with that of other kernels from the model or the operators.
 
-    `counted` as `derived_metrics.counted`; `tables` are devices, dispatches, iterations, kernels, kernel_stats,
+    `counted` comes from `counter_metrics.counted`; `tables` are devices, dispatches, iterations, kernels, kernel_stats,
     model_nodes, model_edges and operator_kernels; `operators` the launches of framework operators.
     """
     seen = counter_metrics.work_of(counted)
@@ -207,20 +212,20 @@ def work_of_kernels(
 
 
 def cpu_facts(environment: pl.DataFrame) -> dict[str, str]:
-    """Facts of the category `cpu` that are known."""
+    """The known facts of the category `cpu`."""
     rows = environment.filter((pl.col("category") == CPU) & pl.col("value").is_not_null())
     return dict(rows.select("key", "value").iter_rows())
 
 
 def threads_of(sessions: pl.DataFrame, facts: Mapping[str, str]) -> int | None:
-    """The threads that were asked for, else the runtime's own choice: one for each CPU it may use."""
+    """The requested number of threads, else the runtime's own choice: one for each CPU it may use."""
     asked = sessions.get_column("threads").first() if sessions.height else None
     usable = facts.get("usable_cpus")
     return asked if isinstance(asked, int) else int(usable) if usable is not None else None
 
 
 def cache_capacities(devices: pl.DataFrame, facts: Mapping[str, str], threads: int | None) -> pl.DataFrame:
-    """device_id, resource, bytes of the caches of the CPU that so many threads can fill."""
+    """device_id, resource, bytes of the CPU's caches that this many threads can fill."""
     rows = [
         (device, resource, int(size) * min(int(count), threads or int(count)))
         for device in devices.filter(pl.col("handle") == CPU).get_column("device_id")
@@ -246,7 +251,7 @@ def kernels_by_time(tables: Tables) -> pl.DataFrame:
 def _modelled(
     tables: Tables, operators: OperatorLaunches, ceilings: pl.DataFrame, capacities: pl.DataFrame
 ) -> pl.DataFrame:
-    """Work per kernel by the nodes of the model, or by the shapes that the launching operators were given."""
+    """Work per kernel from the model's nodes, or from the input shapes of the launching operators."""
     if tables["model_nodes"].height:
         iterations = tables["iterations"].filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure"))
         return model_work(tables, ceilings, capacities, iterations.height or None)

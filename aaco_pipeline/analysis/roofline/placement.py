@@ -1,13 +1,13 @@
-"""Where each kernel lies on the roofline: which resource limits it, and how close to that resource's roof it came.
+"""Place each kernel on the roofline: the resource that limits it, and how close it came to that resource's roof.
 
-The lower-bound times per resource come from `aaco_pipeline.analysis.roofline.bounds`; here the longest of them is found
-per dispatch and per kernel, and the longest of another unit. A roof that was measured goes before one that is reported
-of such a device, and that before one that was published. A unit that counts its own busy cycles needs at least these.
-Nothing is clamped: a kernel above a measured roof did better than the benchmark, which is legal, and the row says so.
+The lower-bound times per resource come from `aaco_pipeline.analysis.roofline.bounds`; this module finds the longest per
+dispatch and per kernel, and the longest of another unit. A measured roof precedes a reported one, and that a published
+one. A unit that counts its own busy cycles needs at least these. Nothing is clamped: a kernel above a measured roof did
+better than the benchmark, which is possible, and the row says so.
 
-Which roof is the nearest depends on work and ceilings, and hardly on how long the kernel happened to take. Whether it
-is near enough to limit the kernel is decided elsewhere, and once: `aaco_pipeline.analysis.bottlenecks.kernel_signals`.
-Flags and their reasons are in docs/roofline.md.
+The nearest roof depends on work and ceilings, and hardly on how long the kernel happened to take. Whether it is near
+enough to limit the kernel is decided in `aaco_pipeline.analysis.bottlenecks.kernel_signals`. Flags and their reasons
+are in docs/roofline.md.
 """
 
 from collections.abc import Mapping
@@ -39,9 +39,9 @@ from aaco_pipeline.analysis.thresholds import NOTHING_ELSE_NEEDS_LONGER
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table
 
-#: Vector instructions that fill this share of the issue slots with arithmetic are named for the arithmetic.
+#: Vector instructions that fill this share of the issue slots with arithmetic are reported as the arithmetic.
 MOSTLY_ARITHMETIC: Final = 0.90
-#: Resources that are one piece of hardware seen from several sides; they are never balanced against each other.
+#: Resources that are views of one piece of hardware; they are never balanced against each other.
 UNITS: Final[Mapping[str, tuple[str, ...]]] = {
     "vector unit": ("vector_issue", "vector", "vector_packed", "vector_integer"),
     "scalar unit": ("scalar_issue",),
@@ -66,11 +66,12 @@ class Placement:
 
 
 def placement(work: pl.DataFrame, ceilings: pl.DataFrame) -> Placement:
-    """Both tables at once, which need the same times.
+    """Compute both tables, which need the same times. Frames without rows give tables without rows.
 
-    `work` is what `counter_work` or `model_based_work` gives, or both below each other: one row per
-    dispatch or, without dispatch_id, per kernel. `ceilings` is the contract of that name. Kernels' rows are ratios of
-    sums over their dispatches. Frames without rows give tables without rows.
+    Args:
+        work: From `counter_metrics` or `kernel_work`, or both concatenated: one row per dispatch or, without
+            dispatch_id, per kernel. Kernels' rows are ratios of sums over their dispatches.
+        ceilings: The contract of that name.
     """
     if work.is_empty():
         return Placement(empty_table("roofline"), empty_table("resource_bounds"))
@@ -83,7 +84,7 @@ def placement(work: pl.DataFrame, ceilings: pl.DataFrame) -> Placement:
 
 
 def _used(resource: str) -> str:
-    """Column of the time that the unit needed: by the preferred ceiling, and at least what it counted itself."""
+    """Column of the time that the unit needed: by the preferred ceiling, and at least its own busy time."""
     return f"used/{resource}"
 
 
@@ -93,7 +94,7 @@ def _by(resource: str, source: str) -> str:
 
 
 def _with_resource_times(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds per resource `used/…`, `by/…` and `no_ceiling/…`, formats on one pipe added up."""
+    """Add `used/…`, `by/…` and `no_ceiling/…` for each resource, formats on one pipe added up."""
     columns = []
     for resource in RESOURCES:
         demands = [demand for demand in demands_of(rows) if demand.resource == resource]
@@ -116,7 +117,7 @@ def _with_resource_times(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum_of_known(parts: list[pl.Expr]) -> pl.Expr:
-    """The sum of those parts that are not null; null when all are."""
+    """The sum of the parts that are not null; null when all are."""
     if not parts:
         return pl.lit(None, pl.Float64)
     known = pl.any_horizontal([part.is_not_null() for part in parts])
@@ -173,16 +174,16 @@ def _placed(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _unit_with(time: pl.Expr, excluded: pl.Expr) -> pl.Expr:
-    """The first unit that needed `time`, leaving out the one named in `excluded`."""
+    """The first unit that needed `time`, except the one named in `excluded`."""
     return pl.coalesce(pl.when((pl.col(unit) == time) & (excluded != unit)).then(pl.lit(unit)) for unit in UNITS)
 
 
 def _name_within(unit: str, other_units_time: pl.Expr) -> pl.Expr:
-    """The resource that stands for the unit named in column `unit`.
+    """The resource that represents the unit named in column `unit`.
 
     The vector unit's issue time is never shorter than its arithmetic at full rate, so it would always win. It is named
-    where the arithmetic fills less of it than `MOSTLY_ARITHMETIC`, where only with it the unit needs longer than all
-    others, and where the operations could not all be counted: packed instructions count once, which a peak in
+    only where the arithmetic fills less of it than `MOSTLY_ARITHMETIC`, where only with it the unit needs longer than
+    all others, and where not all operations could be counted: packed instructions count once, which a peak in
     operations cannot judge.
     """
     arithmetic = pl.max_horizontal([pl.col(_used(resource)) for resource in _ARITHMETIC])
@@ -204,10 +205,10 @@ def _of_duration(time: str) -> pl.Expr:
 
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds `bound`, `efficiency_ratio`, those of the second unit, and all flags.
+    """Add `bound`, `efficiency_ratio`, those of the second unit, and all flags.
 
-    Where arithmetic or the traffic with memory is not known, another resource is named only if it took so much of the
-    time that what was not counted cannot have needed much longer. Counters tell them by the vector unit and the memory
+    Where arithmetic or the traffic with memory is unknown, another resource is named only if it took so much of the
+    time that the uncounted work cannot have needed much longer. Counters show both by the vector unit and the memory
     side, models by any pipe and any level.
     """
     modelled = pl.col("work_source") != COUNTERS
@@ -260,7 +261,7 @@ def _direction_flags(rows: pl.DataFrame) -> dict[str, pl.Expr]:
 
 
 def _above(source: str) -> pl.Expr:
-    """Some resource by that source's ceilings alone would have needed longer than the kernel took."""
+    """True if some resource by that source's ceilings alone would have needed longer than the kernel took."""
     over = [pl.col(_by(resource, source)) > pl.col("duration_ns") for resource in RESOURCES]
     return (pl.col("duration_ns") > 0) & _any(over)
 
@@ -295,7 +296,7 @@ def _columns(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _flops_by_type(rows: pl.DataFrame) -> pl.Expr:
-    """Operations per format over both pipes, formats that did not occur left out."""
+    """Operations per format over both pipes, without formats that did not occur."""
     columns: dict[str, list[str]] = {}
     for demand in demands_of(rows):
         if demand.unit == "flop":

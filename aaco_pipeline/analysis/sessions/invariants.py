@@ -1,7 +1,7 @@
-"""What must hold of a session's tables whatever was measured: conservation, plausibility, coverage.
+"""Invariants of a session's tables that hold whatever was measured: conservation, plausibility, coverage.
 
-Each function looks at tables and says whether the promise holds, with the numbers; that a promise is checked, and
-what a broken one blocks, is stated where the stage is declared (`aaco_pipeline.assets`).
+Each function reports whether its invariant holds, with the figures. The stage declaration (`aaco_pipeline.assets`)
+states which invariants are checked and what a violation blocks.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ MOST_OF_A_SPEC_ROOF: Final = 1.1
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a promise holds, in words, with the figures that show it."""
+    """The outcome of an invariant, in words, with the figures that show it."""
 
     holds: bool
     statement: str
@@ -46,7 +46,7 @@ def window_is_conserved(timeline: pl.DataFrame, gaps: pl.DataFrame) -> Finding:
 
 
 def path_is_conserved(summary: pl.DataFrame) -> Finding:
-    """In every scope the path is no longer than the window, with what is unexplained it is the window, and its
+    """In every scope the path is no longer than the window, path plus unexplained time is the window, and the path's
     categories add up to it, to the nanosecond."""
     scopes = summary.group_by("scope").agg(
         pl.col("window_ns", "path_ns", "unexplained_ns").first(), categories_ns=pl.col("category_ns").sum()
@@ -65,13 +65,13 @@ def path_is_conserved(summary: pl.DataFrame) -> Finding:
 
 
 def operator_time_is_conserved(operator_kernels: pl.DataFrame, stats: pl.DataFrame) -> Finding:
-    """What is attributed to operators and what is unattributed are each kernel's time and dispatches, exactly."""
+    """Attributed and unattributed time and dispatches add up to each kernel's, exactly."""
     sums = operator_kernels.group_by("kernel_id").agg(pl.col("dispatch_count", "total_ns").sum())
     both = sums.join(
         stats.select("kernel_id", own_count="dispatch_count", own_ns="total_ns"), on="kernel_id", how="full"
     )
     same = (pl.col("dispatch_count") == pl.col("own_count")) & (pl.col("total_ns") == pl.col("own_ns"))
-    # Before the model is looked at there are no rows at all; a kernel that is left out of some is an error.
+    # Before the model is analysed there are no rows at all; a kernel that is missing from some rows is an error.
     wrong = 0 if operator_kernels.is_empty() else both.filter(~same.fill_null(False)).height
     return Finding(
         wrong == 0,
@@ -99,7 +99,7 @@ def stalls_are_conserved(instructions: pl.DataFrame, stalls: pl.DataFrame) -> Fi
 
 
 def roofs_are_plausible(bounds: pl.DataFrame) -> Finding:
-    """No kernel did more than a published ceiling allows, give or take a tenth for the clock it ran at."""
+    """No kernel did more than a published ceiling allows, with a tolerance of a tenth for the clock it ran at."""
     above = bounds.filter((pl.col("ceiling_source") == "spec") & (pl.col("share_ratio") > MOST_OF_A_SPEC_ROOF))
     kernels = above.get_column("kernel_id").n_unique()
     return Finding(
@@ -112,7 +112,7 @@ def roofs_are_plausible(bounds: pl.DataFrame) -> Finding:
 
 
 def kernel_time_fits_iterations(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> Finding:
-    """In every traced iteration the kernels' self times sum to no more than its wall time, a tick per kernel aside."""
+    """In every traced iteration the kernels' self times sum to no more than its wall time, except a tick per kernel."""
     traced = iterations.filter(pl.col("pass") == "trace").select("iteration", "latency_ns")
     sums = (
         dispatches.drop_nulls("iteration")
@@ -155,7 +155,7 @@ def trace_covers_iterations(dispatches: pl.DataFrame, iterations: pl.DataFrame) 
 
 
 def passes_are_conserved(iterations: pl.DataFrame, gaps: pl.DataFrame, blocks: pl.DataFrame) -> Finding:
-    """In every pass whose counters were read in blocks, iterations and the gaps between them are the blocks' time."""
+    """In every pass whose counters were read in blocks, iterations and the gaps between them fill the blocks' time."""
     read = blocks.group_by("pass").agg(whole=(pl.col("end_ns") - pl.col("start_ns")).sum())
     inside = iterations.group_by("pass").agg(inside=pl.col("latency_ns").sum())
     between = gaps.group_by("pass").agg(between=pl.col("duration_ns").sum())
@@ -185,7 +185,7 @@ def states_are_conserved(states: pl.DataFrame) -> Finding:
 
 
 def delays_are_conserved(delays: pl.DataFrame, iterations: pl.DataFrame) -> Finding:
-    """The parts of each iteration that was decomposed are its latency, and none is negative."""
+    """The parts of each decomposed iteration sum to its latency, and none is negative."""
     summed = delays.group_by("pass", "iteration").agg(parts_ns=pl.col("duration_ns").sum())
     both = summed.join(iterations, on=["pass", "iteration"], how="left")
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -218,12 +218,12 @@ def iterations_are_plausible(iterations: pl.DataFrame, blocks: pl.DataFrame) -> 
 
 
 def kernels_fit_their_calls(tables: Mapping[str, pl.DataFrame]) -> Finding:
-    """`kernel_time_fits_iterations` for kernels that run within the host's calls."""
+    """Apply `kernel_time_fits_iterations` to kernels that run within the host's calls."""
     return kernel_time_fits_iterations(_within_calls(tables), tables["iterations"])
 
 
 def kernels_cover_their_calls(tables: Mapping[str, pl.DataFrame]) -> Finding:
-    """`trace_covers_iterations` for kernels that run within the host's calls."""
+    """Apply `trace_covers_iterations` to kernels that run within the host's calls."""
     kernels, iterations = _within_calls(tables), tables["iterations"]
     return trace_covers_iterations(kernels, iterations if kernels.height else iterations.clear())
 

@@ -18,9 +18,9 @@ from aaco_pipeline.lake.validation import to_contract
 
 @dataclass(frozen=True)
 class Usage:
-    """Over the measured iterations of one pass: how many, how long, CPU time of all threads and their run-queue delay.
+    """Usage over the measured iterations of one pass: their number and length, CPU time and run-queue delay.
 
-    `length_ns` is the time that the other two were read over; those are null where they were not.
+    CPU time and delay are summed over all threads during `length_ns`; null where they were not read.
     """
 
     iterations: int
@@ -30,7 +30,7 @@ class Usage:
 
 
 def usage(iterations: pl.DataFrame, blocks: pl.DataFrame, name: str) -> Usage:
-    """Usage in the pass `name`: over its blocks, else, of a loop that read it there, over its timed iterations."""
+    """Usage in the pass `name`: over its blocks, or over its timed iterations where the loop read it there."""
     measured = (pl.col("pass") == name) & (pl.col("phase") == "measure")
     own = blocks.filter(measured).with_columns(length_ns=pl.col("end_ns") - pl.col("start_ns"))
     if own.is_empty():
@@ -43,10 +43,10 @@ def usage(iterations: pl.DataFrame, blocks: pl.DataFrame, name: str) -> Usage:
 
 
 def iteration_gaps(iterations: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
-    """Canonical rows of `iteration_gaps`: the time before, between and after the iterations of each pass.
+    """Compute rows of `iteration_gaps`: the time before, between and after the iterations of each pass.
 
-    A pass begins and ends where its blocks do, else with its first and last iteration. Iterations without times have
-    no gaps.
+    A pass begins and ends with its blocks, or else with its first and last iteration. Iterations without times have no
+    gaps.
     """
     whole = blocks.group_by("pass").agg(pass_start_ns=pl.col("start_ns").min(), pass_end_ns=pl.col("end_ns").max())
     timed = (
@@ -105,14 +105,14 @@ def gap_metrics(iterations: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
             ("gap_longest", row["longest_ns"], "ns"),
         )
     ]
-    return pl.DataFrame(rows, schema=polars_types("session_metrics"))
+    return pl.DataFrame(rows, schema=METRICS)
 
 
 def of_one_unit(iterations: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """The iterations whose latencies may be held against each other.
+    """Iterations whose latencies are comparable.
 
-    Of a program that marks nothing the unprofiled iterations are whole `runs` (table `program_runs`), and those of the
-    traced run, known by the ranges that a profiler recorded, are parts of one: these are left out.
+    If a program marks nothing, its unprofiled iterations are whole `runs` (table `program_runs`). Iterations of the
+    traced run, known from the profiler's ranges, are parts of one and are then left out.
     """
     keys = ["run", "start_ns", "end_ns"]
     unprofiled = iterations.filter(pl.col("pass") == "latency")
@@ -120,6 +120,7 @@ def of_one_unit(iterations: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     return iterations if not whole else unprofiled
 
 
+METRICS: Final = polars_types("session_metrics")
 CONFIDENCE: Final = 0.95
 _QUANTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p99", 0.99))
 
@@ -130,9 +131,8 @@ def latency_metrics(iterations: pl.DataFrame, blocks: pl.DataFrame, batch_size: 
     For each pass: latency_p50, _p90, _p99 (observed values, nearest rank, with distribution-free intervals), _mean,
     _standard_deviation (n - 1), _coefficient_of_variation, _interquartile_range, cpu_time_mean and run_delay_mean
     (`usage` / iterations), and throughput = iterations x batch size / summed latency, in tokens when an iteration is
-    one token. From both passes:
-    profiler_distortion = median latency of the profiled pass / median of the unprofiled one. A figure without enough
-    iterations is null.
+    one token. From both passes: profiler_distortion = median latency of the profiled pass / median of the unprofiled
+    one. A figure without enough iterations is null.
     """
     rows: list[dict[str, object]] = []
     for name in ("latency", "trace"):
@@ -163,10 +163,10 @@ def timeline_metrics(timeline: pl.DataFrame, kernels_per_iteration: float | None
 
 
 def launch_metrics(device: Mapping[str, Any] | None) -> pl.DataFrame:
-    """Rows of `session_metrics` from what `launch_cost` gives for one device, the busiest; none for None.
+    """Rows of `session_metrics` from `launch_cost` of the busiest device; none for None.
 
-    exposed_launch, exposed_launch_ratio and launch_tax_score with the number of known launches, micro_kernel_ratio and
-    dispatch_rate with that of dispatches; `launch_cost` has the formulas.
+    exposed_launch, exposed_launch_ratio and launch_tax_score count known launches, micro_kernel_ratio and
+    dispatch_rate dispatches; `launch_cost` has the formulas.
     """
     figures = (
         ("exposed_launch", "exposed_launch_ns", "ns", "launches"),
@@ -186,13 +186,13 @@ def launch_metrics(device: Mapping[str, Any] | None) -> pl.DataFrame:
 def amplification_metrics(
     launched: float | None, dispatches: int, executed_nodes: int | None, computing_nodes: int, model_nodes: int
 ) -> pl.DataFrame:
-    """Rows of `session_metrics` on kernels for each node of the graph, three times with different graphs.
+    """Rows of `session_metrics` on kernels per node of the graph, for three different graphs.
 
     kernel_amplification_ratio = `launched` kernels in one measured iteration / nodes of the graph that ran, after the
-    runtime's optimizations; kernel_amplification_ratio_of_model the same over the model's nodes that do not only fold
-    constants; kernel_amplification_ratio_undivided = all measured `dispatches` / all nodes of the model, the
-    predecessors' figure, which grows with the length of the run. `n` is the number of nodes. Fusion makes less than
-    one normal. Null where a part is unknown or zero.
+    runtime's optimizations; kernel_amplification_ratio_of_model the same over the model's nodes except those that only
+    fold constants; kernel_amplification_ratio_undivided = all measured `dispatches` / all nodes of the model, a figure
+    that grows with the length of the run. `n` is the number of nodes. Fusion makes less than one normal. Null where a
+    part is unknown or zero.
     """
     figures = (
         ("kernel_amplification_ratio", launched, executed_nodes),
@@ -215,21 +215,19 @@ def kernels_per_iteration(dispatches: pl.DataFrame, iterations: pl.DataFrame) ->
     return dispatches.filter(pl.col("iteration").is_in(measured.implode())).height / len(measured)
 
 
-def quantile_interval(
-    ordered: npt.NDArray[np.int64], quantile: float, confidence: float = CONFIDENCE
-) -> tuple[float, float | None, float | None]:
+def quantile_interval(ordered: npt.NDArray[np.int64], quantile: float) -> tuple[float, float | None, float | None]:
     """The nearest-rank quantile of sorted values and a distribution-free confidence interval from order statistics.
 
     For n independent values the number at or below the true quantile q is binomial(n, q), so the values of ranks l
-    and u enclose it with probability P(l <= B < u). The ranks are the ones that leave at most (1 - confidence)/2 on
+    and u enclose it with probability P(l <= B < u). The ranks are the ones that leave at most (1 - CONFIDENCE)/2 on
     each side; a side is None when n is too small for it to exist (for P99, n < 368 above). Source: H. A. David and
-    H. N. Nagaraja, Order Statistics, 3rd ed., 2003, section 7.1. Values of one process are autocorrelated: then the
-    interval is too narrow.
+    H. N. Nagaraja, Order Statistics, 3rd ed., 2003, section 7.1. Values of one process are autocorrelated, which makes
+    the interval too narrow.
     """
     from scipy.special import bdtr
 
     count = len(ordered)
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     value = float(ordered[max(1, int(np.ceil(count * quantile))) - 1])
     at_most = bdtr(np.arange(count + 1, dtype=np.float64), count, quantile)  # P(B <= k)
     # Low rank l: the largest with P(B < l) <= tail. High rank u: the smallest with P(B >= u) <= tail.
@@ -281,15 +279,12 @@ def _of_pass(measured: pl.DataFrame, used: Usage, batch_size: int | None) -> lis
     ]
 
 
-METRICS: Final = pl.Schema(polars_types("session_metrics"))
-
-
 def requests(iterations: pl.DataFrame) -> pl.DataFrame:
     """One row per request: `pass`, `phase`, `request`, `tokens`, `first_token_ns`, `end_to_end_ns`, `per_token_ns`.
 
-    A request begins with the token of index 0; its end-to-end time is the sum of its tokens', because what lies between
-    them is the reading of counters. `per_token_ns` (float) = (end to end - first token) / (tokens - 1);
-    null for a request of one token. Empty for iterations that are not tokens.
+    A request begins with the token of index 0. Its end-to-end time is the sum of its tokens' latencies, because between
+    tokens counters are read. `per_token_ns` (float) = (end to end - first token) / (tokens - 1); null for a request of
+    one token. Empty for iterations that are not tokens.
     """
     return (
         iterations.drop_nulls("token_index")
@@ -311,9 +306,9 @@ def requests(iterations: pl.DataFrame) -> pl.DataFrame:
 
 
 def units_of_work(iterations: pl.DataFrame) -> pl.DataFrame:
-    """What one may compare within a session, in order: `iteration`, `run`, `time_ns` of the measured, unprofiled units.
+    """The comparable units within a session, in order: `iteration`, `run`, `time_ns` of those measured unprofiled.
 
-    A unit is an iteration, or a whole request where iterations are tokens, for these grow slower with the cache.
+    A unit is an iteration, or a whole request where iterations are tokens, which become slower as the cache grows.
     """
     measured = iterations.filter((pl.col("pass") == "latency") & (pl.col("phase") == "measure")).sort("iteration")
     if measured.get_column("token_index").null_count() == measured.height:
@@ -365,14 +360,14 @@ def _rate(tokens: int, duration_ns: object) -> float | None:
     return tokens * 1e9 / duration_ns if isinstance(duration_ns, int | float) and duration_ns > 0 else None
 
 
-#: A batch is enough when its throughput is this part of the best one.
+#: A batch suffices when its throughput is this part of the best one.
 SATURATION_RATIO: Final = 0.95
 #: A curve that leaves its chord by less than this (of the range of both axes) has no knee.
 LEAST_KNEE_DISTANCE: Final = 0.1
 
 
 def scaling_curve(points: pl.DataFrame) -> pl.DataFrame:
-    """Canonical rows of `scaling` from one row per session.
+    """Compute rows of `scaling` from one row per session.
 
     `points` has session_id, batch_size, prompt_tokens, output_tokens (null unless tokens are generated), the median
     time of one iteration, or of one request where tokens are generated, with its interval (`time_ns`, `time_ci_low_ns`,
@@ -398,7 +393,7 @@ def scaling_curve(points: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_landmarks(curve: pl.DataFrame) -> pl.DataFrame:
-    """One prompt length's points with speedup, efficiency, knee and saturation."""
+    """Add speedup, efficiency, knee and saturation to one prompt length's points."""
     batch, rate = pl.col("batch_size"), pl.col("throughput_per_s")
     scaled = curve.with_columns(
         speedup_ratio=rate / rate.first(),

@@ -1,7 +1,7 @@
-"""Host calls that do the work of a first time: compilation, loading, initialization, allocation, capture, first touch.
+"""Host calls that do one-time work: compilation, loading, initialization, allocation, capture, first touch.
 
-Some say so by their name. Others are ordinary calls of which the first took far longer than the rest: the runtime loads
-a kernel's code when it is first launched, and makes its context in whatever call comes first.
+Some are recognised by name. Others are ordinary calls of which the first took far longer than the rest: the runtime
+loads a kernel's code when it is first launched, and creates its context in whatever call comes first.
 """
 
 from typing import Final
@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.timeline.device_timeline import covered_by
+from aaco_pipeline.analysis.timeline.device_timeline import coverage
+from aaco_pipeline.analysis.timeline.host_waits import calls_named
+from aaco_pipeline.lake.contracts import polars_types
 
 COMPILATION: Final = "compilation"
 MODULE_LOAD: Final = "module_load"
@@ -21,24 +23,12 @@ FIRST_TOUCH: Final = "first_touch"
 AUTOTUNING: Final = "autotuning"
 SET_UP_COPY: Final = "set_up_copy"
 READ_BACK: Final = "read_back_copy"
-#: Columns of first calls, with their types.
-COLUMNS: Final = pl.Schema(
-    {
-        "kind": pl.String(),
-        "name": pl.String(),
-        "process_id": pl.Int32(),
-        "thread_id": pl.Int64(),
-        "call_id": pl.Int32(),
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "reason": pl.String(),
-    }
-)
-#: Kinds of which a process that runs warm has none, while it may well allocate memory or capture a graph.
+COLUMNS: Final = polars_types("first_calls")
+#: Kinds that a warm process does not have, while it may well allocate memory or capture a graph.
 LOADING: Final = (COMPILATION, MODULE_LOAD, INITIALIZATION)
-#: Kinds that are copies beside the steady part, and no first-call work.
+#: Copies beside the steady part, which are no first-call work.
 COPIES: Final = (SET_UP_COPY, READ_BACK)
-#: By name, of HIP, HSA, CUDA, its driver and the libraries of both.
+#: Name patterns of HIP, HSA, CUDA, its driver and the libraries of both.
 _NAMED: Final = {
     COMPILATION: r"^(?:hiprtc|nvrtc)|^(?:hip|cu)Link(?:Create|Add|Complete)|^amd_comgr_",
     MODULE_LOAD: r"^(?:hip|cu)(?:Module|Library)(?:Load|Get)|^cudaLibrary(?:Load|Get)|^cudaGetKernel"
@@ -56,16 +46,16 @@ _OF_A_POOL: Final = r"Async$|FromPool"
 _BEGIN_CAPTURE: Final = r"^(?:hip|cuda|cu)StreamBeginCapture"
 _END_CAPTURE: Final = r"^(?:hip|cuda|cu)StreamEndCapture"
 _COPY: Final = r"(?i)memcpy"
-#: Calls that wait for the device, or for room in its queue: how long they take says nothing of the call.
+#: Calls that wait for the device, or for room in its queue: their length says nothing about the call.
 _WAITS: Final = r"(?i)synchronize|query|wait|memcpy|memset|launch|elapsed|signal"
-#: A shorter call is not worth telling apart.
+#: A shorter call is ignored.
 _LEAST_NS: Final = 1_000_000
 #: A first call this many times as long as the later ones of its name did something that they did not.
 _FAR_LONGER: Final = 5
-#: Calls of a name with at least so many, and this share of their time in the later half of the work, go on with it.
+#: A name with at least so many calls, and this share of their time in the later half of the work, recurs.
 _RECURRING_CALLS: Final = 4
 _RECURRING_SHARE: Final = 0.3
-#: So many kernels of one family one after another, of which the steady part uses at most two, are being tried out.
+#: So many kernels of one family in a row, of which the steady part uses at most two, are trials.
 _TRIED_KERNELS: Final = 6
 _TAKEN_KERNELS: Final = 2
 _THREAD: Final = ("process_id", "thread_id")
@@ -74,10 +64,10 @@ Times = npt.NDArray[np.int64]
 
 
 def first_calls(calls: pl.DataFrame, activities: pl.DataFrame, memory_copies: pl.DataFrame) -> pl.DataFrame:
-    """The host calls that do first-call work, in order of start; columns as `COLUMNS`.
+    """List the host calls that do first-call work, in order of start; columns as `COLUMNS`.
 
-    `calls` and `activities` as `timeline.activities` gives them. A call inside another one that is listed is left out.
-    A name whose calls go on in the later half of the work is steady, however it is called.
+    `calls` and `activities` come from `timeline.activities`. A call inside another listed one is left out. A name whose
+    calls continue in the later half of the work is steady, whatever its name suggests.
     """
     named = _recurring_left_out(_by_name(calls), activities)
     allocated = named.filter(pl.col("kind") == ALLOCATION).group_by("process_id").agg(since_ns=pl.col("start_ns").min())
@@ -94,17 +84,16 @@ def first_calls(calls: pl.DataFrame, activities: pl.DataFrame, memory_copies: pl
     inside = pl.col("outermost_call_id").is_in(found.get_column("call_id").implode())
     inside &= pl.col("outermost_call_id") != pl.col("call_id")
     found = found.join(outer, on="call_id", how="left").filter(~inside.fill_null(False))
-    return found.select(COLUMNS.names()).sort("start_ns", "end_ns", "call_id")
+    return found.select(*COLUMNS).sort("start_ns", "end_ns", "call_id")
 
 
 def time_of(first: pl.DataFrame, starts: Times, ends: Times) -> Times:
-    """How much of each stretch [start, end) first-call work takes, what overlaps once; copies beside it left out."""
-    own = first.filter(~pl.col("kind").is_in(COPIES))
-    return covered_by(*(own.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))).between(starts, ends)
+    """Time of each interval [start, end) that first-call work takes, overlaps counted once, copies excluded."""
+    return coverage(first.filter(~pl.col("kind").is_in(COPIES))).between(starts, ends)
 
 
 def copies_beside(calls: pl.DataFrame, starts_ns: int, ends_ns: int) -> pl.DataFrame:
-    """The copying calls that returned before the steady part started, and those entered after it had ended."""
+    """Copying calls that returned before the steady part started, and those entered after it ended."""
     copying = _matching(calls, _COPY)
     copying = copying.filter(pl.col("outermost_call_id") == pl.col("call_id"))
     before = _shown(copying.filter(pl.col("end_ns") <= starts_ns), SET_UP_COPY, "a copy before the steady part")
@@ -113,19 +102,19 @@ def copies_beside(calls: pl.DataFrame, starts_ns: int, ends_ns: int) -> pl.DataF
 
 
 def autotuning(before: pl.DataFrame, steady_kernels: pl.Series) -> pl.DataFrame:
-    """Stretches of `before`, the activities that precede the steady part, in which kernels of one family are tried out.
+    """Phases of `before`, the activities that precede the steady part, in which kernels of one family are tried out.
 
-    One row per stretch and thread, from the first launch to the last one's return, or of unlinked work from start to
-    end. That they computed the same shapes no trace says; that the steady part uses few of them is what tells.
+    One row per phase and thread, from the first launch to the last one's return, or for unlinked work from start to
+    end. No trace shows that they computed the same shapes; the evidence is that the steady part uses few of them.
     """
     run = before.filter((pl.col("activity_kind") == "dispatch") & (pl.col("category") == "compute"))
     run = run.with_columns(pl.col("work").cast(pl.String)).filter(pl.col("work") != "compute")
-    stretch = (pl.col("work") != pl.col("work").shift(1)).fill_null(True).cum_sum()
+    phase = (pl.col("work") != pl.col("work").shift(1)).fill_null(True).cum_sum()
     kernels = pl.col("kernel_id").n_unique()
     taken = pl.col("kernel_id").filter(pl.col("kernel_id").is_in(steady_kernels.implode())).n_unique()
-    stretches = (
-        run.with_columns(stretch=stretch)
-        .group_by("stretch", "process_id", thread_id=pl.coalesce("call_thread_id", "thread_id"), maintain_order=True)
+    trials = (
+        run.with_columns(phase=phase)
+        .group_by("phase", "process_id", thread_id=pl.coalesce("call_thread_id", "thread_id"), maintain_order=True)
         .agg(
             pl.col("work").first(),
             kernels=kernels,
@@ -137,21 +126,20 @@ def autotuning(before: pl.DataFrame, steady_kernels: pl.Series) -> pl.DataFrame:
         .filter((pl.col("kernels") >= _TRIED_KERNELS) & (pl.col("taken") <= _TAKEN_KERNELS))
     )
     words = "{} kernels of the family {} ran {} times one after another, of which the steady part uses {}"
-    return stretches.select(
-        kind=pl.lit(AUTOTUNING),
-        name="work",
-        process_id=pl.col("process_id").cast(pl.Int32),
-        thread_id=pl.col("thread_id").cast(pl.Int64),
-        call_id=pl.lit(None, pl.Int32),
-        start_ns="start_ns",
-        end_ns="end_ns",
-        reason=pl.format(words, "kernels", "work", "runs", "taken"),
+    return trials.select(
+        pl.lit(AUTOTUNING).alias("kind"),
+        pl.col("work").alias("name"),
+        *(pl.col(name).cast(COLUMNS[name]) for name in _THREAD),
+        pl.lit(None, pl.Int32).alias("call_id"),
+        *("start_ns", "end_ns"),
+        pl.format(words, "kernels", "work", "runs", "taken").alias("reason"),
     )
 
 
 def _by_name(calls: pl.DataFrame) -> pl.DataFrame:
-    own = [_shown(_matching(calls, pattern, _OF_A_POOL), kind, "by its name") for kind, pattern in _NAMED.items()]
-    return pl.concat(own)
+    return pl.concat(
+        _shown(_matching(calls, pattern, _OF_A_POOL), kind, "by its name") for kind, pattern in _NAMED.items()
+    )
 
 
 def _recurring_left_out(named: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
@@ -167,7 +155,7 @@ def _recurring_left_out(named: pl.DataFrame, activities: pl.DataFrame) -> pl.Dat
 
 
 def _captures(calls: pl.DataFrame) -> pl.DataFrame:
-    """One row per capture of a stream into a graph, from the call that begins it to the return of the one that ends."""
+    """Captures of a stream into a graph, each from the call that begins it to the return of the one that ends it."""
     begun = _matching(calls, _BEGIN_CAPTURE).select(_SHOWN).sort("start_ns")
     over = _matching(calls, _END_CAPTURE).select(*_THREAD, "start_ns", over_ns="end_ns").sort("start_ns")
     until = [frame.with_columns(pl.col("thread_id").fill_null(-1)) for frame in (begun, over)]
@@ -177,9 +165,9 @@ def _captures(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_of_name(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls of any other name of which the first took far longer than the later ones."""
-    waiting = _names(calls, _WAITS)
+    """Calls of any other name whose first took far longer than the later ones."""
     length = pl.col("end_ns") - pl.col("start_ns")
+    waiting = calls_named(calls, _WAITS).get_column("name").unique()
     own = calls.filter(~pl.col("name").is_in(waiting.implode())).sort("start_ns", maintain_order=True)
     long = own.filter(length >= _LEAST_NS).select("process_id", "name").unique()
     own = own.join(long, on=["process_id", "name"], how="semi", maintain_order="left")
@@ -193,7 +181,7 @@ def _first_of_name(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_launches(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Launches of a kernel that had not run before, far longer than usual ones, that kept an idle device waiting."""
+    """First launches of a kernel, far longer than usual ones, that kept an idle device waiting."""
     length = pl.col("call_end_ns") - pl.col("call_start_ns")
     reached = pl.col("end_ns").cum_max().shift(1).over("device_id")
     launched = activities.with_columns(idle_ns=pl.col("start_ns") - reached).filter(
@@ -244,13 +232,5 @@ def _shown(calls: pl.DataFrame, kind: str, reason: str) -> pl.DataFrame:
 
 
 def _matching(calls: pl.DataFrame, pattern: str, but: str | None = None) -> pl.DataFrame:
-    names = _names(calls, pattern)
-    if but is not None:
-        names = names.filter(~names.cast(pl.String).str.contains(but))
-    return calls.filter(pl.col("name").is_in(names.implode()))
-
-
-def _names(calls: pl.DataFrame, pattern: str) -> pl.Series:
-    """The names that the pattern matches; there are few names and many calls."""
-    names = calls.get_column("name").unique()
-    return names.filter(names.cast(pl.String).str.contains(pattern))
+    found = calls_named(calls, pattern)
+    return found if but is None else found.filter(~pl.col("name").cast(pl.String).str.contains(but))

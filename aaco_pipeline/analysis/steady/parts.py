@@ -11,9 +11,6 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.analysis.steady.first_calls import (
-    COLUMNS as COLUMNS_first_calls,
-)
-from aaco_pipeline.analysis.steady.first_calls import (
     LOADING,
     autotuning,
     copies_beside,
@@ -25,52 +22,38 @@ from aaco_pipeline.analysis.steady.sections import (
     LEAST_INTERRUPTION_NS,
     LONG_PERIODS,
     MARKED,
-    Stretch,
+    Section,
     few_alike,
     marked,
     repeated,
 )
 from aaco_pipeline.analysis.timeline.activities import Recorded, device_activities, group_codes, host_calls, timed
+from aaco_pipeline.lake.contracts import polars_types
 
-#: With fewer warm dispatches nothing is known of what is usual.
+#: With fewer warm dispatches the usual duration is unknown.
 _LEAST_WARM: Final = 8
 #: The outer fence of Tukey (1977): so many interquartile ranges beyond the quartiles.
 _FENCE: Final = 3
-#: Nor is a dispatch far off that differs by less than this share of the median: clocks and caches do that.
+#: A dispatch that differs by less than this share of the median is no outlier: clocks and caches do that.
 _LEAST_SHARE: Final = 0.5
-#: What more dispatches of a part than this share do is another way of working, such as another shape, and no outlier.
+#: Dispatches that exceed this share of a part are another way of working, such as another shape, and no outliers.
 _MOST_SHARE: Final = 0.1
 #: An idle time before a dispatch of at least so many of its usual durations, and nanoseconds, lets clocks fall.
 _IDLE_DURATIONS: Final = 10
 _IDLE_NS: Final = 1_000_000
-COLUMNS: Final = pl.Schema(
-    {
-        "dispatch_id": pl.Int32(),
-        "kernel_id": pl.Int32(),
-        "device_id": pl.Int32(),
-        "part": pl.String(),
-        "start_ns": pl.Int64(),
-        "duration_ns": pl.Int64(),
-        "warm_median_ns": pl.Int64(),
-        "warm_spread_ns": pl.Int64(),
-        "warm_dispatches": pl.Int64(),
-        "possible_causes": pl.List(pl.String()),
-    }
-)
 _ALIKE: Final = ("device_id", "kernel_id", "work_items", "group")
 
 
 def outliers(activities: pl.DataFrame, dispatches: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
     """Dispatches beyond the outer fences of the warm ones of their kernel, device, grid and work-group size.
 
-    Warm are those that begin in a steady part. The fences are Q1 - 3 (Q3 - Q1) and Q3 + 3 (Q3 - Q1) by nearest rank,
-    and at least half the median from the quartile; `warm_spread_ns` is Q3 - Q1. Causes are what the recording makes
-    possible, the likeliest first, not what happened; the list is empty where it shows nothing. `activities` as
-    `timeline.activities` gives them.
+    Warm dispatches begin in a steady part. The fences are Q1 - 3 (Q3 - Q1) and Q3 + 3 (Q3 - Q1) by nearest rank, and at
+    least half the median from the quartile; `warm_spread_ns` is Q3 - Q1. Causes are possibilities that the recording
+    leaves open, the likeliest first; the list is empty where it shows nothing.
     """
     run = _with_parts(_with_sizes(activities, dispatches), parts)
     length = pl.col("duration_ns")
-    # A kernel's first dispatch of all is never among the warm ones that it is compared with.
+    # A kernel's very first dispatch is never among the warm ones that it is compared with.
     warm = run.filter((pl.col("part") == "steady") & ~pl.col("first"))
     usual = _usual(warm).with_columns(warm_spread_ns=pl.col("high") - pl.col("low"))
     away = pl.max_horizontal(_FENCE * pl.col("warm_spread_ns"), _LEAST_SHARE * pl.col("warm_median_ns"))
@@ -79,11 +62,12 @@ def outliers(activities: pl.DataFrame, dispatches: pl.DataFrame, parts: pl.DataF
     in_part = (*_ALIKE, "part")
     many = (pl.len().over(in_part) >= _LEAST_WARM) & (pl.col("far").mean().over(in_part) > _MOST_SHARE)
     found = judged.filter(~many).filter("far")
-    return found.with_columns(possible_causes=_causes()).select(COLUMNS.names()).sort("start_ns", "dispatch_id")
+    columns = polars_types("outlier_dispatches")
+    return found.with_columns(possible_causes=_causes()).select(*columns).sort("start_ns", "dispatch_id")
 
 
 def _with_sizes(activities: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """The dispatches among the activities with their sizes, how long the device was idle before, and who ran beside."""
+    """The dispatches with their sizes, how long the device was idle before, and whether other work ran beside."""
     reached = pl.col("end_ns").cum_max().shift(1).over("device_id")
     following = pl.col("start_ns").shift(-1).over("device_id")
     grid = pl.coalesce("grid_work_items", pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z"))
@@ -108,7 +92,7 @@ def _with_sizes(activities: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFr
 
 
 def _with_parts(run: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
-    """Each dispatch with the part of its device in which it begins."""
+    """Add to each dispatch the part of its device in which it begins."""
     borders = parts.select("device_id", "part", since_ns="start_ns").sort("since_ns")
     return run.sort("start_ns", maintain_order=True).join_asof(
         borders, left_on="start_ns", right_on="since_ns", by="device_id", strategy="backward", check_sortedness=False
@@ -134,7 +118,7 @@ def _causes() -> pl.Expr:
 
 
 def _usual(warm: pl.DataFrame) -> pl.DataFrame:
-    """What dispatches alike in `_ALIKE` usually take, where there are enough: median, lower and upper quartile.
+    """Usual durations of dispatches equal in `_ALIKE`, where there are enough: median, lower and upper quartile.
 
     One sort of all durations answers every group: there may be nearly as many groups as dispatches.
     """
@@ -147,7 +131,7 @@ def _usual(warm: pl.DataFrame) -> pl.DataFrame:
     opens, number = opens[enough], number[enough]
 
     def rank(share: float) -> pl.Series:
-        """By nearest rank, the value with so much of the group at or below it."""
+        """The value with this share of the group at or below it, by nearest rank."""
         place = np.maximum(np.ceil(number * share).astype(np.int64), 1) - 1
         return pl.Series(lengths[order[opens + place]], dtype=pl.Int64)
 
@@ -160,13 +144,13 @@ def _usual(warm: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-#: The tables that `steady_part` is made from.
+#: The tables that `steady_part` reads.
 STEADY_FROM: Final = ("dispatches", "iterations", "memory_copies", "kernels", "api_calls")
 SET_UP: Final = "set_up"
 STEADY: Final = "steady"
 TEAR_DOWN: Final = "tear_down"
 INTERRUPTION: Final = "interruption"
-#: What is said of a steady part that holds more than whole repetitions.
+#: Remark on a steady part that contains more than whole repetitions.
 CUT_OFF: Final = "with the work beside them that the recording cut off"
 COLD_START: Final = "cold_start"
 INCOMPLETE: Final = "incomplete"
@@ -174,53 +158,35 @@ INCOMPLETE: Final = "incomplete"
 #: repetitions cannot show what is rare.
 _RARE: Final = 20
 _REPETITIONS_TO_BE_RARE: Final = 10
-#: Work before or after the repetition that is mostly of kernels that it does not have is none of it.
 _UNITS: Final = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000))
 _FOREIGN_SHARE: Final = 0.5
 #: A recording is cold when first-call work takes this share of its window, and loading and initializing alone this one.
+#: A recording is cold when first-call work takes this share of its window, and loading and initializing alone this one.
 _COLD_RECORDING: Final = 0.1
 _COLD_LOADING: Final = 0.01
-_PARTS: Final = pl.Schema(
-    {
-        "device_id": pl.Int32(),
-        "part": pl.String(),
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "reason": pl.String(),
-        "phase": pl.Int32(),
-        "lacking": pl.String(),
-    }
-)
+_PARTS: Final = polars_types("session_parts", "device_id", "part", "start_ns", "end_ns", "reason", "phase", "lacking")
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """What repeats in the steady part of a device, and how well.
-
-    `period_activities` and `median_period_ns` are medians from one repetition's start to the next one's; of a single
-    marked iteration they are its own. `fitting_share` is the part of the activities that are as the repetition has
-    them, None for a single one. `found_by` is `marked iterations` or `repeating kernels`.
-    """
+    """Repeated work in the steady part of a device; `median_period_ns` is from one start to the next one's."""
 
     device_id: int
     period_activities: int
     repetitions: int
     median_period_ns: int
-    found_by: str
-    fitting_share: float | None
 
 
 @dataclass(frozen=True)
 class SteadyPart:
-    """What is steady in a session, and what is not.
+    """The steady part of a session, and what lies beside it.
 
     `parts`: device_id, part (`set_up`, `steady`, `tear_down` or `interruption`), start_ns, end_ns, reason, phase and
     lacking, by device and time; the parts of a device are its window from first to last activity, exactly. phase
-    numbers stretches beside the steady part that repeat something else, null for all others. A device without steady
+    numbers intervals beside the steady part that repeat something else, null for all others. A device without a steady
     part is one `set_up`, and lacking says why: `cold_start` or `incomplete`; null for the others.
     `repetition`: that of the device with the longest steady part; None where nothing repeats.
-    `outliers`: see `outliers.outliers`. `first_calls`: kind, name, process_id, thread_id, call_id, start_ns, end_ns,
-    reason; with copies before and after the steady part, told apart by their kinds.
+    `outliers`: see `outliers`. `first_calls`: the table's columns, including copies before and after the steady part.
     """
 
     parts: pl.DataFrame
@@ -228,19 +194,11 @@ class SteadyPart:
     outliers: pl.DataFrame
     first_calls: pl.DataFrame
 
-    @property
-    def lacking(self) -> str | None:
-        """Why the session has no steady part: `cold_start` or `incomplete`; None when a device has one."""
-        reasons = self.parts.get_column("lacking")
-        if self.parts.height and reasons.null_count():
-            return None
-        return COLD_START if (reasons == COLD_START).any() else INCOMPLETE
-
 
 def steady_part(tables: Mapping[str, pl.DataFrame], run: Recorded | None = None) -> SteadyPart:
-    """The steady part of a session from its tables named in `STEADY_FROM`, as the lake has them.
+    """Find the steady part of a session from its tables named in `STEADY_FROM`, as the lake has them.
 
-    `run` is what `recorded` gives of the same tables, where that is at hand: what is the same is not made again.
+    `run` is the result of `recorded` on the same tables, if available, so that shared work is not repeated.
     """
     dispatches, copies = timed(tables["dispatches"]), timed(tables["memory_copies"])
     calls = host_calls(tables["api_calls"]) if run is None else run.calls
@@ -256,11 +214,12 @@ def steady_part(tables: Mapping[str, pl.DataFrame], run: Recorded | None = None)
     rows: list[dict[str, Any]] = []
     found: list[tuple[int, Repetition]] = []
     for (device,), own in coded.group_by("device_id", maintain_order=True):
-        judged_rows, stretch = _device(own, tables["iterations"], first)
+        judged_rows, section = _device(own, tables["iterations"], first)
         rows += [{"device_id": device, **row} for row in judged_rows]
         length = sum(row["end_ns"] - row["start_ns"] for row in judged_rows if row["part"] == STEADY)
-        if stretch is not None:
-            found.append((length, _repetition(int(str(device)), stretch)))
+        if section is not None:
+            size = section.period_activities, section.repetitions, section.period_ns
+            found.append((length, Repetition(int(str(device)), *size)))
     parts = pl.DataFrame(rows, schema=_PARTS)
     return SteadyPart(
         parts,
@@ -271,7 +230,7 @@ def steady_part(tables: Mapping[str, pl.DataFrame], run: Recorded | None = None)
 
 
 def _coded(activities: pl.DataFrame, dispatches: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """The activities with `code`, the kernel or the direction of a copy, and `size`, its work-items: -1 if unknown."""
+    """Add `code`, the kernel or the direction of a copy, and `size`, its work-items or -1 if unknown."""
     kinds = activities.schema["activity_kind"]
     grid = pl.coalesce("grid_work_items", pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z"))
     kernels = dispatches.select(
@@ -293,8 +252,8 @@ def _coded(activities: pl.DataFrame, dispatches: pl.DataFrame, copies: pl.DataFr
 
 def _device(
     own: pl.DataFrame, iterations: pl.DataFrame, first: pl.DataFrame
-) -> tuple[list[dict[str, Any]], Stretch | None]:
-    """The parts of one device, and what repeats in its steady part."""
+) -> tuple[list[dict[str, Any]], Section | None]:
+    """The parts of one device, and the repeating section in its steady part."""
     window = _window(own)
     calls_known = own.get_column("call_id").null_count() < own.height
     since = min(window[0], int(first.item(0, "start_ns"))) if first.height else window[0]
@@ -302,17 +261,17 @@ def _device(
     cold_ns, loading_ns = (_taken(some, (since, window[1])) for some in (first, loading))
     length = max(window[1] - window[0], 1)
     cold = cold_ns >= _COLD_RECORDING * length or loading_ns >= _COLD_LOADING * length
-    stretch = marked(own, iterations, first)
-    if stretch is None and not _is_marked(own, iterations):
+    section = marked(own, iterations, first)
+    if section is None and not _is_marked(own, iterations):
         short = own.height < LEAST_LENGTH
-        stretch = few_alike(own) if short else repeated(own, first, warm=calls_known and not cold)
-    if stretch is not None:
-        span = (stretch.start_ns, stretch.end_ns)
-        # Of a program that was run here all is recorded, and nothing cut off.
+        section = few_alike(own) if short else repeated(own, first, warm=calls_known and not cold)
+    if section is not None:
+        span = (section.start_ns, section.end_ns)
+        # A program that was run here is recorded completely, and nothing is cut off.
         whole = (iterations.get_column("phase") == "warmup").any() or iterations.get_column("run").is_not_null().any()
         if calls_known and not cold and not whole:
-            span = _widened(own, stretch)
-        return _around(own, stretch, span, first), stretch
+            span = _widened(own, section)
+        return _around(own, section, span, first), section
     if calls_known and not cold and own.height >= LEAST_LENGTH and not _is_marked(own, iterations):
         reason = "recording began and ended in the midst of work: no host call in it does the work of a first time"
         return [_row(STEADY, window, reason)], None
@@ -328,42 +287,42 @@ def _window(own: pl.DataFrame) -> tuple[int, int]:
 
 
 def _is_marked(own: pl.DataFrame, iterations: pl.DataFrame) -> bool:
-    """Whether iterations are marked in which this device's work lies."""
+    """Return whether this device's work lies in marked iterations."""
     return bool((iterations.get_column("pass") == "trace").any() and own.get_column("iteration").is_not_null().any())
 
 
-def _widened(own: pl.DataFrame, stretch: Stretch) -> tuple[int, int]:
-    """The stretch with the work around it in a recording that began and ended in the midst of work.
+def _widened(own: pl.DataFrame, section: Section) -> tuple[int, int]:
+    """Widen the section by the work around it in a recording that began and ended in the middle of work.
 
-    Work before and after is part of a repetition that was cut off, unless it is longer than one and mostly of kernels
-    that the repetition does not have. What takes longer than a few iterations that the program marked is no part of
-    one, but what it left out: a set-up, a warm-up.
+    Work before and after belongs to a repetition that was cut off, unless it is longer than one and mostly of kernels
+    that the repetition does not have. Anything longer than a few marked iterations is not part of one, but was left out
+    by the program: a set-up, a warm-up.
     """
     window = _window(own)
-    inside = (pl.col("start_ns") >= stretch.start_ns) & (pl.col("end_ns") <= stretch.end_ns)
+    inside = (pl.col("start_ns") >= section.start_ns) & (pl.col("end_ns") <= section.end_ns)
     codes = own.filter(inside).get_column("code").unique()
-    span = [stretch.start_ns, stretch.end_ns]
+    span = [section.start_ns, section.end_ns]
     for side, outside in enumerate((pl.col("start_ns") < span[0], pl.col("end_ns") > span[1])):
         around = own.filter(outside)
         foreign = around.filter(~pl.col("code").is_in(codes.implode())).height
         known = foreign < _FOREIGN_SHARE * around.height
-        if stretch.found_by == MARKED:
-            known &= abs(span[side] - window[side]) <= LONG_PERIODS * stretch.period_ns
-        cut_off = around.height <= stretch.period_activities or known
-        if cut_off and not stretch.phases:
+        if section.found_by == MARKED:
+            known &= abs(span[side] - window[side]) <= LONG_PERIODS * section.period_ns
+        cut_off = around.height <= section.period_activities or known
+        if cut_off and not section.phases:
             span[side] = window[side]
     return span[0], span[1]
 
 
-def _around(own: pl.DataFrame, stretch: Stretch, span: tuple[int, int], first: pl.DataFrame) -> list[dict[str, Any]]:
-    """The parts around and in a steady stretch that reaches over `span`."""
+def _around(own: pl.DataFrame, section: Section, span: tuple[int, int], first: pl.DataFrame) -> list[dict[str, Any]]:
+    """The parts around and in a steady section that covers `span`."""
     window = _window(own)
-    what = "marked iteration" if stretch.found_by == MARKED else "repetition"
-    steady = f"{_number(stretch.repetitions, what)} of {_number(stretch.period_activities, 'activity')}"
-    if span != (stretch.start_ns, stretch.end_ns):
+    what = "marked iteration" if section.found_by == MARKED else "repetition"
+    steady = f"{_number(section.repetitions, what)} of {_number(section.period_activities, 'activity')}"
+    if span != (section.start_ns, section.end_ns):
         steady += f", {CUT_OFF}"
-    rows = _cut(SET_UP, own, (window[0], span[0]), stretch.phases, first)
-    inside = sorted([*_idle(own, stretch), *stretch.foreign])
+    rows = _cut(SET_UP, own, (window[0], span[0]), section.phases, first)
+    inside = sorted([*_idle(own, section), *section.foreign])
     at = span[0]
     for start, end, reason in inside:
         begin, over = max(start, at), min(end, span[1])
@@ -371,7 +330,7 @@ def _around(own: pl.DataFrame, stretch: Stretch, span: tuple[int, int], first: p
             rows += [_row(STEADY, (at, begin), steady), _row(INTERRUPTION, (begin, over), reason)]
             at = over
     rows.append(_row(STEADY, (at, span[1]), steady))
-    rows += _cut(TEAR_DOWN, own, (span[1], window[1]), stretch.phases, first)
+    rows += _cut(TEAR_DOWN, own, (span[1], window[1]), section.phases, first)
     return [row for row in rows if row["end_ns"] > row["start_ns"]] or [_row(STEADY, window, steady)]
 
 
@@ -382,10 +341,10 @@ def _cut(
     phases: tuple[tuple[int, int, str], ...],
     first: pl.DataFrame,
 ) -> list[dict[str, Any]]:
-    """What lies beside the steady part, with the phases in it as rows of their own."""
+    """The parts beside the steady part, with the phases in them as rows of their own."""
     rows, at = [], span[0]
     for number, (start, end, what) in enumerate(sorted(phases)):
-        # Idle time behind a phase is its own.
+        # Idle time after a phase belongs to it.
         following = own.filter(pl.col("start_ns") >= end).get_column("start_ns").min()
         begin, over = max(start, at), min(span[1] if following is None else int(str(following)), span[1])
         if begin < over:
@@ -396,14 +355,14 @@ def _cut(
 
 
 def _contents(own: pl.DataFrame, span: tuple[int, int], first: pl.DataFrame) -> str:
-    """What began in a stretch that is not steady, and how much of it first-call work took."""
+    """Describe the activities of an interval that is not steady, and how much of it first-call work took."""
     kinds = own.filter((pl.col("start_ns") >= span[0]) & (pl.col("start_ns") < span[1])).get_column("activity_kind")
     copies = int((kinds == "memory_copy").sum())
     counted = ((len(kinds) - copies, "dispatch"), (copies, "copy"))
-    said = " and ".join(_number(count, what) for count, what in counted if count) or "nothing began"
+    began = " and ".join(_number(count, what) for count, what in counted if count) or "nothing began"
     cold_ns = _taken(first, span)
     cold = f"; first-call work took {_time(cold_ns)} of it" if cold_ns else ""
-    return f"{said} outside the repetition{cold}"
+    return f"{began} outside the repetition{cold}"
 
 
 def _number(count: int, what: str) -> str:
@@ -411,26 +370,26 @@ def _number(count: int, what: str) -> str:
     return f"{count} {what if count == 1 else several.get(what, what + 's')}"
 
 
-def _idle(own: pl.DataFrame, stretch: Stretch) -> list[tuple[int, int, str]]:
-    """Rare long idle times of the device between the first and last activity of the stretch."""
-    if stretch.repetitions < _REPETITIONS_TO_BE_RARE:
+def _idle(own: pl.DataFrame, section: Section) -> list[tuple[int, int, str]]:
+    """Rare long idle times of the device between the first and last activity of the section."""
+    if section.repetitions < _REPETITIONS_TO_BE_RARE:
         return []
-    limit = max(LONG_PERIODS * stretch.period_ns, LEAST_INTERRUPTION_NS)
+    limit = max(LONG_PERIODS * section.period_ns, LEAST_INTERRUPTION_NS)
     gaps = (
         own.select("start_ns", reached=pl.col("end_ns").cum_max().shift(1))
-        .filter((pl.col("reached") >= stretch.start_ns) & (pl.col("start_ns") <= stretch.end_ns))
+        .filter((pl.col("reached") >= section.start_ns) & (pl.col("start_ns") <= section.end_ns))
         .filter(pl.col("start_ns") - pl.col("reached") > limit)
     )
-    if gaps.height > max(1, stretch.repetitions // _RARE):
+    if gaps.height > max(1, section.repetitions // _RARE):
         return []
     return [
-        (end, start, f"the device was idle for {(start - end) / stretch.period_ns:.3g} periods")
+        (end, start, f"the device was idle for {(start - end) / section.period_ns:.3g} periods")
         for start, end in gaps.iter_rows()
     ]
 
 
 def _without(own: pl.DataFrame, window: tuple[int, int], cold_ns: int | None, *, calls_known: bool) -> dict[str, Any]:
-    """The one part of a device that has no steady part."""
+    """The single part of a device without a steady part."""
     spent = int(own.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
     what = f"{_number(own.height, 'activity')} of {_time(spent)} in {_time(window[1] - window[0])}"
     if cold_ns is not None:
@@ -446,7 +405,7 @@ def _without(own: pl.DataFrame, window: tuple[int, int], cold_ns: int | None, *,
 
 
 def _time(nanoseconds: float) -> str:
-    """A time in the unit that a person would choose."""
+    """A time with three significant digits in the largest unit that is not above it."""
     unit, length = next(((unit, length) for unit, length in _UNITS if nanoseconds >= length), ("ns", 1))
     return f"{nanoseconds / length:.3g} {unit}"
 
@@ -455,34 +414,23 @@ def _row(part: str, span: tuple[int, int], reason: str) -> dict[str, Any]:
     return {"part": part, "start_ns": span[0], "end_ns": span[1], "reason": reason, "phase": None, "lacking": None}
 
 
-def _repetition(device: int, stretch: Stretch) -> Repetition:
-    return Repetition(
-        device,
-        stretch.period_activities,
-        stretch.repetitions,
-        stretch.period_ns,
-        stretch.found_by,
-        stretch.fitting_share,
-    )
-
-
 def _with_surroundings(
     first: pl.DataFrame, parts: pl.DataFrame, calls: pl.DataFrame, activities: pl.DataFrame
 ) -> pl.DataFrame:
     """The first calls, with the copies beside the steady part and the trials of kernels before it."""
     steady = parts.filter(pl.col("part") == STEADY)
     if steady.is_empty():
-        return pl.concat([first, autotuning(activities, pl.Series([], dtype=pl.Int32))]).sort("start_ns", "end_ns")
-    started, ended = (
-        int(steady.get_column("start_ns").to_numpy().min()),
-        int(steady.get_column("end_ns").to_numpy().max()),
-    )
+        return pl.concat([first, autotuning(activities, pl.Series([], dtype=pl.Int32))], how="diagonal").sort(
+            "start_ns", "end_ns"
+        )
+    started = int(steady.get_column("start_ns").to_numpy().min())
+    ended = int(steady.get_column("end_ns").to_numpy().max())
     inside = (pl.col("start_ns") >= started) & (pl.col("end_ns") <= ended)
     kernels = activities.filter(inside).get_column("kernel_id").drop_nulls().unique()
     tried = autotuning(activities.filter(pl.col("start_ns") < started), kernels)
     beside = copies_beside(calls, started, ended).join(first.select("call_id"), on="call_id", how="anti")
     return (
-        pl.concat([first, tried, beside])
-        .select(COLUMNS_first_calls.names())
+        pl.concat([first, tried, beside], how="diagonal")
+        .select(*first.columns)
         .sort("start_ns", "end_ns", maintain_order=True)
     )

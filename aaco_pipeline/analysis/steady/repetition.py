@@ -1,8 +1,8 @@
-"""Stretches of a sequence of numbers in which one pattern repeats, with a few others in between.
+"""Find phases of a sequence of numbers in which one pattern repeats, with a few other numbers in between.
 
-A pattern is found by an anchor: a number, or a short run of numbers, that comes once in each repetition. Anchors divide
-the sequence into segments, and neighbouring segments that hold the same pairs of neighbours are repetitions. Extra
-numbers shift nothing, as they would if the sequence were compared with itself at a fixed distance.
+A pattern is found by an anchor: a number, or a short run of numbers, that occurs once in each repetition. Anchors
+divide the sequence into segments, and neighbouring segments that contain the same pairs of neighbours are repetitions.
+Extra numbers shift nothing, as they would if the sequence were compared with itself at a fixed distance.
 """
 
 from collections.abc import Iterator
@@ -17,25 +17,25 @@ import polars as pl
 Numbers = npt.NDArray[np.int64]
 Shares = npt.NDArray[np.float64]
 
-#: A pattern that comes less often is no repetition.
+#: A pattern that occurs less often is no repetition.
 LEAST_REPETITIONS: Final = 3
-#: A stretch of fewer numbers is too short to tell a repetition from chance.
+#: A phase of fewer numbers is too short to distinguish a repetition from chance.
 LEAST_LENGTH: Final = 20
 #: Neighbouring segments are alike from this share of common pairs on: one extra in ten breaks and adds about so many.
 _ALIKE: Final = 0.7
-#: Segments and distances of anchors within this part of the median are of one length.
+#: Segments and distances of anchors within this part of the median have the same length.
 _SAME_LENGTH: Final = 0.25
-#: A stretch of which less fits is many kernels that happen to come again.
+#: A phase of which less fits is many kernels that happen to recur.
 _LEAST_FITTING: Final = 0.6
-#: Of longer runs of numbers at least this share must come again, too: in a sequence of few different ones all pairs do.
+#: At least this share of longer runs must recur, too: in a sequence of few different numbers all pairs do.
 _LONG: Final = 16
 _LEAST_LONG: Final = 0.1
-#: Neighbouring repetitions with less in common are of other sizes, where from this share on most are of the same.
+#: Neighbouring repetitions with less in common have other sizes, where from this share on most have the same.
 _OTHER_SIZES: Final = 0.5
 _SAME_SIZES: Final = 0.8
-#: A stretch of half the sequence or more of which this share fits makes longer anchors needless.
+#: A phase of half the sequence or more of which this share fits makes longer anchors unnecessary.
 _EXPLAINED: Final = 0.9
-#: Foreign numbers between repetitions end the stretch when they are more than so many periods, and than this share.
+#: Foreign numbers between repetitions end the phase when they exceed so many periods and this share.
 _FOREIGN_PERIODS: Final = 10
 _FOREIGN_SHARE: Final = 0.1
 #: Anchors are single numbers, else runs of two, four or eight.
@@ -46,11 +46,14 @@ _MOST_PHASES: Final = 4
 
 @dataclass(frozen=True)
 class Phase:
-    """One stretch [first, last) of a sequence in which a pattern repeats.
+    """A part [first, last) of a sequence in which a pattern repeats.
 
-    `bounds`: where its segments begin, and where the last of them ends; what the stretch has before and behind them are
-    parts of a repetition. `repeats`: per segment whether it is a repetition, or foreign. `period`: median length of a
-    repetition. `fitting_share`: the part of the stretch's numbers that are as the pattern has them.
+    Attributes:
+        bounds: Where its segments begin, and where the last of them ends; the rest of the phase before and after them
+            are parts of a repetition.
+        repeats: Per segment, true if it is a repetition rather than foreign.
+        period: Median length of a repetition.
+        fitting_share: Share of the phase's numbers that match the pattern.
     """
 
     first: int
@@ -67,49 +70,51 @@ class Phase:
 
     @property
     def repetitions(self) -> int:
-        """How often the pattern comes; parts at the beginning and the end count together."""
+        """Number of occurrences; parts at the beginning and the end count together."""
         around = int(self.bounds[0]) - self.first + self.last - int(self.bounds[-1])
         return int(self.repeats.sum()) + around // self.period
 
     @property
     def fitting(self) -> float:
-        """How many numbers of the stretch are as the pattern has them."""
+        """Number of the phase's numbers that match the pattern."""
         return self.fitting_share * (self.last - self.first)
 
     def moved(self, by: int) -> "Phase":
-        """The same in a sequence that has so many numbers before it."""
+        """The same phase in a sequence that has so many numbers before it."""
         return replace(self, first=self.first + by, last=self.last + by, bounds=self.bounds + by)
 
 
 def phases(sequence: Numbers, sizes: Numbers) -> list[Phase]:
-    """The stretches of `sequence` in which a pattern repeats, in order; at most four patterns, none overlapping.
+    """Find the phases of `sequence` in which a pattern repeats, in order; at most four patterns, none overlapping.
 
-    `sizes` are those of the work at each place, negative where unknown. They may drift: only where most of a pattern's
-    sizes change at once, and stay as they are before and after, does another stretch begin, as where prefill turns to
-    decoding.
+    Only the equality of numbers matters, not their values. Each phase has at least three repetitions and 20 numbers. Of
+    several patterns for one phase, the one that describes the sequence in the fewest numbers is chosen: those of one
+    repetition, and those that do not fit. Near-linear in the length of the sequence.
 
-    Which numbers stand for what does not matter, only which are equal. Each stretch has at least three repetitions and
-    20 numbers. Of several patterns for one stretch it is the one that describes the sequence in the fewest numbers:
-    those of one repetition, and those that do not fit. Near-linear in the length of the sequence.
+    Args:
+        sequence: A number for each place, equal for equal work.
+        sizes: Sizes of the work at each place, negative where unknown. They may drift: another phase begins only where
+            most of a pattern's sizes change at once and stay as they are before and after, as where prefill turns to
+            decoding.
     """
     found: list[Phase] = []
-    open_stretches = [(0, len(sequence))]
-    while open_stretches and len(found) < _MOST_PHASES:
-        open_stretches.sort(key=lambda stretch: stretch[0] - stretch[1])
-        first, last = open_stretches.pop(0)
+    remaining = [(0, len(sequence))]
+    while remaining and len(found) < _MOST_PHASES:
+        remaining.sort(key=lambda part: part[0] - part[1])
+        first, last = remaining.pop(0)
         phase = _strongest(sequence[first:last])
         if phase is not None:
             phase = phase.moved(first)
             found.append(phase)
-            open_stretches += [(first, phase.first), (phase.last, last)]
+            remaining += [(first, phase.first), (phase.last, last)]
     divided = [part for phase in found for part in _divided(phase, sequence, sizes)]
     return sorted(divided, key=lambda phase: phase.first)
 
 
 def from_repetition(phase: Phase, first: int, last: int) -> Phase | None:
-    """The phase from its segment `first` up to `last`; None when that is too little for one.
+    """The phase from its segment `first` up to `last`; None when too little remains.
 
-    What lies before the first segment and behind the last one stays where the phase is not cut.
+    The rest before the first segment and after the last one stays where the phase is not cut.
     """
     part = replace(
         phase,
@@ -126,10 +131,10 @@ def _is_long(phase: Phase) -> bool:
 
 
 def alike(pairs: Numbers, segments: Numbers, count: int) -> Shares:
-    """For each of `count` segments the share of pairs that it has in common with the one before; 0 for the first.
+    """For each of `count` segments, the share of pairs that it has in common with the previous one; 0 for the first.
 
-    `pairs` and `segments` give the pair at each place and the segment it lies in. The share is of both segments
-    together, pairs that come several times counted as often as both have them (Dice's coefficient of multisets).
+    `pairs` and `segments` give the pair at each place and the segment it lies in. The share is relative to both
+    segments together, with repeated pairs counted as often as both have them (Dice's coefficient of multisets).
     """
     # One sort of one number per place: there are millions of these.
     placed = np.sort(pairs * count + segments)
@@ -146,7 +151,7 @@ def alike(pairs: Numbers, segments: Numbers, count: int) -> Shares:
 
 
 def neighbours(sequence: Numbers) -> Numbers:
-    """A number for each pair of neighbours, equal where the pairs are; the last one is followed by nothing."""
+    """A number for each pair of neighbours, equal where the pairs are; nothing follows the last one."""
     return _joined(sequence, 1)
 
 
@@ -158,7 +163,7 @@ def _joined(codes: Numbers, distance: int) -> Numbers:
 
 
 def _in_order_of_first(values: Numbers) -> Numbers:
-    """Dense numbers by where a value comes first, so that what the values are decides nothing."""
+    """Dense numbers in order of first occurrence, so that the values themselves decide nothing."""
     _, places, which = np.unique(values, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(places))[which]
 
@@ -192,7 +197,7 @@ def _explains(phase: Phase, length: int) -> bool:
 
 
 def _divided(phase: Phase, sequence: Numbers, sizes: Numbers) -> list[Phase]:
-    """The phase, or its parts where the sizes of the work are others from a repetition on."""
+    """Divide the phase where the sizes of the work change from one repetition on."""
     first, last = int(phase.bounds[0]), int(phase.bounds[-1])
     if (sizes[first:last] < 0).any():
         return [phase]
@@ -210,7 +215,7 @@ def _divided(phase: Phase, sequence: Numbers, sizes: Numbers) -> list[Phase]:
 
 
 def _in_order(runs: Numbers, phase: Phase) -> bool:
-    """Whether neighbouring repetitions hold the same long runs; equal numbers in any order have few in common."""
+    """Return whether neighbouring repetitions share long runs; equal numbers in random order have few in common."""
     lengths = np.diff(phase.bounds)
     segments = np.repeat(np.arange(len(lengths)), lengths)
     shares = alike(runs[phase.bounds[0] : phase.bounds[-1]], segments, len(lengths))
@@ -218,14 +223,14 @@ def _in_order(runs: Numbers, phase: Phase) -> bool:
 
 
 def _anchors(runs: Numbers) -> Iterator[Numbers]:
-    """Places of the runs that come most regularly, for some of the distances at which they do."""
+    """Places of the runs that recur most regularly, for some of the distances at which they do."""
     order = np.argsort(runs, kind="stable")
     code = runs[order]
     same = code[1:] == code[:-1]
     distance = pl.DataFrame({"code": code[1:][same], "distance": np.diff(order)[same]})
     middle = distance.group_by("code").agg(pl.len(), middle=pl.col("distance").median())
     regular = (pl.col("distance") - pl.col("middle")).abs() <= _SAME_LENGTH * pl.col("middle")
-    # As the pattern is chosen: what it covers, less what one repetition takes to tell.
+    # The same criterion as for patterns: what it covers, minus the description of one repetition.
     worth = (pl.col("covered") - (LEAST_REPETITIONS - 1) * pl.col("middle")).alias("worth")
     chosen = (
         distance.join(middle.filter(pl.col("len") >= LEAST_REPETITIONS - 1), on="code")
@@ -241,14 +246,14 @@ def _anchors(runs: Numbers) -> Iterator[Numbers]:
 
 
 def _repetitions(codes: Numbers, pairs: Numbers, anchors: Numbers) -> Phase | None:
-    """The longest stretch of segments between anchors that repeat, foreign ones in between included."""
+    """The longest phase of repeating segments between anchors, including foreign ones in between."""
     lengths = np.diff(anchors)
     segments = np.repeat(np.arange(len(lengths)), lengths)
     shares = alike(pairs[anchors[0] : anchors[-1]], segments, len(lengths))
     run = np.cumsum(shares < _ALIKE) - 1
     size = np.bincount(run)
     numbers = np.bincount(run, lengths)
-    # Two whole segments: what lies before the first anchor and behind the last one may make up a third.
+    # Two whole segments: the parts before the first anchor and after the last one may make up a third.
     many = size >= LEAST_REPETITIONS - 1
     if not many.any():
         return None
@@ -256,16 +261,16 @@ def _repetitions(codes: Numbers, pairs: Numbers, anchors: Numbers) -> Phase | No
     longest = typical[np.argmax(numbers[many])]
     same = many & (np.abs(numbers / size - longest) <= _SAME_LENGTH * longest)
     kept = np.flatnonzero(same[run])
-    # Foreign segments between repetitions: short ones are part of the stretch, long ones end it.
+    # Short foreign segments between repetitions are part of the phase, long ones end it.
     before = anchors[kept[1:]] - anchors[kept[:-1] + 1]
     limit = max(_FOREIGN_PERIODS * longest, _FOREIGN_SHARE * float(lengths[kept].sum()))
-    stretch = np.append(0, np.cumsum(before > limit))
-    own = kept[stretch == np.argmax(np.bincount(stretch, lengths[kept]))]
+    part = np.append(0, np.cumsum(before > limit))
+    own = kept[part == np.argmax(np.bincount(part, lengths[kept]))]
     return _phase(codes, anchors[own[0] : own[-1] + 2], own - own[0], shares[own[0] : own[-1] + 1])
 
 
 def _phase(codes: Numbers, starts: Numbers, repeating: Numbers, shares: Shares) -> Phase | None:
-    """The stretch from the first to the last of `starts`, and as far beyond them as the pattern goes on."""
+    """The phase from the first to the last of `starts`, and as far beyond them as the pattern continues."""
     lengths = np.diff(starts)
     repeats = np.zeros(len(lengths), np.bool_)
     repeats[repeating] = True
@@ -273,7 +278,7 @@ def _phase(codes: Numbers, starts: Numbers, repeating: Numbers, shares: Shares) 
     first, last = int(starts[0]), int(starts[-1])
     after = _agreeing(codes[last:], codes[last - int(lengths[-1]) : last])
     before = _agreeing(codes[:first][::-1], codes[first : first + int(lengths[0])][::-1])
-    # The first segment of a run is like the one after it, to which the share of the next one is.
+    # The first segment of a run resembles the one after it, whose share is relative to it.
     run_starts = repeats & (shares < _ALIKE)
     following = np.append(shares[1:], 0)
     fitting = float((lengths * np.where(run_starts, following, shares))[repeats].sum()) + after + before
@@ -283,7 +288,7 @@ def _phase(codes: Numbers, starts: Numbers, repeating: Numbers, shares: Shares) 
 
 
 def _agreeing(some: Numbers, others: Numbers) -> int:
-    """How many numbers from the start on are equal."""
+    """Number of equal numbers from the start on."""
     length = min(len(some), len(others))
     differs = np.flatnonzero(some[:length] != others[:length])
     return int(differs[0]) if len(differs) else length

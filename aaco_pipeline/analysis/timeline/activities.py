@@ -24,7 +24,7 @@ ENCLOSING_DOMAINS: Final = ("operator", "python", "onnxruntime")
 OPERATOR_DOMAIN: Final = "operator"
 #: Names of communication kernels, where the kernels' families are not known.
 COMMUNICATION_PREFIXES: Final = ("ncclDevKernel", "ncclKernel", "nccl", "rccl")
-#: Copies and fills that the AMD runtime carries out by kernels of its own.
+#: Copies and fills that the AMD runtime carries out with its own kernels.
 COPY_PREFIX: Final = "__amd_rocclr_"
 #: The family of communication kernels in `kernels.family`.
 COMMUNICATION_FAMILY: Final = "comm"
@@ -36,19 +36,15 @@ _THREAD: Final = ("process_id", "thread_id")
 
 
 def device_activities(
-    dispatches: pl.DataFrame,
-    memory_copies: pl.DataFrame,
-    kernels: pl.DataFrame,
-    calls: pl.DataFrame,
+    dispatches: pl.DataFrame, memory_copies: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame
 ) -> pl.DataFrame:
     """Every dispatch, copy and fill with its launch, sorted by device and start; `activity` numbers the rows.
 
-    Dispatches inside a control-flow dispatch are part of it and left out. `calls` is what `host_calls` gives.
-    Columns: activity, activity_kind,
-    activity_id, process_id, thread_id, device_id, queue_id, stream_id, kernel_id, iteration, start_ns, end_ns,
-    category (compute, communication or copy), work (a compute kernel's family where known, else the category), and of
-    the launch call_id, outermost_call_id, call_thread_id, call_start_ns and call_end_ns, null where no call of the
-    process has the correlation.
+    Dispatches inside a control-flow dispatch are part of it and left out. `calls` comes from `host_calls`.
+    Columns: activity, activity_kind, activity_id, process_id, thread_id, device_id, queue_id, stream_id, kernel_id,
+    iteration, start_ns, end_ns, category (compute, communication or copy), work (a compute kernel's family where known,
+    else the category), and for the launch call_id, outermost_call_id, call_thread_id, call_start_ns and call_end_ns,
+    null where no call of the process has the correlation.
     """
     shared = ("process_id", "device_id", "queue_id", "stream_id", "correlation_id", "start_ns", "end_ns")
     run = dispatches.filter(pl.col("parent_dispatch_id").is_null()).select(
@@ -84,8 +80,7 @@ def device_activities(
 def host_calls(api_calls: pl.DataFrame) -> pl.DataFrame:
     """The calls into runtimes and libraries below the framework, by thread and start, each with its outermost call.
 
-    A call made inside another one on the same thread belongs to the outermost. Columns: call_id, process_id,
-    thread_id, name, correlation_id, start_ns, end_ns, outermost_call_id.
+    Columns: call_id, process_id, thread_id, name, correlation_id, start_ns, end_ns, outermost_call_id.
     """
     own = api_calls.filter(~pl.col("domain").is_in(ENCLOSING_DOMAINS)).select(
         "call_id", *_THREAD, pl.col("name").cast(pl.Categorical), "correlation_id", "start_ns", "end_ns"
@@ -130,7 +125,7 @@ def before_in_group(codes: Codes) -> Codes:
 
 
 def once_per_call(activities: pl.DataFrame) -> pl.DataFrame:
-    """The activities of known launches; of several that one call launched the first alone."""
+    """The activities of known launches, and only the first of several that one call launched."""
     linked = activities.drop_nulls("call_id")
     calls = linked.get_column("call_id").to_numpy()
     rows = np.arange(len(calls))
@@ -155,10 +150,8 @@ def row_before(activities: pl.DataFrame, by: Sequence[str]) -> pl.Series:
 
 
 def _launching_rows(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
-    """Per activity the row of the call with its process and correlation id.
-
-    It is the outer one where a runtime's call and its driver's share an id.
-    """
+    """For each activity, the row of the call with its process and correlation id: the outer one where a runtime's call
+    and its driver's share an id."""
     found = np.full(activities.height, -1, np.int64)
     numbered = [frame.select(*_LAUNCH).with_row_index("row").drop_nulls() for frame in (activities, calls)]
     processes = [frame.partition_by("process_id", as_dict=True) for frame in numbered]
@@ -214,7 +207,7 @@ def _categories(kernels: pl.DataFrame) -> pl.DataFrame:
 def timed(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows whose times can be used: both are known, and the end is not before the start."""
     usable = (rows.get_column("end_ns") >= rows.get_column("start_ns")).fill_null(False)
-    # Mostly all of them are, and a copy of a large table is most of what a stage takes.
+    # Usually all of them are, and a copy of a large table would dominate the stage's time.
     return rows if usable.all() else rows.filter(usable)
 
 
@@ -222,8 +215,8 @@ def measured_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> p
     """The dispatches that count: those of measured iterations, or all where the session has at most one in its trace.
 
     Warm-up is kept in `dispatches` and excluded here, as from every statistic; one marked iteration alone says nothing
-    of what lies around it. Of several processes, one none of whose dispatches lies in an iteration counts whole: where
-    its iterations are is then not known.
+    about the work around it. Where several processes ran, one without any dispatch in an iteration counts completely,
+    because its iterations are unknown.
     """
     traced = iterations.filter(pl.col("pass") == "trace")
     if traced.height < 2:
@@ -258,7 +251,7 @@ def _nearest_rank(column: str, quantile: float) -> pl.Expr:
     return pl.col(column).sort().get(rank)
 
 
-#: The tables that `recorded` is made from, and what is looked at of each: a launch may have many more columns.
+#: The tables that `recorded` reads, with the columns used: a launch may have many more.
 RECORDED_FROM: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatches": (
         *("dispatch_id", "process_id", "thread_id", "device_id", "queue_id", "stream_id", "kernel_id"),
@@ -274,16 +267,14 @@ RECORDED_FROM: Final[Mapping[str, tuple[str, ...]]] = {
         *("process_id", "device_id", "stream_id", "correlation_id", "waited_stream_id", "waited_correlation_id"),
     ),
 }
-#: What is kept of the dispatches beside the activities.
-_KEPT: Final = ("kernel_id", "iteration", "self_ns")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What ran in the measured iterations of a session, or in all of it where none are known.
+    """The work in the measured iterations of a session, or in all of it where none are known.
 
-    `dispatches` (kernel_id, iteration, self_ns) are those with times, of which `left_out` had none; `activities`,
-    `calls` and `waits` are what `activities` and `host_waits` make of them.
+    `dispatches` (kernel_id, iteration, self_ns) are those with times, `left_out` counts those without; `activities`,
+    `calls` and `waits` are computed from them here and in `host_waits`.
     """
 
     dispatches: pl.DataFrame
@@ -294,18 +285,18 @@ class Recorded:
 
 
 def counted_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """The dispatches that every figure of the traced pass is over, and how many have no usable times."""
+    """The dispatches that every figure of the traced pass covers, and the number without usable times."""
     usable = timed(dispatches)
     return measured_dispatches(usable, iterations), dispatches.height - usable.height
 
 
 def everything(tables: Mapping[str, pl.DataFrame]) -> Recorded:
-    """As `recorded`, warm-up and what lies outside every iteration included; without the table `iterations`."""
+    """Like `recorded`, but including warm-up and work outside every iteration; without the table `iterations`."""
     return _run(tables, timed(tables["dispatches"]), 0)
 
 
 def recorded(tables: Mapping[str, pl.DataFrame]) -> Recorded:
-    """What the tables named in `RECORDED_FROM` say was recorded."""
+    """Combine the tables named in `RECORDED_FROM`."""
     return _run(tables, *counted_dispatches(tables["dispatches"], tables["iterations"]))
 
 
@@ -313,4 +304,4 @@ def _run(tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame, left_out:
     calls = host_calls(tables["api_calls"])
     activities = device_activities(dispatches, tables["memory_copies"], tables["kernels"], calls)
     waited = waits(activities, calls, tables["synchronizations"])
-    return Recorded(dispatches.select(_KEPT), left_out, activities, calls, waited)
+    return Recorded(dispatches.select("kernel_id", "iteration", "self_ns"), left_out, activities, calls, waited)

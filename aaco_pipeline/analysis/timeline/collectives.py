@@ -20,9 +20,9 @@ from aaco_pipeline.analysis.timeline.device_timeline import Times, covered_by
 SYNCHRONIZING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 #: Operations between two ranks, which the others of the communicator take no part in.
 POINT_TO_POINT: Final = ("send", "recv")
-#: Operations into which every rank puts the same number of bytes.
+#: Operations to which every rank contributes the same number of bytes.
 _EQUAL_SIZES: Final = ("all_reduce", "broadcast", "reduce", "reduce_scatter", "barrier")
-#: Operations by the beginning of their name in small letters, without what is not a letter; the first that fits counts.
+#: Operations by the beginning of their name in lower case, letters only; the first match counts.
 _NAMES: Final[Mapping[str, str]] = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -39,7 +39,7 @@ _NAMES: Final[Mapping[str, str]] = {
 }
 _RCCL: Final = "rccl"
 _RANGE: Final = re.compile("^(?:nccl:|nccl(?=[A-Z])|rccl)")
-#: Ranges by which PyTorch and the library itself name what they launch.
+#: Ranges in which PyTorch and the library itself name their launches.
 _OF_LIBRARY: Final = "^nccl[:A-Z]"
 _THREAD: Final = ("process_id", "thread_id")
 _STATED: Final = ("communicator", "group_size", "sequence", "size_bytes")
@@ -50,11 +50,11 @@ _UNMATCHED: Final = {"communicator": pl.String, "reason": pl.String, "parts": pl
 
 @dataclass(frozen=True)
 class Matched:
-    """Parts with the collective each belongs to, and why some could not be put together.
+    """Parts with the collective each belongs to, and why some could not be matched.
 
-    `parts`: what `parts` gives, with collective_id, `parts_found` (of the collective), participants, `matched` (False
-    where the collective may have parts that were not found to be its own) and `numbered` (the capture states the
-    number). `unmatched`: communicator, reason, parts.
+    `parts`: the result of `parts`, with collective_id, `parts_found` (of the collective), participants, `matched`
+    (False where other parts of the collective may be missing) and `numbered` (the capture states the number).
+    `unmatched`: communicator, reason, parts.
     """
 
     parts: pl.DataFrame
@@ -62,17 +62,21 @@ class Matched:
 
 
 def operation(name: str) -> str | None:
-    """The operation that a library, a framework or a range calls `name`; None when it names none."""
+    """The operation that a library, a framework or a range names in `name`; None when it names none."""
     letters = re.sub("[^a-z]", "", _RANGE.sub("", name).lower())
     return next((known for beginning, known in _NAMES.items() if letters.startswith(beginning)), None)
 
 
 def parts(activities: pl.DataFrame, markers: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
-    """One row per communication kernel, described by the ranges that enclose its launch.
+    """Describe each communication kernel by the ranges that enclose its launch.
 
-    `activities` is what `activities.device_activities` gives, `markers` and `api_calls` are the tables.
     Columns: dispatch_id, process_id, device_id, start_ns, end_ns, name, communicator, group_size, sequence, size_bytes;
     null where no range states them, as for kernels launched before the capture began.
+
+    Args:
+        activities: From `activities.device_activities`.
+        markers: The table.
+        api_calls: The table.
     """
     kernels = activities.filter((pl.col("category") == COMMUNICATION) & (pl.col("activity_kind") == "dispatch")).select(
         "process_id",
@@ -84,7 +88,7 @@ def parts(activities: pl.DataFrame, markers: pl.DataFrame, api_calls: pl.DataFra
         call_start_ns="call_start_ns",
     )
     recorded = markers.drop_nulls(["collective", "thread_id"])
-    # An operation that is not known here keeps the capture's word for it, and its place in the communicator's order.
+    # An unknown operation keeps the capture's name for it, and its place in the communicator's order.
     operations = pl.col("collective").replace(_operations(recorded.get_column("collective")))
     stated = recorded.select(*_THREAD, "start_ns", "end_ns", *_STATED, operation=operations)
     named = _named(markers.filter(pl.col("name").str.contains(_OF_LIBRARY)))
@@ -97,10 +101,10 @@ def parts(activities: pl.DataFrame, markers: pl.DataFrame, api_calls: pl.DataFra
 
 
 def matched(parts: pl.DataFrame) -> Matched:
-    """The parts of several processes put together to collectives, in the columns that `Matched` describes.
+    """Match the parts of several processes to collectives, in the columns that `Matched` describes.
 
     Parts without a communicator, and those between two ranks, are collectives of their own. Without stated numbers one
-    disagreement on count, name or size leaves the whole communicator apart, since every later number may be off.
+    disagreement on count, name or size leaves the whole communicator unmatched, since every later number may be off.
     """
     known = pl.col("communicator").is_not_null() & ~pl.col("name").is_in(POINT_TO_POINT).fill_null(False)
     apart = parts.filter(~known).with_columns(matched=pl.lit(False), numbered=pl.lit(False))
@@ -134,11 +138,15 @@ def matched(parts: pl.DataFrame) -> Matched:
 
 
 def collectives(matched: Matched, clocks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Rows of the table `collectives` without the session, and beside them `contradicted`.
+    """Compute rows of the table `collectives` without the session, with an additional column `contradicted`.
 
-    `clocks` is what `ranks.rank_clocks` gives, `activities` what the parts were made of. A collective is
-    contradicted when, on aligned clocks, one process left before another arrived by more than their uncertainty: then
-    its parts are not one operation, and nobody's wait is known.
+    A collective is contradicted when, on aligned clocks, one process left before another arrived by more than their
+    uncertainty: then its parts are not one operation, and nobody's wait is known.
+
+    Args:
+        matched: Parts by collective.
+        clocks: From `ranks.rank_clocks`.
+        activities: The activities from which the parts were taken.
     """
     aligned = clocks.select("process_id", "clock", "offset_ns", "uncertainty_ns", "drift_ratio", "anchor_ns")
     rows = matched.parts.join(aligned, on="process_id", how="left", maintain_order="left")
@@ -166,15 +174,15 @@ def _operations(names: pl.Series) -> dict[str, str]:
 
 
 def _named(ranges: pl.DataFrame) -> pl.DataFrame:
-    """The ranges of a thread whose name says the operation, with it as `range_operation`."""
+    """The ranges of a thread whose name states the operation, with it as `range_operation`."""
     known = _operations(ranges.get_column("name"))
-    said = pl.col("name").replace_strict(known, default=None, return_dtype=pl.String)
-    found = ranges.select(*_THREAD, "start_ns", "end_ns", range_operation=said)
+    stated = pl.col("name").replace_strict(known, default=None, return_dtype=pl.String)
+    found = ranges.select(*_THREAD, "start_ns", "end_ns", range_operation=stated)
     return found.drop_nulls(["range_operation", "thread_id"])
 
 
 def _enclosed(kernels: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """The kernels with the columns of the range on their launching thread that was open when they were launched."""
+    """Add the columns of the range that was open on the launching thread when each kernel was launched."""
     facts = [name for name in ranges.columns if name not in (*_THREAD, "start_ns", "end_ns")]
     own = ranges.select(*_THREAD, *facts, opened_ns="start_ns", closed_ns="end_ns").sort("opened_ns")
     found = kernels.sort("call_start_ns").join_asof(
@@ -192,7 +200,7 @@ def _enclosed(kernels: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _numbered(parts: pl.DataFrame) -> pl.DataFrame:
-    """The parts with their number within the communicator, stated or by order, and which of several of a number."""
+    """Add the number within the communicator, stated or by order, and the repetition of that number."""
     ordered = parts.sort(*_MEMBER, "start_ns", "dispatch_id")
     stated = pl.col("sequence").is_not_null().all().over("communicator")
     position = pl.int_range(pl.len()).over(_MEMBER)
@@ -202,7 +210,7 @@ def _numbered(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _reasons(numbered: pl.DataFrame) -> pl.DataFrame:
-    """Per collective the reason why its parts cannot be told to be one operation, null where they can."""
+    """The reason why a collective's parts cannot be one operation, null where they can."""
     members = numbered.group_by(_MEMBER).len().group_by("communicator").agg(least=pl.min("len"), most=pl.max("len"))
     each = numbered.group_by(_KEY).agg(
         numbered=pl.col("numbered").first(),
@@ -228,13 +236,13 @@ def _reasons(numbered: pl.DataFrame) -> pl.DataFrame:
 
 
 def _drifted() -> pl.Expr:
-    """What a drifting offset has grown by since its anchor, in whole ns; zero without drift."""
+    """Growth of a drifting offset since its anchor, in whole ns; zero without drift."""
     grown = (pl.col("start_ns") - pl.col("anchor_ns")).cast(pl.Float64) * pl.col("drift_ratio")
     return grown.round().cast(pl.Int64).fill_null(0)
 
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:
-    """Per collective: first and last arrival, whether complete, whether contradicted, whether one is surely late."""
+    """For each collective: first and last arrival, whether complete, contradicted, and whether one is surely late."""
     last = pl.col("arrival_ns").arg_max()
     ends = rows.group_by("collective_id").agg(
         first_ns=pl.col("arrival_ns").min(),
@@ -261,7 +269,7 @@ def _judged(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _exposed(rows: pl.DataFrame, clocks: pl.DataFrame, activities: pl.DataFrame) -> Times:
-    """Per part the time of its kernel in which no compute of its clock ran on its device, in ns.
+    """Time of each part's kernel in which no compute of its clock ran on its device, in ns.
 
     Devices of captures that name no host may share a number; times of two clocks are not comparable at all.
     """
@@ -281,20 +289,20 @@ def _exposed(rows: pl.DataFrame, clocks: pl.DataFrame, activities: pl.DataFrame)
     return exposed
 
 
-#: What a capture of this kind calls a group of ranks, which has no name of its own; a number follows.
+#: Name of a group of ranks in captures that do not name it; a number follows.
 UNNAMED: Final = "unnamed group"
-#: Operations that a rank may leave before the others have come to it.
+#: Operations that a rank may leave before the others have arrived.
 _LEFT_EARLY: Final = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
 #: `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`, `ncclKernel_AllReduce_RING_LL_Sum_float(...)`.
 _KERNEL: Final = re.compile(r"^nccl\w*?Kernel_([A-Za-z]+)")
-#: One kernel for everything between two ranks, of which an all-to-all consists, too.
+#: One kernel for everything between two ranks, including the parts of an all-to-all.
 _BETWEEN_TWO: Final = ("SendRecv", "send_recv")
 _LANE: Final = ("process_id", "device_id", "lane")
 
 
 @dataclass(frozen=True)
 class _Lane:
-    """One stream's kernels in their order: their rows, and which of them hold all ranks."""
+    """One stream's kernels in order: their rows, and which of them hold all ranks."""
 
     process: int
     rows: npt.NDArray[np.int64]
@@ -303,7 +311,7 @@ class _Lane:
     holds: npt.NDArray[np.bool_]
 
     def overlaps(self, other: "_Lane") -> bool:
-        """Whether each kernel that holds all ranks ran while its counterpart did."""
+        """Return whether each kernel that holds all ranks ran while its counterpart did."""
         apart = (self.start >= other.end) | (other.start >= self.end)
         return self.process != other.process and not bool((apart & self.holds).any())
 
@@ -319,11 +327,15 @@ def kernel_operation(name: str) -> str | None:
 def put_together(
     parts: pl.DataFrame, activities: pl.DataFrame, kernels: pl.DataFrame, clocks: pl.DataFrame
 ) -> pl.DataFrame:
-    """The parts with name, communicator and group_size as far as kernels and streams tell them.
+    """Add name, communicator and group_size as far as kernels and streams show them.
 
-    `parts` is what `collectives.parts` gives of a capture that states no communicator, `activities` what these were
-    made of; `clocks` has process_id and clock. Processes of different clocks are not compared: their times tell
-    nothing.
+    Processes of different clocks are not compared, because their times are unrelated.
+
+    Args:
+        parts: From `parts`, for a capture that states no communicator.
+        activities: The activities from which the parts were taken.
+        kernels: The table.
+        clocks: process_id and clock.
     """
     names = kernels.get_column("name").unique().drop_nulls().to_list()
     stated = {name: found for name in names if (found := kernel_operation(name)) is not None}
@@ -354,7 +366,7 @@ def put_together(
 
 
 def _groups(named: pl.DataFrame) -> Iterable[Sequence[_Lane]]:
-    """The streams of several processes that are one group's: alike in their operations, and all at the same times."""
+    """Streams of several processes that form one group: alike in their operations, and all at the same times."""
     held = ~pl.col("name").is_in(_LEFT_EARLY).fill_null(False)
     ordered = named.with_row_index("row").with_columns(held=held).sort("start_ns", "dispatch_id")
     lanes = ordered.group_by("clock", *_LANE, maintain_order=True).agg("name", "row", "start_ns", "end_ns", "held")
@@ -367,28 +379,29 @@ def _groups(named: pl.DataFrame) -> Iterable[Sequence[_Lane]]:
 
 
 def _together(lanes: Sequence[_Lane]) -> Iterable[Sequence[_Lane]]:
-    """Those of equal operations that overlap throughout, each with each; where that leaves a choice, none."""
+    """Groups of equal operations that all overlap one another throughout; none where that is ambiguous."""
     beside = [frozenset(i for i, lane in enumerate(lanes) if lane is one or one.overlaps(lane)) for one in lanes]
     for group in dict.fromkeys(beside):
         if len(group) > 1 and all(beside[i] == group for i in group):
             yield [lanes[i] for i in sorted(group)]
 
 
-#: Below this share of the fabric's rate something else than the fabric sets the pace.
+#: Below this share of the fabric's rate, something other than the fabric sets the pace.
 FAR_BELOW: Final = 0.1
 LATE_OR_BROKEN: Final = "a late rank or a broken transport"
 _TOO_SMALL: Final = "too small for its rate to tell anything"
 _NO_FABRIC: Final = "the rate of the links between such devices is not known"
 _NO_NETWORK: Final = "more ranks than a device has peers: the rate of the network is not known"
-#: The size by nccl-tests is that of the whole array: of these operations a rank puts in one part of as many as ranks.
+#: nccl-tests gives the size of the whole array: for these operations a rank contributes one part of as many as ranks.
 _PARTS: Final = ("all_gather", "gather")
 
 
 def with_rates(collectives: pl.DataFrame, dispatches: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
-    """The rows of `collectives` with duration_ns, algorithm_bytes_per_s, bus_bytes_per_s, share_ratio and remark.
+    """Add duration_ns, algorithm_bytes_per_s, bus_bytes_per_s, share_ratio and remark to rows of `collectives`.
 
-    `links` is what `hardware.device_facts.peer_links` gives. The ceiling is what a device can exchange with the others
-    of its group over a link to each, so that a share is of the published rate, which no transport reaches.
+    The ceiling is the rate at which a device can exchange data with the others of its group over a link to each. The
+    share is relative to the published rate, which no transport reaches. `links` comes from
+    `hardware.device_facts.peer_links`.
     """
     took = dispatches.select("dispatch_id", "device_id", duration_ns=pl.col("end_ns") - pl.col("start_ns"))
     rows = collectives.join(took, on="dispatch_id", how="left", maintain_order="left")
@@ -420,7 +433,7 @@ def with_rates(collectives: pl.DataFrame, dispatches: pl.DataFrame, links: pl.Da
 
 
 def _factor(ranks: pl.Expr) -> pl.Expr:
-    """What the algorithm bandwidth is multiplied with; null for operations that nccl-tests gives no factor for."""
+    """Factor from algorithm to bus bandwidth; null for operations without a factor in nccl-tests."""
     once = (ranks - 1) / ranks
     name = pl.col("name")
     return (

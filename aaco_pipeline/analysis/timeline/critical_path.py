@@ -25,7 +25,7 @@ from aaco_pipeline.analysis.timeline.dependency_graph import (
     Network,
     network,
 )
-from aaco_pipeline.analysis.timeline.device_timeline import covered_by
+from aaco_pipeline.analysis.timeline.device_timeline import bounds, coverage, covered_by
 from aaco_pipeline.analysis.timeline.longest_path import (
     LongestPaths,
     Nodes,
@@ -34,13 +34,12 @@ from aaco_pipeline.analysis.timeline.longest_path import (
     earliest_finish,
     edge_waits,
     first_start,
-    is_acyclic,
     schedule_of,
 )
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: What the lag of an edge is time of, by kind.
+#: Categories of an edge's lag, by kind.
 LAG_CATEGORIES: Final = {
     LAUNCH: "launch",
     EVENT: "handover",
@@ -59,22 +58,22 @@ _LAG_NAMES: Final = [*(LAG_CATEGORIES[number] for number in range(len(KINDS))), 
 class CriticalPath:
     """The frames of the analysis.
 
-    `activities`: rows of the table `critical_path` without the session and criticality, and beside them
-    earliest_start_ns, earliest_finish_ns (from the window's start), binding_activity_kind, binding_activity_id and
-    binding_inferred. `summary`: rows of `critical_path_summary` without the session. `kernels`: kernel_id, total_ns,
-    critical_ns, criticality (the share of the kernel's time that lies on a longest path). `steps`: the path, one row
-    per node with the edge it was reached by, its lag, its wait and the node's own time. `checks`: check, value.
+    `activities`: rows of the table `critical_path` without the session and criticality, with the kernel_id. `summary`:
+    rows of `critical_path_summary` without the session. `kernels`: kernel_id, total_ns, critical_ns, criticality (the
+    share of the kernel's time that lies on a longest path). `steps`: the path, one row per node with the edge it was
+    reached by, its lag, its wait and the node's own time. `bound_start_ratio`: the share of device activities with a
+    binding edge.
     """
 
     activities: pl.DataFrame
     summary: pl.DataFrame
     kernels: pl.DataFrame
     steps: pl.DataFrame
-    checks: pl.DataFrame
+    bound_start_ratio: float
 
 
 def critical_path(network: Network) -> CriticalPath:
-    """Slack, binding edges and the longest path of the whole session.
+    """Compute slack, binding edges and the longest path of the whole session.
 
     An activity's binding edge is the dependency that was met last, as observed. An activity is critical when its
     slack is zero; there may be more than one longest path, of which `steps` holds one.
@@ -84,31 +83,36 @@ def critical_path(network: Network) -> CriticalPath:
     steps = _steps(network, schedule, waits)
     binding = _least_wait(network.target, waits, len(network.start_ns))
     kernels = _kernel_criticality(network, schedule)
-    checks = _checks(network, schedule, steps, binding)
-    # The largest frame comes last, when nothing else is in the making.
+    on_device = (network.nodes.get_column("activity_kind") != "api_call").to_numpy()
+    bound = float((binding >= 0)[on_device].mean()) if on_device.any() else 1.0
+    # The largest frame is built last, when no other intermediate results are alive.
     rows = _rows(network, schedule, waits, binding)
-    return CriticalPath(rows, _summary(schedule, steps), kernels, steps, checks)
+    return CriticalPath(rows, _summary(schedule, steps), kernels, steps, bound)
 
 
 def path_by_iteration(steps: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
     """Rows of `critical_path_summary` with the scope `iteration <n>`, for every iteration that has times.
 
-    The path of the whole session is cut, and no new one is sought: an iteration that waits for work of the one before
-    it would otherwise look as if it could start afresh. `steps` is what `critical_path` gives, `iterations` rows of
-    that table of the pass to cut by. category_ns is the time within the iteration that the path spent in the category,
-    in ns; what is left of the window is unexplained_ns. An iteration that the path does not touch has one row, category
-    `none` with zero.
+    The path of the whole session is cut rather than recomputed: an iteration that waits for work of the previous one
+    would otherwise look as if it could start afresh. category_ns is the time within the iteration that the path spent
+    in the category, in ns; the rest of the window is unexplained_ns. An iteration that the path does not touch has one
+    row, category `none` with zero.
+
+    Args:
+        steps: From `critical_path`.
+        iterations: Rows of that table of the pass to cut by.
     """
     windows = iterations.filter(pl.col("end_ns") > pl.col("start_ns")).sort("iteration")
     if windows.is_empty():
         return pl.DataFrame(schema=polars_types("critical_path_summary"))
-    starts, ends = (windows.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
-    stretches = _stretches(steps)
-    parts = []
-    for (category,), own in stretches.group_by("category"):
-        covered = covered_by(own.get_column("start_ns").to_numpy(), own.get_column("end_ns").to_numpy())
-        inside = pl.Series("category_ns", covered.between(starts, ends), pl.Int64)
-        parts.append(windows.select("iteration", inside, category=pl.lit(category, pl.String)))
+    parts = [
+        windows.select(
+            "iteration",
+            pl.Series("category_ns", coverage(own).between(*bounds(windows)), pl.Int64),
+            category=pl.lit(category, pl.String),
+        )
+        for (category,), own in _observed(steps).group_by("category")
+    ]
     empty = pl.DataFrame(schema={"iteration": pl.Int32, "category_ns": pl.Int64, "category": pl.String})
     found = pl.concat([empty, *parts], how="vertical_relaxed").filter(pl.col("category_ns") > 0)
     rows = windows.select("iteration", window_ns=pl.col("end_ns") - pl.col("start_ns")).join(
@@ -132,13 +136,13 @@ def what_if(network: Network, speedups: Mapping[int, float]) -> int:
     """How much shorter, in ns, the longest path becomes when each kernel runs `speedup` times as fast.
 
     `speedups` maps kernel_id to a factor above zero; below 1 the kernel is slower and the result negative. New
-    durations are rounded to whole ns; everything else stays, and the forward pass is made again.
+    durations are rounded to whole ns; everything else stays, and the forward pass is repeated.
     """
     return _saved(network, [speedups])[0]
 
 
 def _saved(network: Network, asked: Sequence[Mapping[int, float]]) -> list[int]:
-    """What each of these speed-ups saves, as `what_if` says; the path as it is is sought once."""
+    """The saving of each of these speed-ups, as in `what_if`; the unchanged path is searched once."""
     if any(not factor > 0 for speedups in asked for factor in speedups.values()):
         message = "a speed-up is a factor above zero"
         raise ValueError(message)
@@ -159,7 +163,7 @@ def faster_weights(network: Network, speedups: Mapping[int, float]) -> Numbers:
 def largest_savings(network: Network, kernels: pl.DataFrame, count: int, speedup: float) -> pl.DataFrame:
     """Rows of the table `what_if` for the `count` kernels with most time on the path, each `speedup` times as fast.
 
-    `kernels` is what `critical_path` gives; the forward pass is made once for each row, and once as it is.
+    `kernels` comes from `critical_path`.
     """
     window = int((network.start_ns + network.weight_ns).max(initial=0)) - first_start(network)
     top = kernels.filter(pl.col("critical_ns") > 0).top_k(count, by=["critical_ns", "kernel_id"])
@@ -192,42 +196,29 @@ def _least_wait(target: Nodes, waits: Numbers, count: int) -> Numbers:
 
 
 def _rows(network: Network, schedule: Schedule, waits: Numbers, binding: Numbers) -> pl.DataFrame:
-    """One row per activity; a blocking call's stands for its return or, when no awaited work bound that, its entry."""
+    """One row per activity; a blocking call's stands for its return, or its entry when no awaited work bound that."""
     nodes = network.nodes
     part = nodes.get_column("part")
     shown = np.flatnonzero((part != ENTRY).to_numpy())
     bound = binding[shown]
     waited = np.where(bound >= 0, _at(waits, bound, 0), network.start_ns[shown] - first_start(network))
-    predecessor = _at(network.source, bound, -1)
-    begun = schedule.earliest_start_ns[shown].copy()
     if (part == RETURN).any():
         returned = np.flatnonzero((part.gather(shown) == RETURN).to_numpy())
         entry = _entries(network, shown[returned])
-        begun[returned] = schedule.earliest_start_ns[entry]
-        by_entry = predecessor[returned] == entry
+        by_entry = _at(network.source, bound[returned], -1) == entry
         own, inner = returned[by_entry], entry[by_entry]
         bound[own] = binding[inner]
         alone = network.start_ns[inner] - first_start(network)
         waited[own] += np.where(bound[own] >= 0, _at(waits, bound[own], 0), alone)
-    predecessor = _at(network.source, bound, -1)
-    kinds = _EDGE_NAMES.gather(_at(network.kind, bound, len(KINDS)))
-    before = pl.Series(predecessor)
-    before = before.set(before < 0, None)
     slack = schedule.slack_ns[shown]
-    named = nodes.select("activity_kind", "activity_id", "kernel_id")
-    return named.filter(part != ENTRY).select(
+    return nodes.filter(part != ENTRY).select(
         pl.col("activity_kind").cast(pl.String),
         "activity_id",
         "kernel_id",
-        earliest_start_ns=begun,
-        earliest_finish_ns=(schedule.earliest_start_ns + network.weight_ns)[shown],
         slack_ns=slack,
         free_slack_ns=schedule.free_slack_ns[shown],
         is_critical=slack == 0,
-        binding_edge=kinds.cast(pl.String),
-        binding_activity_kind=named.get_column("activity_kind").gather(before),
-        binding_activity_id=named.get_column("activity_id").gather(before),
-        binding_inferred=_at(network.inferred, bound, False),
+        binding_edge=_EDGE_NAMES.gather(_at(network.kind, bound, len(KINDS))).cast(pl.String),
         unexplained_wait_ns=waited,
     )
 
@@ -242,7 +233,7 @@ def _entries(network: Network, returns: Numbers) -> Numbers:
 
 
 def _steps(network: Network, schedule: Schedule, waits: Numbers) -> pl.DataFrame:
-    """The path with what led to each node; a node that is left by its start counts none of its own time."""
+    """The path with the edge that led to each node; a node that is left by its start counts no own time."""
     path = schedule.path
     before = np.full(len(network.start_ns), -1, np.int64)
     before[path[1:]] = path[:-1]
@@ -296,28 +287,10 @@ def _kernel_criticality(network: Network, schedule: Schedule) -> pl.DataFrame:
     )
 
 
-def _checks(network: Network, schedule: Schedule, steps: pl.DataFrame, binding: Numbers) -> pl.DataFrame:
-    """Figures that hold by construction when nothing is wrong, and the share of device work with a binding edge."""
-    count = len(network.start_ns)
-    own = int(steps.get_column("own_ns").sum()) + int(steps.get_column("lag_ns").sum())
-    last = int((network.start_ns + network.weight_ns).max()) if count else 0
-    tail = last - int(steps.select(pl.col("start_ns") + pl.col("own_ns")).to_series()[-1]) if steps.height else 0
-    on_device = (network.nodes.get_column("activity_kind") != "api_call").to_numpy()
-    bound = (binding >= 0)[on_device]
-    figures = {
-        "path_within_window": float(schedule.path_ns <= schedule.window_ns),
-        "path_is_sum_of_steps": float(own == schedule.path_ns),
-        "unexplained_is_sum_of_waits": float(int(steps.get_column("wait_ns").sum()) + tail == schedule.unexplained_ns),
-        "acyclic": float(is_acyclic(network)),
-        "bound_start_ratio": float(bound.mean()) if len(bound) else 1.0,
-    }
-    return pl.DataFrame({"check": list(figures), "value": list(figures.values())})
+def _observed(steps: pl.DataFrame) -> pl.DataFrame:
+    """The observed time of the path: category, start_ns, end_ns; disjoint, without unexplained waits.
 
-
-def _stretches(steps: pl.DataFrame) -> pl.DataFrame:
-    """The observed time of the path: category, start_ns, end_ns; disjoint, without the waits nothing explains.
-
-    A step's lag begins where the step before it was left; the wait follows the lag, as a floor is passed first.
+    A step's lag begins where the previous step was left; the wait follows the lag.
     """
     begun = pl.col("start_ns") - pl.col("wait_ns") - pl.col("lag_ns")
     lags = steps.select(pl.col("lag_category").cast(pl.String).alias("category"), begun.alias("start_ns"), "lag_ns")
@@ -348,11 +321,11 @@ def saving_of_kernel(run: Recorded, kernel: int, speedup: float) -> pl.DataFrame
 
 @dataclass(frozen=True)
 class Effect:
-    """What one kernel is to the whole: ratios of an iteration's length, or of the recording's where none is marked.
+    """The effect of one kernel on an iteration's length, or on the recording's where none is marked, as ratios.
 
-    `share_ratio` is the kernel's time on the longest path, which no gain of it can exceed. `shorter_ratios` is what the
-    iteration would be shorter by, for each speed-up that was asked about: less than Amdahl's share x (1 - 1 / speed-up)
-    where work beside the kernel then becomes the longest path. Medians over the measured iterations.
+    `share_ratio` is the kernel's time on the longest path, which no gain of it can exceed. `shorter_ratios` is the
+    reduction of the iteration for each speed-up: less than Amdahl's share x (1 - 1 / speed-up) where work beside the
+    kernel then becomes the longest path. Medians over the measured iterations.
     """
 
     scope: Scope
@@ -361,7 +334,7 @@ class Effect:
 
 
 def effect_of_kernel(run: Recorded, iterations: pl.DataFrame, kernel: int, speedups: Sequence[float]) -> Effect | None:
-    """What `kernel` takes of an iteration, and what it would save at each speed-up of 1 or more; null without activity.
+    """The kernel's share of an iteration, and its savings at each speed-up of 1 or more; None without activities.
 
     `iterations` is the table. Raises ValueError for a speed-up below 1.
     """
@@ -371,10 +344,10 @@ def effect_of_kernel(run: Recorded, iterations: pl.DataFrame, kernel: int, speed
 
 
 def effect_in(graph: Network, iterations: pl.DataFrame, kernel: int, speedups: Sequence[float]) -> Effect | None:
-    """As `effect_of_kernel`, of a network; null where its windows have no length.
+    """`effect_of_kernel` for a network; None where its windows have no length.
 
-    The path is computed anew for each speed-up. An iteration is shorter by how much earlier all that had ended by its
-    end would then have ended, less the same of its beginning. Waits that nothing recorded explains stay as they were.
+    The path is computed anew for each speed-up. An iteration shortens by how much earlier everything that had ended by
+    its end would then have ended, less the same at its beginning. Unexplained waits stay as they were.
     """
     if any(not factor >= 1 for factor in speedups):
         raise ValueError("an effect is asked of speed-ups of 1 or more")
@@ -391,7 +364,7 @@ def effect_in(graph: Network, iterations: pl.DataFrame, kernel: int, speedups: S
     shorter = []
     for factor in speedups:
         after = np.maximum.accumulate(earliest_finish(graph, faster_weights(graph, {kernel: factor}))[order])
-        # How much earlier all would have ended that had ended by each place of the order; nothing at its beginning.
+        # How much earlier everything would have ended that had ended by each place of the order.
         saved = np.concatenate([[0], before - after])
         by_then = [saved[np.searchsorted(ended[order], times, side="right")] for times in (starts, ends)]
         shorter.append(float(np.median((by_then[1] - by_then[0]) / lengths)))

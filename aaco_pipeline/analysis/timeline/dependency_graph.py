@@ -1,14 +1,14 @@
-"""The network of dependencies between host calls and device activities, with what each dependency costs at least.
+"""The network of dependencies between host calls and device activities, with the minimum cost of each dependency.
 
 A node is a device activity, or an outermost host call; a blocking call is two nodes without weight, its entry and its
-return, so that what it waited for explains it. An edge says that one node could not start before another one had
+return, so that the work it waited for explains it. An edge states that one node could not start before another one had
 started or ended, plus a lag: `launch` from a call to what it launched, `stream` and `queue` from one activity to the
 next of the same stream or hardware queue, `event` between streams, `sync` from device work to the return of the call
 that waited for it, `program` between the calls of one thread.
 
-Lags are floors. Were a lag the whole observed distance, nothing could ever have come earlier and no slack would be
-left; so a lag is the 5 % quantile of the distances observed where nothing else can have delayed the activity, per
-device and class of edge, and never more than the edge's own distance. What lies beyond it is the edge's wait.
+Lags are floors. If a lag were the whole observed distance, nothing could ever have come earlier and no slack would be
+left. A lag is therefore the 5 % quantile of the distances observed where nothing else can have delayed the activity,
+per device and class of edge, and never more than the edge's own distance. The rest is the edge's wait.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ import polars as pl
 from aaco_pipeline.analysis.timeline.activities import ACTIVITY_KINDS, HOST, LAUNCHING, before_in_group, group_codes
 from aaco_pipeline.analysis.timeline.host_waits import Waits
 
-#: Kinds of edges; of several that bind equally the first one is named.
+#: Kinds of edges; of several that bind equally the first one is reported.
 KINDS: Final = ("launch", "event", "stream", "queue", "sync", "program")
 LAUNCH, EVENT, STREAM, QUEUE, SYNC, PROGRAM = range(6)
 WHOLE: Final = "whole"
@@ -41,8 +41,8 @@ class Network:
 
     `nodes`: activity_kind, activity_id, part (whole, entry or return), device_id, kernel_id, category, start_ns,
     weight_ns. `source`, `target`, `kind` (index into KINDS), `from_start` (the edge leaves the source's start, not its
-    end), `lag_ns`, `inferred`: one entry per edge, sorted by target, then kind. `floors`: device_id, kind, floor_ns,
-    observations, rule. `left_out`: reason, edges: dependencies the timestamps contradict.
+    end), `lag_ns`, `inferred`: one entry per edge, sorted by target, then kind. `left_out`: reason, edges: dependencies
+    that the timestamps contradict.
     """
 
     nodes: pl.DataFrame
@@ -52,23 +52,22 @@ class Network:
     from_start: Mask
     lag_ns: Numbers
     inferred: Mask
-    floors: pl.DataFrame
     left_out: pl.DataFrame
 
     @property
     def start_ns(self) -> Numbers:
-        """When each node started, observed."""
+        """The observed start of each node."""
         return self.nodes.get_column("start_ns").to_numpy()
 
     @property
     def weight_ns(self) -> Numbers:
-        """How long each node took, observed; zero for the parts of a blocking call."""
+        """The observed duration of each node; zero for the parts of a blocking call."""
         return self.nodes.get_column("weight_ns").to_numpy()
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of one kind between node numbers, with the distance from what they leave to the target's start."""
+    """Edges of one kind between node numbers, with the lag of each."""
 
     kind: int
     source: Numbers
@@ -79,17 +78,17 @@ class Edges:
 
 
 def network(activities: pl.DataFrame, calls: pl.DataFrame, waits: Waits) -> Network:
-    """The network of a session from `device_activities`, `host_calls` and `waits` of `aaco_pipeline.analysis`.
+    """Build the network of a session from `device_activities`, `host_calls` and `waits` of `aaco_pipeline.analysis`.
 
-    Host calls are nodes when they are outermost on their thread. Between two calls of a thread the program ran: that
-    distance is the lag of their edge, whole, for nothing recorded would let it shrink. A launch that found its stream
-    empty and whose activity began before the call returned is explained by the call up to there.
+    Host calls are nodes when they are outermost on their thread. Between two calls of a thread the program ran: the
+    whole distance is the lag of their edge, because nothing recorded would let it shrink. A launch that found its
+    stream empty and whose activity began before the call returned is explained by the call up to there.
     """
     return _Builder(activities, calls, waits).build()
 
 
-def assembled(nodes: pl.DataFrame, edges: Sequence[Edges], floors: pl.DataFrame, left_out: pl.DataFrame) -> Network:
-    """The network of these parts, its edges put into order."""
+def assembled(nodes: pl.DataFrame, edges: Sequence[Edges], left_out: pl.DataFrame) -> Network:
+    """Assemble a network from these parts, with its edges in order."""
     edges = sorted(edges, key=lambda part: part.kind)
     kind = np.concatenate([np.full(len(part.source), part.kind, np.int8) for part in edges])
     target = np.concatenate([part.target for part in edges])
@@ -102,7 +101,6 @@ def assembled(nodes: pl.DataFrame, edges: Sequence[Edges], floors: pl.DataFrame,
         from_start=np.concatenate([part.from_start for part in edges])[order],
         lag_ns=np.concatenate([part.lag_ns for part in edges])[order],
         inferred=np.concatenate([part.inferred for part in edges])[order],
-        floors=floors,
         left_out=left_out,
     )
 
@@ -117,7 +115,6 @@ class _Builder:
         self.end = np.maximum(_numbers(activities, "end_ns"), self.start)
         self.device = _numbers(activities, "device_id")
         self.left_out: list[tuple[str, int]] = []
-        self.floors: list[tuple[int | None, str, int, int, str]] = []
         self.blocking = np.isin(
             _numbers(self.outer, "call_id"), _numbers(waits.calls, "outermost_call_id"), kind="table"
         )
@@ -135,9 +132,8 @@ class _Builder:
             self._synchronizations(),
             *self._programs(),
         ]
-        floors = pl.DataFrame(self.floors, schema=_FLOORS, orient="row")
         left_out = pl.DataFrame(self.left_out, schema={"reason": pl.String, "edges": pl.Int64}, orient="row")
-        return assembled(self._nodes(), edges, floors, left_out)
+        return assembled(self._nodes(), edges, left_out)
 
     def _nodes(self) -> pl.DataFrame:
         kinds = self.activities.schema["work"]
@@ -199,8 +195,8 @@ class _Builder:
         inside = (start < returned) | blocking
         distance = start - np.where(inside, called, returned)
         lag = np.where(inside & empty & ~blocking, distance, 0)
-        for anchored, name in ((inside, "from the call's start"), (~inside, "from the call's end")):
-            floor = self._floor(LAUNCH, target, distance, anchored & empty, f"empty stream, {name}")
+        for anchored in (inside, ~inside):
+            floor = self._floor(target, distance, anchored & empty)
             lag = np.where(anchored & (lag == 0), np.minimum(floor, distance), lag)
         return Edges(LAUNCH, position, target, inside, lag, np.zeros(len(target), np.bool_))
 
@@ -209,11 +205,11 @@ class _Builder:
         source = self.stream_before[target]
         distance = self.start[target] - self.end[source]
         ordered = distance >= 0
-        floor = self._floor(STREAM, target, distance, ordered & self._queued(source, target), "launched in time")
+        floor = self._floor(target, distance, ordered & self._queued(source, target))
         lag = np.where(ordered, np.minimum(floor, distance), 0)
         self._note("overlaps the activity before it on its stream", ~ordered)
         yield Edges(STREAM, source, target, ~ordered, lag, np.zeros(len(target), np.bool_))
-        # What has neither stream nor queue ran on the host itself, in the order of its thread.
+        # Activities without stream and queue ran on the host itself, in the order of its thread.
         alone = self._before_on_thread()
         target = np.flatnonzero(alone >= 0)
         source = alone[target]
@@ -221,7 +217,7 @@ class _Builder:
         yield Edges(PROGRAM, source, target, ~ordered, np.zeros(len(target), np.int64), np.zeros(len(target), np.bool_))
 
     def _queued(self, source: Numbers, target: Numbers) -> Mask:
-        """Whether the target's launch had returned before the source ended: nothing but the device can delay it."""
+        """Return whether the target's launch had returned before the source ended: only the device can delay it."""
         returned = _numbers(self.activities, "call_end_ns")[target]
         return (returned >= 0) & (returned <= self.end[source])
 
@@ -244,7 +240,7 @@ class _Builder:
         ordered = distance >= 0
         self._note("overlaps the activity before it on its hardware queue", ~ordered)
         source, target, distance = source[ordered], target[ordered], distance[ordered]
-        floor = self._floor(QUEUE, target, distance, self._queued(source, target), "launched in time")
+        floor = self._floor(target, distance, self._queued(source, target))
         return Edges(QUEUE, source, target, _no(target), np.minimum(floor, distance), _no(target))
 
     def _events(self) -> Edges:
@@ -265,7 +261,7 @@ class _Builder:
         distance = returned - self.end[source]
         kept = distance >= 0
         waited = kept & (self.end[source] > entered)
-        floor = self._floor(SYNC, source, distance, waited, "device work ended inside the call")
+        floor = self._floor(source, distance, waited)
         lag = np.minimum(floor, np.maximum(distance, 0))[kept]
         inferred = awaited.get_column("inferred").to_numpy()[kept]
         return Edges(SYNC, source[kept], self.leaving[position][kept], _no(lag), lag, inferred)
@@ -283,20 +279,17 @@ class _Builder:
         nothing = np.zeros(len(entry), np.int64)
         yield Edges(PROGRAM, entry + self.device_count, self.leaving[entry], _no(entry), nothing, _no(entry))
 
-    def _floor(self, kind: int, located: Numbers, distance: Numbers, chosen: Mask, rule: str) -> Numbers:
+    def _floor(self, located: Numbers, distance: Numbers, chosen: Mask) -> Numbers:
         """The floor of each edge: the 5 % quantile (nearest rank) of the chosen distances on the device, else zero.
 
-        One observation cannot tell a floor from a delay, and would explain itself: it takes two.
+        It takes two observations: a single one cannot distinguish a floor from a delay, and would explain itself.
         """
         floor = np.zeros(len(distance), np.int64)
         device = self.device[located]
         for one in np.unique(device[chosen]):
             observed = np.sort(distance[chosen & (device == one)])
-            if len(observed) < 2:
-                continue
-            value = int(observed[max(int(np.ceil(FLOOR_QUANTILE * len(observed))) - 1, 0)])
-            floor[device == one] = value
-            self.floors.append((int(one) if one >= 0 else None, KINDS[kind], value, len(observed), rule))
+            if len(observed) >= 2:
+                floor[device == one] = observed[max(int(np.ceil(FLOOR_QUANTILE * len(observed))) - 1, 0)]
         return floor
 
     def _leave_out(self, reason: str, which: Mask) -> None:
@@ -317,17 +310,8 @@ def _numbers(frame: pl.DataFrame, column: str) -> Numbers:
 
 
 def _positions(frame: pl.DataFrame, column: str, first: int) -> Numbers:
-    """An array that gives for each value of the column its row number plus `first`."""
+    """An array that maps each value of the column to its row number plus `first`."""
     values = _numbers(frame, column)
     positions = np.full(int(values.max(initial=-1)) + 1, -1, np.int64)
     positions[values] = np.arange(len(values)) + first
     return positions
-
-
-_FLOORS: Final = {
-    "device_id": pl.Int32,
-    "kind": pl.String,
-    "floor_ns": pl.Int64,
-    "observations": pl.Int64,
-    "rule": pl.String,
-}

@@ -1,4 +1,4 @@
-"""How each device spent a window: busy, idle, computing, and what of copies and communication nothing hid.
+"""How each device spent a window: busy, idle, computing, and copies and communication that nothing hid.
 
 Every start and end is an event; between two events the same activities are open. The time covered up to any instant
 is then a running sum, and a window's figure the difference of two of them: one sort answers every figure and window.
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, COPY
+from aaco_pipeline.lake.contracts import polars_types
 
 FIRST_TO_LAST: Final = "first_to_last_activity"
 HOST_AND_DEVICE: Final = "host_and_device"
@@ -22,15 +23,19 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the time up to an instant fulfils something: a function of time, linear between `times`."""
+    """Time up to an instant for which a condition held: a function of time, linear between `times`."""
 
     times: Times
     covered: Times
 
     def between(self, starts: Times, ends: Times) -> Times:
-        """The covered time of each stretch [start, end), in ns; zero for stretches that end before they start."""
+        """Covered time of each interval [start, end), in ns; zero for intervals that end before they start."""
         covered: Times = np.maximum(self._until(ends) - self._until(starts), 0)
         return covered
+
+    def within(self, intervals: pl.DataFrame) -> int:
+        """Covered time, in ns, summed over disjoint intervals (start_ns, end_ns)."""
+        return int(self.between(*bounds(intervals)).sum())
 
     def _until(self, instants: Times) -> Times:
         if not len(self.times):
@@ -60,23 +65,29 @@ def covered_by(starts: Times, ends: Times) -> Coverage:
     return Coverage(times, np.stack([np.append(0, length[:-1]), length], axis=1).ravel())
 
 
-def timeline(
-    activities: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    iterations: pl.DataFrame,
-    *,
-    copies_traced: bool = True,
-) -> pl.DataFrame:
-    """Rows of the table `timeline` without the session, and beside them `concurrent_ns`.
+def bounds(intervals: pl.DataFrame) -> tuple[Times, Times]:
+    """The start_ns and end_ns of intervals as arrays."""
+    return intervals.get_column("start_ns").to_numpy(), intervals.get_column("end_ns").to_numpy()
 
-    `activities` is what `activities.device_activities` gives; those of no known device are left out. Windows
-    by `window_rule`: each device's first activity to its last one; host calls of the processes that used it included;
-    each measured iteration of the pass `trace` that has times. Where several processes ran, a device whose work of an
-    iteration was launched outside its times has no windows of iterations: they are another rank's steps. busy_ns is the
-    union over kernels, copies and fills; compute_ns that of compute alone; exposed_copy_ns is |all| - |all without
-    copies|; exposed_communication_ns the time in which communication ran and no compute did; overlapped_ns
-    |compute| + |copies and communication| - |all|; concurrent_ns the time in which two
-    activities or more were open; activity_time_sum_ns the summed durations. Times in ns, exact.
+
+def coverage(intervals: pl.DataFrame) -> Coverage:
+    """The union of intervals (start_ns, end_ns), which may overlap."""
+    return covered_by(*bounds(intervals))
+
+
+def timeline(
+    activities: pl.DataFrame, api_calls: pl.DataFrame, iterations: pl.DataFrame, *, copies_traced: bool = True
+) -> pl.DataFrame:
+    """Compute rows of the table `timeline` without the session and `busy_bound`.
+
+    `activities` comes from `activities.device_activities`; those of unknown devices are left out. Windows by
+    `window_rule`: each device's first activity to its last one; the same including host calls of the processes that
+    used it; each measured iteration of the pass `trace` that has times. Where several processes ran, a device whose
+    work of an iteration was launched outside its times has no windows of iterations: they are another rank's steps.
+
+    busy_ns is the union over kernels, copies and fills; compute_ns that of compute alone; exposed_copy_ns is
+    |all| - |all without copies|; exposed_communication_ns the time in which communication ran and no compute did;
+    overlapped_ns |compute| + |copies and communication| - |all|; activity_time_sum_ns the summed durations. All exact.
     """
     rows = []
     several = activities.get_column("process_id").n_unique() > 1
@@ -94,7 +105,7 @@ def timeline(
 
 
 def _launched_elsewhere(own: pl.DataFrame, iterations: pl.DataFrame) -> bool:
-    """Whether activities of an iteration were launched, or without a launch began, outside the times it has."""
+    """Return whether activities of an iteration were launched, or began without a launch, outside its times."""
     traced = iterations.filter(pl.col("pass") == "trace").drop_nulls(["start_ns", "end_ns"])
     windows = traced.select(pl.col("iteration").cast(pl.Int32), first_ns="start_ns", last_ns="end_ns")
     placed = own.select(pl.col("iteration").cast(pl.Int32), at_ns=pl.coalesce("call_start_ns", "start_ns"))
@@ -137,7 +148,7 @@ def _figures(own: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _touching(starts: Times, ends: Times, windows: pl.DataFrame) -> Times:
-    """How many activities each window holds a part of; every one for windows that were drawn around them all."""
+    """Count the activities that each window contains a part of; windows drawn around all of them contain all."""
     opened, closed = _times(windows, "window_start_ns"), _times(windows, "window_end_ns")
     begun = np.searchsorted(np.sort(starts), closed, side="left")
     over = np.searchsorted(np.sort(ends), opened, side="right")
@@ -148,7 +159,7 @@ def _touching(starts: Times, ends: Times, windows: pl.DataFrame) -> Times:
 
 
 def _sweep(starts: Times, ends: Times, kinds: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, Coverage]:
-    """Each measure of the timeline as a function of time; `kinds` says which activities are of which category."""
+    """Each measure of the timeline as a function of time; `kinds` masks the activities of each category."""
     real = ends > starts
     count = int(real.sum())
     moments = np.concatenate([starts[real], ends[real]])
@@ -174,7 +185,6 @@ def _sweep(starts: Times, ends: Times, kinds: Mapping[str, npt.NDArray[np.bool_]
         "exposed_copy_ns": measure(moving & ~computing & ~talking),
         "exposed_communication_ns": measure(talking & ~computing),
         "overlapped_ns": measure(computing & (moving | talking)),
-        "concurrent_ns": measure(everything > 1),
         "activity_time_sum_ns": measure(everything),
     }
 
@@ -184,25 +194,4 @@ def _times(frame: pl.DataFrame, column: str) -> Times:
 
 
 _CATEGORIES: Final = (COMPUTE, COPY, COMMUNICATION)
-_MEASURES: Final = (
-    "busy_ns",
-    "compute_ns",
-    "exposed_copy_ns",
-    "exposed_communication_ns",
-    "overlapped_ns",
-    "concurrent_ns",
-    "activity_time_sum_ns",
-)
-_TIMELINE: Final = pl.Schema(
-    {
-        "device_id": pl.Int32(),
-        "iteration": pl.Int32(),
-        "window_start_ns": pl.Int64(),
-        "window_end_ns": pl.Int64(),
-        "window_rule": pl.String(),
-        **dict.fromkeys(_MEASURES, pl.Int64()),
-        "active_ratio": pl.Float64(),
-        "linked_ratio": pl.Float64(),
-        "activity_count": pl.Int64(),
-    }
-)
+_TIMELINE: Final = polars_types("timeline")

@@ -3,7 +3,7 @@
 How busy the device was is `device_timeline`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
 from aaco_pipeline.analysis.timeline.activities import OPERATOR_DOMAIN, launching, once_per_call, row_before
-from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST, Coverage, covered_by
+from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST, Coverage, bounds, coverage
 from aaco_pipeline.analysis.timeline.host_waits import Waits
 
 SYNC: Final = "sync"
@@ -26,35 +26,26 @@ Numbers = npt.NDArray[np.int64]
 _THREAD: Final = ("process_id", "thread_id")
 
 
-@dataclass(frozen=True)
-class Gaps:
-    """`gaps`: rows of the table `gaps` without the session, with further columns; `thresholds`: see `_thresholds`.
-
-    in_launch_calls_ns, in_launching_operators_ns and outside_ns add up to the gap's length: where the launching thread
-    was while the device was idle; null where no launch is known. launches_since_wait: how many launches its thread made
-    between the blocking calls around the gap's own launch; null where the launch is unknown or its thread never waits.
-    """
-
-    gaps: pl.DataFrame
-    thresholds: pl.DataFrame
-
-
-def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gaps:
+def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> pl.DataFrame:
     """The gaps between each device's first and last activity, each with the first cause that holds.
 
     P is the end of the work before, L the call that launched the next activity. `sync`: L's thread was in a blocking
     call at P. `host_wait`: L began after P. `launch_latency`: L had begun, but was still open at P or had begun less
     before P than a launch onto an empty stream takes to arrive. `dependency`: the activity waited, through an event
     or a shared hardware queue, for work that ended at P or later. `kernel_kernel`: the gap is no longer than those
-    between activities launched in time. `unknown`: none of these, or no launch is known. `activities` and `waits` as
-    `activities` and `host_waits` give them. Gaps and busy time together are the window, exactly.
+    between activities launched in time. `unknown`: none of these, or no launch is known. `activities` and `waits` come
+    from `activities` and `host_waits`. Gaps and busy time together are the window, exactly.
+
+    Besides the columns of the table `gaps`: in_launch_calls_ns, in_launching_operators_ns and outside_ns divide the
+    gap's length by where the launching thread was; null where no launch is known. launches_since_wait counts the
+    launches of the thread between the blocking calls around the gap's own launch; null where the launch is unknown or
+    its thread never waits.
     """
-    thresholds = _thresholds(activities)
     idle = _idle(activities)
     found = (
         idle.hstack(_facts(activities, waits)[idle.get_column("next_activity")].drop("activity"))
         .pipe(_with_blocking_call, waits)
-        .pipe(_with_thresholds, thresholds)
+        .pipe(_with_thresholds, _thresholds(activities))
         .with_columns(cause=_CAUSE)
         .pipe(_with_host, activities, api_calls)
         .join(_launches_since_wait(activities, waits), on="call_id", how="left")
@@ -64,11 +55,11 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> Gap
         columns = {"kind": f"{side}_activity_kind", "number": f"{side}_activity_id", "activity": f"{side}_activity"}
         found = found.join(named.rename(columns), on=f"{side}_activity", how="left")
     call = pl.when(pl.col("cause") == SYNC).then("blocking_call_id").when(pl.col("cause") != UNKNOWN).then("call_id")
-    return Gaps(found.sort("device_id", "start_ns").select(*_GAPS, call.alias("host_call_id"), *_MORE), thresholds)
+    return found.sort("device_id", "start_ns").select(*_GAPS, call.alias("host_call_id"), *_MORE)
 
 
 def _idle(activities: pl.DataFrame) -> pl.DataFrame:
-    """The gaps with the activities that end and begin at them: the last to end opens a gap, the next closes it."""
+    """The gaps with the activities around them: the last one to end opens a gap, the next one closes it."""
     reached = pl.col("end_ns").cum_max().shift(1).over("device_id")
     latest = pl.when((pl.col("end_ns") > reached).fill_null(True)).then("activity")
     return (
@@ -83,7 +74,7 @@ def _idle(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _facts(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
-    """Per activity its launch, whether it is the launch's first one, and until when other streams held it back."""
+    """Each activity's launch, whether it is the launch's first one, and until when other streams delayed it."""
     ended = activities.select("end_ns", source="activity")
     by_event = (
         waits.handed_over.join(ended, on="source").group_by(activity="target").agg(by_event=pl.col("end_ns").max())
@@ -102,7 +93,7 @@ def _facts(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
 
 
 def _with_blocking_call(found: pl.DataFrame, waits: Waits) -> pl.DataFrame:
-    """The gaps with the blocking call in which the launching thread was when the device fell idle."""
+    """Add the blocking call in which the launching thread was when the device fell idle."""
     calls = waits.calls.select(
         pl.col(_THREAD).fill_null(-1), opened_ns="start_ns", closed_ns="end_ns", blocking_call_id="call_id"
     ).sort("opened_ns")
@@ -115,11 +106,11 @@ def _with_blocking_call(found: pl.DataFrame, waits: Waits) -> pl.DataFrame:
 
 
 def _thresholds(activities: pl.DataFrame) -> pl.DataFrame:
-    """What is ordinary on each device, from its own launches.
+    """Usual times on each device, from its own launches.
 
-    How long a launch takes is the median over launches that found their stream empty; up to where a gap between
-    activities launched in time is ordinary is the upper outer fence of these gaps (Tukey 1977), Q3 + 3 (Q3 - Q1).
-    Quartiles by nearest rank; null below two observations.
+    The usual launch latency is the median over launches that found their stream empty; a gap between activities
+    launched in time is usual up to the upper outer fence of these gaps (Tukey 1977), Q3 + 3 (Q3 - Q1). Quartiles by
+    nearest rank; null below two observations.
     """
     before = row_before(activities, ("process_id", "device_id", "stream_id"))
     own = activities.with_columns(before_ns=pl.col("end_ns").gather(before)).drop_nulls("device_id")
@@ -130,24 +121,15 @@ def _thresholds(activities: pl.DataFrame) -> pl.DataFrame:
     low, high = (_nearest_rank(distance, share) for share in (0.25, 0.75))
     middle = _nearest_rank(latency, 0.5)
     chosen = (
-        (LAUNCH_LATENCY, own.filter(empty & (latency >= 0)), middle, "median from launch to start, stream empty"),
-        (
-            KERNEL_KERNEL,
-            own.filter(queued),
-            high + 3 * (high - low),
-            "Q3 + 3 (Q3 - Q1) within a stream, launched in time",
-        ),
+        (LAUNCH_LATENCY, own.filter(empty & (latency >= 0)), middle),
+        (KERNEL_KERNEL, own.filter(queued), high + 3 * (high - low)),
     )
-    rows = [
+    return pl.concat(
         observed.group_by("device_id", maintain_order=True).agg(
-            which=pl.lit(which),
-            value_ns=pl.when(pl.len() >= 2).then(value),
-            observations=pl.len().cast(pl.Int64),
-            how=pl.lit(how),
+            which=pl.lit(which), value_ns=pl.when(pl.len() >= 2).then(value)
         )
-        for which, observed, value, how in chosen
-    ]
-    return pl.concat(rows).sort("device_id", "which")
+        for which, observed, value in chosen
+    )
 
 
 def _nearest_rank(value: pl.Expr, share: float) -> pl.Expr:
@@ -162,7 +144,7 @@ def _with_thresholds(found: pl.DataFrame, thresholds: pl.DataFrame) -> pl.DataFr
 
 
 def _with_host(found: pl.DataFrame, activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
-    """The gaps with how long their launching thread was in calls that launch, in their operators, and elsewhere."""
+    """Add how long the launching thread was in calls that launch, in their operators, and elsewhere."""
     calls = launching(api_calls, activities)
     operators = api_calls.filter(pl.col("domain") == OPERATOR_DOMAIN)
     parts = [
@@ -172,18 +154,17 @@ def _with_host(found: pl.DataFrame, activities: pl.DataFrame, api_calls: pl.Data
     for (process, thread), own in threads.items():
         there = (pl.col("process_id") == process) & (pl.col("thread_id").fill_null(-1) == thread)
         in_calls, in_either = _coverages(calls.filter(there), operators.filter(there))
-        starts, ends = (own.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
-        called = in_calls.between(starts, ends)
-        either = in_either.between(starts, ends)
+        starts, ends = bounds(own)
+        called, either = in_calls.between(starts, ends), in_either.between(starts, ends)
         columns = dict(zip(_HOST, (called, either - called, ends - starts - either), strict=True))
         parts.append(own.with_columns(pl.Series(name, values, pl.Int64) for name, values in columns.items()))
     return pl.concat(parts)
 
 
 def _launches_since_wait(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
-    """Per launch of a thread that waits at all: call_id, and how many launches it made between the same two waits.
+    """Number of launches between the same two waits, by call_id, for launches of threads that wait at all.
 
-    A copy that waits is a launch, too: it belongs to the stretch that it ends.
+    A copy that waits is a launch, too, and counts before its own wait.
     """
     thread = pl.col(_THREAD).fill_null(-1)
     waiting = waits.calls.select(thread, waited_ns="start_ns").sort("waited_ns").partition_by(_THREAD, as_dict=True)
@@ -193,34 +174,28 @@ def _launches_since_wait(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame
     found = [pl.DataFrame(schema={"call_id": launched.schema["call_id"], "launches_since_wait": pl.Int64})]
     for (process, on_thread), own in waiting.items():
         there = launched.filter((pl.col("process_id") == process) & (pl.col("call_thread_id") == on_thread))
-        stretch = np.searchsorted(own.get_column("waited_ns").to_numpy(), there.get_column("at_ns").to_numpy())
-        number = np.bincount(stretch, minlength=1)[stretch]
+        interval = np.searchsorted(own.get_column("waited_ns").to_numpy(), there.get_column("at_ns").to_numpy())
+        number = np.bincount(interval, minlength=1)[interval]
         found.append(there.select("call_id", launches_since_wait=pl.Series(number, dtype=pl.Int64)))
     return pl.concat(found)
 
 
-def _coverages(calls: pl.DataFrame, operators: pl.DataFrame) -> Iterator[Coverage]:
-    """Where a thread was in launching calls; and where in these or in an operator that has one inside."""
+def _coverages(calls: pl.DataFrame, operators: pl.DataFrame) -> tuple[Coverage, Coverage]:
+    """Time of a thread in launching calls, and in these or in an operator that contains one."""
     begun = np.sort(calls.get_column("start_ns").to_numpy())
-    starts, ends = (operators.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    starts, ends = bounds(operators)
     launching = np.searchsorted(begun, ends, side="left") > np.searchsorted(begun, starts, side="left")
-    own = [calls.get_column(name).to_numpy() for name in ("start_ns", "end_ns")]
-    yield covered_by(*own)
-    yield covered_by(np.concatenate([own[0], starts[launching]]), np.concatenate([own[1], ends[launching]]))
+    times = ["start_ns", "end_ns"]
+    either = pl.concat([calls.select(times), operators.filter(pl.Series(launching)).select(times)])
+    return coverage(calls), coverage(either)
 
 
 _LAUNCH: Final = ("call_id", "process_id", "call_thread_id", "call_start_ns", "call_end_ns")
 _HOST: Final = ("in_launch_calls_ns", "in_launching_operators_ns", "outside_ns")
 _MORE: Final = (*_HOST, "launches_since_wait")
 _GAPS: Final = (
-    "device_id",
-    "start_ns",
-    "end_ns",
-    "cause",
-    "previous_activity_kind",
-    "previous_activity_id",
-    "next_activity_kind",
-    "next_activity_id",
+    *("device_id", "start_ns", "end_ns", "cause", "previous_activity_kind", "previous_activity_id"),
+    *("next_activity_kind", "next_activity_id"),
 )
 _LATE: Final = pl.col("call_start_ns") > pl.col("start_ns")
 _FRESH: Final = (pl.col("call_end_ns") > pl.col("start_ns")) | (
@@ -241,40 +216,21 @@ _CAUSE: Final = (
 )
 
 
-#: The stretch of a launch that can be exposed ends where its activity starts.
-_STRETCH: Final = ("call_start_ns", "start_ns")
+def launch_cost(activities: pl.DataFrame, timeline: pl.DataFrame) -> "LaunchCost":
+    """Compute the launch cost of each device over its first-to-last window.
 
-
-@dataclass(frozen=True)
-class LaunchCost:
-    """`devices`: one row per device. `launches`: one row per launch that found its stream empty."""
-
-    devices: pl.DataFrame
-    launches: pl.DataFrame
-
-    @property
-    def busiest(self) -> Mapping[str, Any] | None:
-        """The row of the device with the most busy time, of equals the first; None without devices.
-
-        Figures of a session are this device's: summed over devices they would be no time that passed.
-        """
-        ordered = self.devices.sort("busy_ns", "device_id", descending=[True, False], nulls_last=True)
-        return ordered.row(0, named=True) if ordered.height else None
-
-
-def launch_cost(activities: pl.DataFrame, timeline: pl.DataFrame) -> LaunchCost:
-    """Launch cost per device over its first-to-last window.
-
-    `activities` is what `activities.device_activities` gives, `timeline` what `device_timeline`
-    gives. Columns of `devices`: device_id, window_ns, busy_ns, api_ns (time inside the calls that launched, summed,
-    calls of several activities once), launch_latency_ns (from the call to the start, summed over launches that found
-    their stream empty), exposed_launch_ns (the part of those stretches in which the device was idle, overlap counted
-    once) and exposed_launch_ratio (of the window), launches, unlinked (activities without a known launch), dispatches;
-    and for comparison with the predecessors micro_kernel_ratio (dispatches below 10 us over all), dispatch_rate_per_s
+    Columns of `devices`: device_id, window_ns, busy_ns, api_ns (time inside the calls that launched, summed, calls of
+    several activities once), launch_latency_ns (from the call to the start, summed over launches that found their
+    stream empty), exposed_launch_ns (the part of those intervals in which the device was idle, overlap counted once)
+    and exposed_launch_ratio (of the window), launches, unlinked (activities without a known launch), dispatches; and
+    for comparison with other tools micro_kernel_ratio (dispatches below 10 us over all), dispatch_rate_per_s
     (dispatches over last end minus first start) and launch_tax_score (micro_kernel_ratio times dispatch_rate_per_s /
-    1000: unbounded, in kHz, and blind to whether a launch was waited for). What launches cost, and the score, are null
-    on a device none of whose launches is known; where only some are, what they cost is a lower bound.
-    `launches`: device_id, activity_kind, activity_id, call_id, api_ns, launch_latency_ns.
+    1000: unbounded, in kHz, and independent of whether anything waited for a launch). Launch costs and the score are
+    null on a device without any known launch; where only some are known, the costs are a lower bound.
+
+    Args:
+        activities: From `activities.device_activities`.
+        timeline: From `device_timeline.timeline`.
     """
     first = _first_of_empty(activities)
     windows = timeline.filter(pl.col("window_rule") == FIRST_TO_LAST).select(
@@ -300,21 +256,28 @@ def launch_cost(activities: pl.DataFrame, timeline: pl.DataFrame) -> LaunchCost:
         known.then(pl.col("launch_latency_ns").fill_null(0)),
         *(known.then(name).alias(name) for name in ("exposed_launch_ns", "launch_tax_score")),
     )
-    return LaunchCost(
-        devices.with_columns(exposed_launch_ratio=ratio).drop("window_start_ns", "window_end_ns").sort("device_id"),
-        first.select(
-            "device_id",
-            pl.col("activity_kind").cast(pl.String),
-            "activity_id",
-            "call_id",
-            api_ns=pl.col("call_end_ns") - pl.col("call_start_ns"),
-            launch_latency_ns=pl.col("start_ns") - pl.col("call_start_ns"),
-        ),
-    )
+    devices = devices.with_columns(exposed_launch_ratio=ratio).drop("window_start_ns", "window_end_ns")
+    return LaunchCost(devices.sort("device_id"))
+
+
+@dataclass(frozen=True)
+class LaunchCost:
+    """The launch cost, one row per device."""
+
+    devices: pl.DataFrame
+
+    @property
+    def busiest(self) -> Mapping[str, Any] | None:
+        """The row of the device with the most busy time, the first of equals; None without devices.
+
+        A session's figures are this device's: a sum over devices would not be a time that passed.
+        """
+        ordered = self.devices.sort("busy_ns", "device_id", descending=[True, False], nulls_last=True)
+        return ordered.row(0, named=True) if ordered.height else None
 
 
 def _launches(activities: pl.DataFrame) -> pl.DataFrame:
-    """An activity of each call that launched, for every device that it launched onto."""
+    """One activity of each call that launched, for every device that it launched onto."""
     linked = activities.select("device_id", "call_id", "call_start_ns", "call_end_ns").drop_nulls("call_id")
     if once_per_call(linked).height == linked.height:
         return linked
@@ -332,19 +295,18 @@ def _first_of_empty(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _exposed(activities: pl.DataFrame, first: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
-    """Per window: |launches and busy| - |busy|, within the window, which is the launches' time without device work."""
+    """|launches and busy| - |busy| within each window, which is the launches' time without device work."""
     exposed = []
-    for device, start, end in windows.select("device_id", "window_start_ns", "window_end_ns").iter_rows():
-        own = [activities.filter(device_id=device).get_column(name).to_numpy() for name in ("start_ns", "end_ns")]
-        launches = [first.filter(device_id=device).get_column(name).to_numpy() for name in _STRETCH]
-        both = [np.concatenate(pair) for pair in zip(own, launches, strict=True)]
-        bounds = np.array([start]), np.array([end])
-        exposed.append(int(covered_by(*both).between(*bounds)[0] - covered_by(*own).between(*bounds)[0]))
+    for window in windows.partition_by("device_id"):
+        at, device = window.select(start_ns="window_start_ns", end_ns="window_end_ns"), window.item(0, "device_id")
+        own = activities.filter(device_id=device).select("start_ns", "end_ns")
+        launches = first.filter(device_id=device).select(start_ns="call_start_ns", end_ns="start_ns")
+        exposed.append(coverage(pl.concat([own, launches])).within(at) - coverage(own).within(at))
     return pl.Series("exposed_launch_ns", exposed, pl.Int64)
 
 
 def _predecessors(activities: pl.DataFrame) -> pl.DataFrame:
-    """The figures earlier tools gave per device; null without dispatches or time."""
+    """Figures that earlier tools reported per device; null without dispatches or time."""
     micro = (pl.col("end_ns") - pl.col("start_ns") < LAUNCH_SIZED_NS).mean()
     span = pl.col("end_ns").max() - pl.col("start_ns").min()
     rate = pl.when(span > 0).then(pl.len() / (span / 1e9))

@@ -1,11 +1,11 @@
-"""Which host calls waited for device work, and for what: by the tracer's own records, or inferred and labelled so."""
+"""Host calls that waited for device work, and the work they waited for, from the tracer's records or inferred."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import polars as pl
 
-#: Names of blocking calls, of HIP, CUDA and its driver, by what they wait for.
+#: Names of blocking calls of HIP, CUDA and its driver, by what they wait for.
 _BLOCKING: Final = {
     "device": r"^(?:hip|cuda|cu)(?:Device|Ctx|Thread)Synchronize",
     "stream": r"^(?:hip|cuda|cu)StreamSynchronize",
@@ -21,7 +21,7 @@ _CALL: Final = ("call_id", "outermost_call_id", *_THREAD, "start_ns", "end_ns")
 
 @dataclass(frozen=True)
 class Waits:
-    """What waited for what; `activity`, `source` and `target` are row numbers of activities.
+    """Waits between host calls and device work; `activity`, `source` and `target` are row numbers of activities.
 
     `calls`: call_id, outermost_call_id, process_id, thread_id, start_ns, end_ns of the blocking calls.
     `awaited`: call_id, outermost_call_id, activity, inferred: device work that a blocking call waited for.
@@ -34,11 +34,11 @@ class Waits:
 
 
 def waits(activities: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.DataFrame) -> Waits:
-    """The waits of a session; `activities` and `calls` as `activities` gives them.
+    """Find the waits of a session; `activities` and `calls` come from `activities`.
 
-    A synchronization by name, and a copy call that returned only after its own copy had ended, are blocking. What a
-    call waited for is the last work issued before it: on every stream of the device for a device-wide wait, on the
-    stream or before the event's record that `synchronizations` names, and where it names none, by the same thread
+    Blocking are synchronizations, by name, and copy calls that returned only after their own copy had ended. A call
+    waited for the last work issued before it: on every stream of the device for a device-wide wait, or on the stream or
+    before the event's record named by `synchronizations`; where none is named, the last work of the same thread
     (inferred). Work that ended after the call returned was not waited for.
     """
     if calls.is_empty() and synchronizations.is_empty():
@@ -58,7 +58,7 @@ def waits(activities: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.Da
     awaited = (
         awaited.join(waiting, on="call_id").join(ended, on="activity").filter(pl.col("ended_ns") <= pl.col("end_ns"))
     )
-    # On one thread a later wait for the same work finds it done: the first one is what explains anything.
+    # A later wait of the same thread for the same work finds it done: only the first one explains anything.
     awaited = awaited.sort("start_ns", maintain_order=True).unique([*_THREAD, "activity"], keep="first")
     return Waits(
         waiting,
@@ -68,7 +68,7 @@ def waits(activities: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.Da
 
 
 def _nothing_waited(activities: pl.DataFrame, calls: pl.DataFrame) -> Waits:
-    """What `waits` gives without any host call, as with runtimes that call their kernels directly."""
+    """The result of `waits` without any host call, as with runtimes that call their kernels directly."""
     activity = activities.schema["activity"]
     named = {name: calls.schema[name] for name in ("call_id", "outermost_call_id")}
     return Waits(
@@ -79,7 +79,7 @@ def _nothing_waited(activities: pl.DataFrame, calls: pl.DataFrame) -> Waits:
 
 
 def _issued(activities: pl.DataFrame) -> pl.DataFrame:
-    """Activities in the order they were handed over; one without a known launch counts from its own start."""
+    """Activities in the order of their launch; one without a known launch counts from its own start."""
     return activities.select(
         "activity",
         pl.col(_STREAM).fill_null(-1),
@@ -91,9 +91,9 @@ def _issued(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _blocking(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFrame:
-    """The synchronizing calls with scope and what the tracer says they waited for, in order of start."""
+    """The synchronizing calls with scope and the work they waited for according to the tracer, in order of start."""
     found = pl.concat(
-        [_named(calls, pattern).with_columns(scope=pl.lit(scope)) for scope, pattern in _BLOCKING.items()]
+        [calls_named(calls, pattern).with_columns(scope=pl.lit(scope)) for scope, pattern in _BLOCKING.items()]
     ).join(_stated(calls, synchronizations), on=["process_id", "correlation_id"], how="left")
     event = pl.col("scope") == "event"
     return found.with_columns(
@@ -102,14 +102,14 @@ def _blocking(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFra
     ).sort("start_ns")
 
 
-def _named(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """The calls whose name the pattern matches; there are few names and many calls."""
+def calls_named(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """The calls whose name matches the pattern; there are few names and many calls."""
     names = calls.get_column("name").unique().cast(pl.String)
     return calls.filter(pl.col("name").is_in(names.filter(names.str.contains(pattern)).implode()))
 
 
 def _stated(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFrame:
-    """One row per call that a recorded wait belongs to, with the time at which its event was recorded."""
+    """One row per call with a recorded wait, with the time at which its event was recorded."""
     recorded = calls.select("process_id", waited_correlation_id="correlation_id", recorded_ns="start_ns").join(
         synchronizations, on=["process_id", "waited_correlation_id"], how="semi"
     )
@@ -136,11 +136,11 @@ def _blocking_copies(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFr
     """Copies whose own call returned only after they had ended, with that call."""
     copies = activities.filter(pl.col("activity_kind") == "memory_copy").drop_nulls("call_id")
     done = copies.filter(pl.col("end_ns") <= pl.col("call_end_ns")).select("activity", "call_id")
-    return _named(calls, _COPYING).join(done, on="call_id").select(*_CALL, "activity")
+    return calls_named(calls, _COPYING).join(done, on="call_id").select(*_CALL, "activity")
 
 
 def _everything_before(blocking: pl.DataFrame, issued: pl.DataFrame) -> pl.DataFrame:
-    """For waits of a whole device: the last activity of each of its streams, of every device where none is named."""
+    """For waits of a whole device: the last activity of each of its streams, on every device where none is named."""
     streams = (
         issued.select(_STREAM).unique(maintain_order=True).rename({"device_id": "on_device", "stream_id": "on_stream"})
     )
@@ -171,7 +171,7 @@ def _handed_over(
     calls: pl.DataFrame, synchronizations: pl.DataFrame, issued: pl.DataFrame, activities: pl.DataFrame
 ) -> pl.DataFrame:
     """Events between streams: from the last work before the record to the first work after the wait."""
-    waiting = _named(calls, _WAIT).select("correlation_id", *_THREAD, "start_ns")
+    waiting = calls_named(calls, _WAIT).select("correlation_id", *_THREAD, "start_ns")
     stated = waiting.join(_stated(calls, synchronizations), on=["process_id", "correlation_id"]).drop_nulls(
         ["device_id", "stream_id", "recorded_stream_id", "recorded_ns"]
     )
@@ -184,8 +184,8 @@ def _handed_over(
         ).rename({"activity": "source", "stream_id": "recorded_stream_id", "waiting_stream": "stream_id"})
         pairs = _next(source, issued, "start_ns", _STREAM)
     else:
-        recorded = _named(calls, _RECORD).select(*_THREAD, at_ns="start_ns", recorded_ns="start_ns")
-        # Some tracers leave the records out; the wait then stands for its record, which came shortly before.
+        recorded = calls_named(calls, _RECORD).select(*_THREAD, at_ns="start_ns", recorded_ns="start_ns")
+        # Some tracers leave the records out; the wait then stands in for its record, which came shortly before.
         pairs = _asof(waiting, recorded, ("start_ns", "at_ns"), _THREAD, "backward")
         pairs = pairs.with_columns(pl.coalesce("recorded_ns", "start_ns"))
         linked = issued.filter(pl.col("linked"))
@@ -196,7 +196,7 @@ def _handed_over(
 
 
 def _between_streams(pairs: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """The pairs on different streams; on one stream their order follows anyway."""
+    """The pairs on different streams; on one stream their order is implied anyway."""
     own = activities.select("activity", "device_id", "stream_id")
     both = pairs.join(own.rename({"activity": "source"}), on="source").join(
         own.rename({"activity": "target"}), on="target", suffix="_target"
@@ -208,19 +208,28 @@ def _between_streams(pairs: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFr
 
 
 def _latest(left: pl.DataFrame, issued: pl.DataFrame, at: str, by: tuple[str, ...]) -> pl.DataFrame:
-    """`left` with the last activity issued at or before its time `at`, where there is one."""
-    right = issued.select(*by, "issued_ns", "activity")
-    return _asof(left, right, (at, "issued_ns"), by, "backward").drop_nulls("activity")
+    """Add to `left` the last activity issued at or before its time `at`, where there is one."""
+    return _issued_at(left, issued, at, by, "backward")
 
 
 def _next(left: pl.DataFrame, issued: pl.DataFrame, at: str, by: tuple[str, ...]) -> pl.DataFrame:
-    """`left` with the first activity issued at or after its time `at`, where there is one."""
+    """Add to `left` the first activity issued at or after its time `at`, where there is one."""
+    return _issued_at(left, issued, at, by, "forward")
+
+
+def _issued_at(
+    left: pl.DataFrame, issued: pl.DataFrame, at: str, by: tuple[str, ...], strategy: Literal["backward", "forward"]
+) -> pl.DataFrame:
     right = issued.select(*by, "issued_ns", "activity")
-    return _asof(left, right, (at, "issued_ns"), by, "forward").drop_nulls("activity")
+    return _asof(left, right, (at, "issued_ns"), by, strategy).drop_nulls("activity")
 
 
 def _asof(
-    left: pl.DataFrame, right: pl.DataFrame, on: tuple[str, str], by: tuple[str, ...], strategy: str
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    on: tuple[str, str],
+    by: tuple[str, ...],
+    strategy: Literal["backward", "forward"],
 ) -> pl.DataFrame:
     left = left.with_columns(pl.col(by).fill_null(-1)).sort(on[0], maintain_order=True)
     right = right.with_columns(pl.col(by).fill_null(-1)).sort(on[1], maintain_order=True)
@@ -230,6 +239,6 @@ def _asof(
         left_on=on[0],
         right_on=on[1],
         by=list(by),
-        strategy="backward" if strategy == "backward" else "forward",
+        strategy=strategy,
         check_sortedness=False,
     )

@@ -1,10 +1,10 @@
-"""The longest path through a network of activities, and what every activity could be delayed by.
+"""The longest path through a network of activities, and the slack of every activity.
 
 The critical path method needs longest paths. The observed schedule turns them into shortest ones: an edge's wait,
 the target's observed start minus the earliest one the edge allows, is never negative, and along any path the waits
-are exactly what the path is shorter than the time between its ends. The longest path is the one with the least
-waiting, which Dijkstra's algorithm finds in compiled code without a topological order: ES(v) = start(v) - window start
-- least waiting up to v, and backwards alike. The frames made of it are `critical_path`'s.
+are exactly the difference between the path's length and the time between its ends. The longest path is the one with
+the least waiting, which Dijkstra's algorithm finds in compiled code without a topological order:
+ES(v) = start(v) - window start - least waiting up to v, and backwards alike. `critical_path` turns it into frames.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _EXACT: Final = 2**53
 
 @dataclass(frozen=True)
 class Schedule:
-    """Earliest and latest times of every node, in ns from the start of the window, and the longest path.
+    """Earliest times and slack of every node, in ns from the start of the window, and the longest path.
 
     `window_ns` is the observed makespan; `path_ns` the longest path, own times and lags; path_ns + unexplained_ns is
     window_ns, exactly. `path`: the nodes of one longest path in order.
@@ -41,17 +41,17 @@ class Schedule:
 
     @property
     def unexplained_ns(self) -> int:
-        """What no activity and no lag on the longest path explains."""
+        """The time that no activity and no lag on the longest path explains."""
         return self.window_ns - self.path_ns
 
 
-def edge_waits(network: Network, weights: Numbers | None = None, stretch: int = 1) -> Numbers:
-    """What each edge's target waited beyond the edge, ns, never negative; by other weights, the waits that leaves.
+def edge_waits(network: Network, weights: Numbers | None = None, scale: int = 1) -> Numbers:
+    """Time each edge's target waited beyond the edge, in ns, never negative; optionally with other weights.
 
-    `stretch` multiplies the observed schedule, which keeps the waits of longer weights from becoming negative.
+    `scale` multiplies the observed schedule, which keeps the waits of longer weights from becoming negative.
     Raises ValueError for a network whose edges contradict its times.
     """
-    start = network.start_ns * stretch
+    start = network.start_ns * scale
     weight = network.weight_ns if weights is None else weights
     left = start[network.source] + np.where(network.from_start, 0, weight[network.source])
     waits: Numbers = start[network.target] - left - network.lag_ns
@@ -62,7 +62,7 @@ def edge_waits(network: Network, weights: Numbers | None = None, stretch: int = 
 
 
 def schedule_of(network: Network, waits: Numbers) -> Schedule:
-    """The forward and the backward pass over the network, whose edges have these waits."""
+    """Run the forward and the backward pass over the network, whose edges have these waits."""
     ends = _Ends(network)
     graph = _Graph(network, ends, waits, network.weight_ns, 1)
     least, before = graph.forward(_Rows(ends.first, ends.second, ends.count + 2), predecessors=True)
@@ -81,7 +81,7 @@ def schedule_of(network: Network, waits: Numbers) -> Schedule:
 
 
 class LongestPaths:
-    """The longest path of one network when its nodes have other weights; what only the edges decide is made once."""
+    """The longest path of one network with other weights of its nodes; what depends only on edges is computed once."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -92,20 +92,20 @@ class LongestPaths:
         """The length in ns of the longest path when the nodes have these weights (>= 0), own times and lags."""
         longer = weights > self._network.weight_ns
         if np.any(longer & (self._network.weight_ns == 0)):
-            # It would need a stretch without bound.
+            # It would need an unbounded scale.
             message = "a node without weight cannot become longer"
             raise ValueError(message)
-        stretch = int((-(-weights[longer] // self._network.weight_ns[longer])).max(initial=1))
-        waits = edge_waits(self._network, weights, stretch)
-        graph = _Graph(self._network, self._ends, waits, weights, stretch)
+        scale = int((-(-weights[longer] // self._network.weight_ns[longer])).max(initial=1))
+        waits = edge_waits(self._network, weights, scale)
+        graph = _Graph(self._network, self._ends, waits, weights, scale)
         least, _ = graph.forward(self._by_first, predecessors=False)
         return graph.window_ns - int(least[self._ends.sink])
 
 
 def earliest_finish(network: Network, weights: Numbers) -> Numbers:
-    """When each node would end, ns from the window's start, if nothing waited but for what it depends on.
+    """When each node would end, in ns from the window's start, if it waited only for its dependencies.
 
-    The nodes have these weights, none above the observed one.
+    `weights` are the nodes' own times, none above the observed one.
     """
     ends = _Ends(network)
     graph = _Graph(network, ends, edge_waits(network, weights), weights, 1)
@@ -113,32 +113,15 @@ def earliest_finish(network: Network, weights: Numbers) -> Numbers:
     return network.start_ns - graph.window_start - least[: ends.count] + weights
 
 
-def is_acyclic(network: Network) -> bool:
-    """Whether no activity depends on itself; edges never go back in time, so only edges within an instant matter."""
-    within = network.start_ns[network.source] == network.start_ns[network.target]
-    if not within.any():
-        return True
-    if np.any(network.source[within] == network.target[within]):
-        return False
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
-    own, numbered = np.unique(np.concatenate([network.source[within], network.target[within]]), return_inverse=True)
-    half = int(within.sum())
-    graph = csr_array((np.ones(half), (numbered[:half], numbered[half:])), shape=(len(own), len(own)))
-    parts, _ = connected_components(graph, directed=True, connection="strong")
-    return int(parts) == len(own)
-
-
 def first_start(network: Network) -> int:
-    """When the first node started; zero without nodes."""
+    """Start of the first node; zero without nodes."""
     return int(network.start_ns.min()) if network.nodes.height else 0
 
 
 class _Ends:
     """The edges of the network, and those that join it to a source (the window's start) and a sink (its end).
 
-    The source reaches the `roots`, which nothing goes before, and `leaves`, whose end nothing waits for, the sink.
+    The source reaches the `roots`, which have no predecessor; `leaves`, whose end nothing waits for, reach the sink.
     """
 
     def __init__(self, network: Network) -> None:
@@ -156,7 +139,7 @@ class _Ends:
 
 
 class _Rows:
-    """Edges by where they begin, as the graph routines take them: one entry each, also parallel ones."""
+    """Edges by their first node, as the graph routines expect them: one entry each, also parallel ones."""
 
     def __init__(self, first: Nodes, second: Nodes, count: int) -> None:
         self._count = count
@@ -165,7 +148,7 @@ class _Rows:
         self._second = second[self._order]
 
     def graph(self, wait: Numbers) -> "csr_array":
-        """The graph whose edges are so long, those of length zero included."""
+        """The graph with these edge lengths, including those of length zero."""
         from scipy.sparse import csr_array
 
         lengths = wait[self._order].astype(np.float64)
@@ -175,11 +158,11 @@ class _Rows:
 class _Graph:
     """The network between its source and its sink, each edge as long as its wait."""
 
-    def __init__(self, network: Network, ends: _Ends, waits: Numbers, weights: Numbers, stretch: int) -> None:
-        start = network.start_ns * stretch
+    def __init__(self, network: Network, ends: _Ends, waits: Numbers, weights: Numbers, scale: int) -> None:
+        start = network.start_ns * scale
         end = start + weights
         self._ends = ends
-        self.window_start = first_start(network) * stretch
+        self.window_start = first_start(network) * scale
         last = int(end.max()) if ends.count else 0
         self.window_ns = last - self.window_start
         if self.window_ns >= _EXACT:
@@ -211,7 +194,7 @@ class _Graph:
         return free[: ends.count]
 
     def path(self, before: npt.NDArray[np.int32]) -> Numbers:
-        """The nodes from the source to the sink by their predecessors; walked in compiled code."""
+        """The nodes from the source to the sink by their predecessors; followed in compiled code."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import breadth_first_order
 
@@ -226,5 +209,5 @@ class _Graph:
 
 
 def _whole(distances: npt.NDArray[np.float64]) -> Numbers:
-    """Distances as int64; the source reaches every node, only it and the sink may be out of reach of each other."""
+    """Distances as int64; the source reaches every node, only it and the sink may be unreachable from each other."""
     return np.where(np.isfinite(distances), distances, 0).astype(np.int64)

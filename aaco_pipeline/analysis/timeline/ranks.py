@@ -1,9 +1,9 @@
-"""How the clocks of a job's processes lie to one another.
+"""Align the clocks of a job's processes.
 
 Processes of one host whose tracer used one clock are on one axis by construction. Others are compared through the
 collectives both took part in: an operation that no rank can finish before the last has begun ends everywhere at nearly
-the same moment, so the difference of its ends is the clocks' offset. Beside this estimate there is a bound that holds
-whatever the ends do: on every rank such an operation ends after it has begun on every other.
+the same moment, so the difference of its ends is the clocks' offset. Besides this estimate there is a bound that holds
+in any case: on every rank such an operation ends after it has begun on every other.
 """
 
 from collections.abc import Mapping
@@ -23,34 +23,24 @@ from aaco_pipeline.analysis.timeline.collectives import (
     parts,
     put_together,
 )
+from aaco_pipeline.lake.contracts import polars_types
 
 SAME_PROCESS: Final = "same_process"
 SAME_HOST: Final = "same_host"
 COLLECTIVES: Final = "collectives"
 NONE: Final = "none"
-#: From this many collectives on their spread counts: that all ends err to one side has then a chance of 2 in 1,024.
+#: From this many collectives on their spread counts: the chance that all ends err to one side is then 2 in 1,024.
 ENOUGH: Final = 10
-#: A drift is believed when its slope is this many of its standard errors away from none.
+#: A drift is accepted when its slope is this many standard errors away from zero.
 SIGNIFICANCE: Final = 5.0
 _ONE_CLOCK: Final = "one clock was read; how well the tracer places device times on it is not stated"
 Numbers = npt.NDArray[np.int64]
-_ROW: Final = {
-    "process_id": pl.Int32,
-    "reference_process_id": pl.Int32,
-    "method": pl.String,
-    "offset_ns": pl.Int64,
-    "uncertainty_ns": pl.Int64,
-    "drift_ratio": pl.Float64,
-    "anchor_ns": pl.Int64,
-    "collectives": pl.Int64,
-    "reason": pl.String,
-    "clock": pl.Int32,
-}
+_ROW: Final = {**polars_types("rank_clocks"), "clock": pl.Int32()}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The offset of one clock to another: what to add, right within `uncertainty_ns`; None with the reason."""
+    """The offset to add to a clock, correct within `uncertainty_ns`; None with the reason."""
 
     offset_ns: int | None
     uncertainty_ns: int | None
@@ -62,7 +52,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Ends:
-    """Per collective, on the clock to be moved and on the reference's: the last start and the first end, in ns."""
+    """The last start and the first end of each collective, in ns, on the clock to align and on the reference's."""
 
     start: Numbers
     end: Numbers
@@ -72,9 +62,9 @@ class Ends:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes' clocks and parts in collectives, in the columns of the analyses, and what kept parts apart.
+    """The processes' clocks and parts in collectives, in the columns of the analyses, and why parts were unmatched.
 
-    `numbered`: the capture numbers the collectives; `described`: it says of any of them whose it is.
+    `numbered`: the capture numbers the collectives; `described`: it states the communicator of any of them.
     """
 
     clocks: pl.DataFrame
@@ -85,10 +75,10 @@ class Ranks:
 
 
 def ranks_of(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame, calls: pl.DataFrame) -> Ranks:
-    """Clocks and collectives over everything that was captured, for numbers within a communicator count from there.
+    """Clocks and collectives over the whole capture, because numbers within a communicator count from its beginning.
 
     `tables` are dispatches, memory_copies, kernels, api_calls, markers, processes and clock_domains; `activities` and
-    `calls` those of `recorded`, which are of the measured iterations alone.
+    `calls` come from `recorded` and cover the measured iterations alone.
     """
     if (activities.get_column("category") == COMMUNICATION).any():
         activities = device_activities(timed(tables["dispatches"]), tables["memory_copies"], tables["kernels"], calls)
@@ -100,14 +90,14 @@ def ranks_of(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame, calls
     together = matched(own)
     clocks = rank_clocks(tables["processes"], tables["clock_domains"], together)
     found = collectives(together, clocks, activities)
-    if not described:  # as many as were found to belong together is not what the capture states
+    if not described:  # the number of matched parts is not a number stated by the capture
         found = found.with_columns(expected_participants=pl.lit(None, pl.Int64))
     numbered = bool(together.parts.get_column("numbered").all())
     return Ranks(clocks, found, together.unmatched, numbered, described)
 
 
 def rank_clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame, matched: Matched) -> pl.DataFrame:
-    """Rows of the table `rank_clocks` without the session, and beside them `clock`: equal where one clock was read.
+    """Compute rows of the table `rank_clocks` without the session, and `clock`, equal where one clock was read.
 
     The reference is the process with the lowest rank, or the lowest number where no rank is stated. An estimate rests
     on collectives that processes of both clocks took part in; clocks that meet only through a third one have none.
@@ -135,7 +125,7 @@ def rank_clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame, matched: M
 
 
 def estimate(ends: Ends) -> Estimate:
-    """The offset to add to times of a clock, from the collectives that both clocks saw.
+    """Estimate the offset to add to times of a clock, from the collectives that both clocks saw.
 
     It is the median difference of the ends, after a linear drift where that is significant (least squares). Its
     uncertainty is the largest deviation from it, from `ENOUGH` collectives on, and never more than the bound that the
@@ -168,14 +158,14 @@ def estimate(ends: Ends) -> Estimate:
 def _clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame) -> pl.DataFrame:
     """Processes (process_id, rank) with a number that is equal where their times were read from one clock."""
     hosts = processes.get_column("host").n_unique()
-    # A host's clock that could not be tied to another has no uncertainty; more of these than further hosts means that
-    # one host was traced by several clocks, and which process used which is not known.
+    # A host's clock that could not be tied to another has no uncertainty. More of these than hosts means that one host
+    # was traced with several clocks, and which process used which is not known.
     untied = clock_domains.filter((pl.col("domain") != "realtime") & pl.col("uncertainty_ns").is_null()).height
     one_each = pl.lit(untied < hosts)
     name = (
         pl.when(one_each & pl.col("host").is_not_null())
         .then(pl.format("host {}", "host"))
-        # Processes with one identifier are of one capture.
+        # Processes with one identifier belong to one capture.
         .when(pl.col("guid").is_not_null())
         .then(pl.format("capture {}", "guid"))
         .otherwise(pl.format("process {}", "process_id"))
@@ -184,7 +174,7 @@ def _clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame) -> pl.DataFram
 
 
 def _shared(parts: pl.DataFrame, clocks: pl.DataFrame, reference: int) -> pl.DataFrame:
-    """Per collective and clock other than the reference's, where both took part, the columns of `Ends`."""
+    """The columns of `Ends` for each collective and clock other than the reference's, where both took part."""
     usable = parts.filter(pl.col("matched") & pl.col("name").is_in(SYNCHRONIZING) & (pl.col("participants") > 1))
     each = (
         usable.join(clocks, on="process_id")
@@ -214,7 +204,7 @@ def _drift(time: Numbers, difference: Numbers) -> float | None:
     slope = float(x @ y) / spread
     residual = y - slope * x
     error = float(np.sqrt((residual @ residual) / max(len(x) - 2, 1) / spread))
-    # What moves no time by as much as a nanosecond is the rounding of the times.
+    # A slope that moves no time by as much as a nanosecond comes from rounding.
     if abs(slope) <= SIGNIFICANCE * error or abs(slope) * float(np.ptp(time)) < 2:
         return None
     return slope
@@ -223,5 +213,4 @@ def _drift(time: Numbers, difference: Numbers) -> float | None:
 def _median(values: Numbers) -> int:
     """The median in whole ns, rounded down between two."""
     ordered = np.sort(values)
-    middle = len(ordered) // 2
-    return int(ordered[middle]) if len(ordered) % 2 else int(ordered[middle - 1] + ordered[middle]) // 2
+    return int(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2

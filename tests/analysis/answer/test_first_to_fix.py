@@ -44,7 +44,7 @@ def kind(name: str, time: int, roof: float | None = None, **more: Any) -> dict[s
 
 
 def chosen(*kinds: dict[str, Any], critical: dict[str, int] | None = None, scale: float = 1.0) -> fix.Fix:
-    found = fix.kind_to_fix(rows("kinds_of_work", kinds), critical, scale)
+    found = fix.kind_to_fix(rows("kinds_of_work", kinds), critical, scale, None)
     assert found is not None
     return found
 
@@ -76,8 +76,8 @@ def test_what_runs_beside_something_else_or_off_the_critical_path_saves_no_more_
 
 
 def test_collectives_are_no_work_to_be_tuned() -> None:
-    assert fix.kind_to_fix(rows("kinds_of_work", [kind("communication", 1000)]), None, 1.0) is None
-    assert fix.kind_to_fix(rows("kinds_of_work"), None, 1.0) is None
+    assert fix.kind_to_fix(rows("kinds_of_work", [kind("communication", 1000)]), None, 1.0, None) is None
+    assert fix.kind_to_fix(rows("kinds_of_work"), None, 1.0, None) is None
 
 
 names = st.sampled_from(["gemm", "attention", GLUE, "reduction", "communication", "unnamed"])
@@ -87,7 +87,7 @@ ratios = st.none() | st.floats(0, 1)
 @given(st.lists(st.tuples(names, st.integers(0, 10**12), ratios), unique_by=lambda one: one[0]), st.floats(0, 1))
 def test_what_is_saved_is_within_the_kinds_time(given: list[tuple[str, int, float | None]], scale: float) -> None:
     kinds = [kind(*one) for one in given]
-    found = fix.kind_to_fix(rows("kinds_of_work", kinds), None, scale)
+    found = fix.kind_to_fix(rows("kinds_of_work", kinds), None, scale, None)
     if found is None:
         assert {one["kind"] for one in kinds} <= {"communication"}
         return

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.analysis.answer.inferred_waits import LONG_NS, SOON_NS, with_inferred_waits
-from aaco_pipeline.analysis.answer.shares import device_shares
+from aaco_pipeline.analysis.answer.shares import LAUNCH_PACE_NS, device_shares
 from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM, recorded
 from aaco_pipeline.analysis.timeline.gap_causes import gaps
 from aaco_pipeline.lake.validation import empty_table
@@ -31,8 +31,10 @@ def shares(tables: dict[str, pl.DataFrame]) -> dict[str, float]:
     activities = recorded({name: tables.get(name, empty_table(name)) for name in RECORDED_FROM}).activities
     own = activities.filter(pl.col("device_id") == 0)
     window = own.select(pl.col("start_ns").min(), pl.col("end_ns").max())
-    calls = tables.get("api_calls", empty_table("api_calls"))
-    found = device_shares(own, judged(tables).filter(pl.col("device_id") == 0), calls, window)
+    calls, copies = (tables.get(name, empty_table(name)) for name in ("api_calls", "memory_copies"))
+    found = device_shares(
+        own, judged(tables).filter(pl.col("device_id") == 0), calls, window, copies, long_ns=LAUNCH_PACE_NS
+    )
     return {name: time / sum(found.values()) for name, time in found.items()}
 
 

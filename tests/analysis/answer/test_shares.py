@@ -27,8 +27,14 @@ from aaco_pipeline.analysis.sessions.metrics import Usage
 from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
 from tests.analysis.answer.made_up import activities, gap, pieces, recordings, rows
 
-NO_CALLS = rows("api_calls")
+NO_CALLS, NO_COPIES = rows("api_calls"), rows("memory_copies")
 Recording = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
+
+
+def shares(
+    ran: pl.DataFrame, idle: pl.DataFrame, window: pl.DataFrame, calls: pl.DataFrame = NO_CALLS
+) -> dict[str, int]:
+    return device_shares(ran, idle, calls, window, NO_COPIES, long_ns=LAUNCH_PACE_NS)
 
 
 def length(window: pl.DataFrame) -> int:
@@ -38,7 +44,7 @@ def length(window: pl.DataFrame) -> int:
 @given(recordings())
 def test_shares_of_a_device_add_up_to_the_window_to_the_nanosecond(recorded: Recording) -> None:
     ran, idle, window = recorded
-    found = device_shares(ran, idle, NO_CALLS, window)
+    found = shares(ran, idle, window)
     assert sum(found.values()) == length(window)
     assert not found or tuple(found) == SHARES
     assert min(found.values(), default=0) >= 0
@@ -48,29 +54,29 @@ def test_shares_of_a_device_add_up_to_the_window_to_the_nanosecond(recorded: Rec
 def test_the_order_of_rows_changes_no_share(recorded: Recording, random: st.DataObject) -> None:
     ran, idle, window = recorded
     mixed, mixed_idle = (frame.sample(fraction=1, shuffle=True, seed=random.randrange(99)) for frame in (ran, idle))  # type: ignore[attr-defined]
-    assert device_shares(mixed, mixed_idle, NO_CALLS, window) == device_shares(ran, idle, NO_CALLS, window)
+    assert shares(mixed, mixed_idle, window) == shares(ran, idle, window)
 
 
 @given(recordings(), st.integers(-(10**15), 10**15))
 def test_when_the_recording_began_changes_no_share(recorded: Recording, shift: int) -> None:
     ran, idle, window = (frame.with_columns(pl.col("start_ns", "end_ns") + shift) for frame in recorded)
-    assert device_shares(ran, idle, NO_CALLS, window) == device_shares(recorded[0], recorded[1], NO_CALLS, recorded[2])
+    assert shares(ran, idle, window) == shares(recorded[0], recorded[1], recorded[2])
 
 
 @given(recordings())
 def test_pieces_that_touch_are_one_window(recorded: Recording) -> None:
     ran, idle, _ = recorded
     low, high = int(ran.get_column("start_ns").to_numpy().min()), int(ran.get_column("end_ns").to_numpy().max())
-    whole, middle = device_shares(ran, idle, NO_CALLS, pieces((low, high))), (low + high) // 2
+    whole, middle = shares(ran, idle, pieces((low, high))), (low + high) // 2
     if low < middle < high:
         busy = ("device", "copy", "communication")
-        cut = device_shares(ran, idle, NO_CALLS, pieces((low, middle), (middle, high)))
+        cut = shares(ran, idle, pieces((low, middle), (middle, high)))
         assert [cut[name] for name in busy] == [whole[name] for name in busy]
 
 
 def test_a_kernel_goes_before_a_copy_and_a_copy_before_a_collective() -> None:
     ran = activities((0, 40, "compute"), (30, 60, "copy"), (50, 100, "communication"))
-    found = device_shares(ran, rows("gaps"), NO_CALLS, pieces((0, 100)))
+    found = shares(ran, rows("gaps"), pieces((0, 100)))
     assert {name: time for name, time in found.items() if time} == {"device": 40, "copy": 20, "communication": 40}
 
 
@@ -96,7 +102,7 @@ def test_a_kernel_goes_before_a_copy_and_a_copy_before_a_collective() -> None:
 )
 def test_idle_time_goes_to_what_binds_the_next_activity(cause: str, more: dict[str, object], expected: str) -> None:
     ran = activities((0, 10, "compute"), (100_010, 100_020, "compute"))
-    found = device_shares(ran, rows("gaps", [gap(10, 100_010, cause, **more)]), NO_CALLS, pieces((0, 100_020)))
+    found = shares(ran, rows("gaps", [gap(10, 100_010, cause, **more)]), pieces((0, 100_020)))
     assert found["device"] == 20
     own = {name: time for name, time in found.items() if time and name != "device"}
     away = LAUNCH_PACE_NS + 1
@@ -120,18 +126,18 @@ def test_a_wait_binds_until_it_ends_and_not_through_the_hosts_own_long_work(
     ran = activities((-10, 0, "compute"), (141_000_000, 141_000_010, "compute"))
     calls = rows("api_calls", [{"call_id": 7, "start_ns": -5, "end_ns": waited_until}])
     idle = {"host_call_id": 7, "in_launch_calls_ns": 0, "in_launching_operators_ns": 0, **more}
-    found = device_shares(ran, rows("gaps", [gap(0, 141_000_000, "sync", **idle)]), calls, pieces((-10, 141_000_010)))
+    found = shares(ran, rows("gaps", [gap(0, 141_000_000, "sync", **idle)]), pieces((-10, 141_000_010)), calls)
     assert {name: time for name, time in found.items() if time} == {"device": 20, **expected}
 
 
 def test_a_gap_that_the_window_cuts_gives_its_part() -> None:
     ran = activities((0, 10, "compute"), (110, 120, "compute"))
     idle = rows("gaps", [gap(10, 110, "sync")])
-    assert device_shares(ran, idle, NO_CALLS, pieces((0, 60))) | {} == dict.fromkeys(SHARES, 0) | {
+    assert shares(ran, idle, pieces((0, 60))) | {} == dict.fromkeys(SHARES, 0) | {
         "device": 10,
         "sync": 50,
     }
-    assert device_shares(ran, idle, NO_CALLS, pieces((60, 60))) == {}
+    assert shares(ran, idle, pieces((60, 60))) == {}
 
 
 def test_of_equal_shares_the_order_is_always_the_same() -> None:
@@ -204,13 +210,13 @@ def whole(until: int) -> Coverage:
 
 def test_host_work_is_long_by_the_threads_own_pace_and_never_where_all_of_it_is() -> None:
     quick = [*range(0, 20 * PACE, PACE), 20 * PACE + 200_000]
-    own = host_in(launched(*quick), rows("api_calls", called(*quick)), _NONE, pieces((0, 10**9)))
+    own = host_in(launched(*quick), rows("api_calls", called(*quick)), _NONE, pieces((0, 10**9)), NO_COPIES)
     # The last launch of a burst costs its call.
     assert (own.long_ns, own.pace_ns) == (160_000, 20 * PACE - PACE + 2 * 1_000)
     assert own.working_ns == quick[-1] - quick[-2] - 1_000
     # A thread that takes longer than a framework's way to the next launch each time works each time.
     slow = list(range(0, 10 * LAUNCH_PACE_NS * 2, LAUNCH_PACE_NS * 2))
-    own = host_in(launched(*slow), rows("api_calls", called(*slow)), _NONE, pieces((0, 10**9)))
+    own = host_in(launched(*slow), rows("api_calls", called(*slow)), _NONE, pieces((0, 10**9)), NO_COPIES)
     assert (own.long_ns, own.working_ns, own.pace_ns) == (LAUNCH_PACE_NS, 9 * (LAUNCH_PACE_NS * 2 - 1_000), 10 * 1_000)
 
 
@@ -218,17 +224,23 @@ def test_a_launch_that_a_wait_or_an_allocation_holds_up_is_no_pace() -> None:
     at = list(range(0, 10 * PACE, PACE))
     calls = [*called(*at), {**_THREAD, "call_id": 99, "start_ns": 4 * PACE + 2_000, "end_ns": 5 * PACE - 1_000}]
     held = pl.DataFrame({"call_id": pl.Series([99], dtype=pl.Int32)})
-    own = host_in(launched(*at), rows("api_calls", calls), held, pieces((0, 10**9)))
+    own = host_in(launched(*at), rows("api_calls", calls), held, pieces((0, 10**9)), NO_COPIES)
     # The way from the wait's end is there, and the call before the wait.
     assert own.pace_ns == 8 * PACE + 1_000 + 2 * 1_000
-    assert host_in(launched(*at), rows("api_calls", calls), _NONE, pieces((0, 10**9))).pace_ns == 9 * PACE + 1_000
+    assert (
+        host_in(launched(*at), rows("api_calls", calls), _NONE, pieces((0, 10**9)), NO_COPIES).pace_ns
+        == 9 * PACE + 1_000
+    )
 
 
 def test_the_way_to_a_copy_is_the_copys() -> None:
     """What the framework does from a kernel's launch to the copy's goes with it; what it does behind it does not."""
     at = list(range(0, 10 * PACE, PACE))
-    copies = launched(*at).with_columns(activity_kind=pl.Series(["dispatch", "memory_copy"] * 5))
-    own = host_in(copies, rows("api_calls", called(*at)), _NONE, pieces((0, 10**9)))
+    moved = launched(*at).with_columns(
+        activity_kind=pl.Series(["dispatch", "memory_copy"] * 5), activity_id=pl.Series(range(10), dtype=pl.Int32)
+    )
+    copies = rows("memory_copies", [{"copy_id": i, "direction": "host_to_device"} for i in range(1, 10, 2)])
+    own = host_in(moved, rows("api_calls", called(*at)), _NONE, pieces((0, 10**9)), copies)
     assert own.pace_ns == 5 * 1_000 + 4 * (PACE - 1_000)
     # Nor does it tell how long the way to a launch usually is.
     assert own.long_ns == LAUNCH_PACE_NS
@@ -239,7 +251,7 @@ def test_a_way_behind_a_wait_is_no_longer_than_a_usual_one_and_copies_over_the_l
     at = [*range(0, 10 * PACE, PACE), 9 * PACE + 50_000]
     calls = [*called(*at), {**_THREAD, "call_id": 99, "start_ns": 9 * PACE + 2_000, "end_ns": 9 * PACE + 4_000}]
     held = pl.DataFrame({"call_id": pl.Series([99], dtype=pl.Int32)})
-    own = host_in(launched(*at), rows("api_calls", calls), held, pieces((0, 10**9)))
+    own = host_in(launched(*at), rows("api_calls", calls), held, pieces((0, 10**9)), NO_COPIES)
     assert own.pace_ns == 9 * PACE + 1_000 + PACE + 1_000
     kinds = pl.Series(["dispatch"] * 4 + ["memory_copy"] * 3 + ["dispatch"] * 4)
     moved = launched(*at).with_columns(activity_kind=kinds, activity_id=pl.Series(range(11), dtype=pl.Int32))
@@ -258,22 +270,22 @@ def test_of_several_threads_one_that_waits_for_another_does_not_work() -> None:
     at = list(range(0, 100 * PACE, PACE))
     two = launched(*at).with_columns(call_thread_id=pl.Series([1] * 10 + [2] * 80 + [1] * 10))
     calls = [{**one, "thread_id": 2 if 10 <= i < 90 else 1} for i, one in enumerate(called(*at))]
-    assert host_in(two, rows("api_calls", calls), _NONE, pieces((0, 10**9))).working_ns == 0
+    assert host_in(two, rows("api_calls", calls), _NONE, pieces((0, 10**9)), NO_COPIES).working_ns == 0
 
 
 def test_what_an_operator_does_behind_its_last_call_is_no_pause() -> None:
     at = [*range(0, 10 * PACE, PACE), 20 * PACE + 200_000]
     around = {**_THREAD, "call_id": 99, "start_ns": 0, "end_ns": at[-1]}
     calls = rows("api_calls", [around, *called(*at)])
-    assert host_in(launched(*at), calls, _NONE, pieces((0, 10**9))).working_ns == 0
+    assert host_in(launched(*at), calls, _NONE, pieces((0, 10**9)), NO_COPIES).working_ns == 0
 
 
 def test_what_lies_outside_the_window_counts_for_nothing() -> None:
     at = [0, PACE, 2 * PACE, 500_000, 500_000 + PACE]
-    own = host_in(launched(*at), rows("api_calls", called(*at)), _NONE, pieces((0, 300_000)))
+    own = host_in(launched(*at), rows("api_calls", called(*at)), _NONE, pieces((0, 300_000)), NO_COPIES)
     assert own.working_ns == 0  # The work ends beyond the window, in a call of no launch in it.
     assert own.pace_ns == 2 * PACE + 1_000
-    nothing = host_in(launched(*at).clear(), rows("api_calls"), _NONE, pieces((0, 300_000)))
+    nothing = host_in(launched(*at).clear(), rows("api_calls"), _NONE, pieces((0, 300_000)), NO_COPIES)
     assert nothing == Host(LAUNCH_PACE_NS, 0, 0)
 
 
@@ -291,7 +303,9 @@ def test_what_lies_outside_the_window_counts_for_nothing() -> None:
     ],
 )
 def test_each_gap_has_its_part(cause: str, more: dict[str, Any], expected: dict[str, int]) -> None:
-    found = idle_parts(rows("gaps", [gap(0, 100_000, cause, **more)]), rows("api_calls"), whole(100_000), 50_000)
+    found = idle_parts(
+        rows("gaps", [gap(0, 100_000, cause, **more)]), rows("api_calls"), whole(100_000), 50_000, NO_COPIES
+    )
     own = found.drop("after_copy", "after_work", "allocating").row(0, named=True)
     assert {name: time for name, time in own.items() if time} == expected
 
@@ -310,7 +324,7 @@ def test_what_restarts_belongs_to_the_last_wait() -> None:
         gap(6_001_000, 6_001_010, "launch_latency", **restart),
     ]
     calls = rows("api_calls", [{"call_id": 7, "start_ns": 0, "end_ns": 2_000}])
-    found = idle_parts(rows("gaps", idle).reverse(), calls, whole(10**9), LAUNCH_PACE_NS)
+    found = idle_parts(rows("gaps", idle).reverse(), calls, whole(10**9), LAUNCH_PACE_NS, NO_COPIES)
     assert found.get_column("after_copy").to_list() == [False, True, True, False, False, False, False]
     assert found.get_column("after_work").to_list() == [False, False, False, True, True, False, False]
     assert found.row(3, named=True)["waited_work"] == 4_999_000
@@ -364,7 +378,7 @@ def test_the_way_from_one_copy_to_the_next_is_what_copying_costs(
     found = idle_parts(rows("gaps", [gap(0, 100, cause, **own)]), rows("api_calls", calls), whole(100), 50, copies)
     assert {name: found.item(0, name) for name in PARTS if found.item(0, name)} == expected
     # Without the copies' directions there is no telling.
-    bare = idle_parts(rows("gaps", [gap(0, 100, cause, **own)]), rows("api_calls", calls), whole(100), 50)
+    bare = idle_parts(rows("gaps", [gap(0, 100, cause, **own)]), rows("api_calls", calls), whole(100), 50, NO_COPIES)
     assert bare.get_column("copying").sum() == 0
 
 
@@ -374,5 +388,5 @@ def test_time_in_calls_that_allocate_is_told_of_each_gap() -> None:
         {"call_id": 2, "name": "hipMallocAsync", "start_ns": 50, "end_ns": 90},
     ]
     gaps = rows("gaps", [gap(0, 40, "host_wait"), gap(60, 100, "host_wait")])
-    found = idle_parts(gaps, rows("api_calls", calls), whole(100), LAUNCH_PACE_NS)
+    found = idle_parts(gaps, rows("api_calls", calls), whole(100), LAUNCH_PACE_NS, NO_COPIES)
     assert found.get_column("allocating").to_list() == [20, 0]

@@ -87,6 +87,12 @@ def parts(found: SteadyPart) -> list[tuple[str, int, int]]:
     return list(found.parts.select("part", "start_ns", "end_ns").iter_rows())
 
 
+def lacking(found: SteadyPart) -> Any:
+    """Why no device has a steady part; None where one has."""
+    reasons = found.parts.get_column("lacking")
+    return None if reasons.null_count() else reasons.sort().first() or "incomplete"
+
+
 def judged(tables: Mapping[str, pl.DataFrame]) -> SteadyPart:
     """The steady part, whose parts are checked to cover each device's window exactly."""
     found = steady_part(tables)

@@ -7,6 +7,7 @@ What a faster kernel would save of an iteration: at most its share, and less whe
 
 from collections.abc import Callable
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.timeline.activities import ACTIVITY_KINDS
 from aaco_pipeline.analysis.timeline.critical_path import (
+    CriticalPath,
     critical_path,
     effect_in,
     largest_savings,
@@ -37,7 +39,7 @@ from aaco_pipeline.analysis.timeline.dependency_graph import (
     Network,
     assembled,
 )
-from aaco_pipeline.analysis.timeline.longest_path import LongestPaths, edge_waits, is_acyclic, schedule_of
+from aaco_pipeline.analysis.timeline.longest_path import LongestPaths, edge_waits, schedule_of
 from aaco_pipeline.lake.contracts import contract, polars_schema
 
 CAPTURES = [
@@ -108,7 +110,19 @@ def network_of(start: list[int], weights: list[int], edges: list[Edge]) -> Netwo
         columns: list[Any] = [np.array([edge[place] for edge in own], np.int64) for place in (0, 1, 4)]
         by_start = np.array([edge[3] for edge in own], np.bool_)
         parts.append(Edges(kind, columns[0], columns[1], by_start, columns[2], np.zeros(len(own), np.bool_)))
-    return assembled(nodes, parts, pl.DataFrame(), pl.DataFrame())
+    return assembled(nodes, parts, pl.DataFrame())
+
+
+def assert_consistent(net: Network, path: CriticalPath) -> None:
+    """The path is the sum of its steps, within the window, and what it leaves unexplained is the sum of its waits."""
+    if not path.steps.height:
+        return
+    (path_ns, unexplained_ns), *_ = path.summary.select("path_ns", "unexplained_ns").rows() or [(0, 0)]
+    steps, ended = path.steps, int((net.start_ns + net.weight_ns).max())
+    assert path_ns <= ended - net.start_ns.min()
+    assert steps["own_ns"].sum() + steps["lag_ns"].sum() == path_ns
+    if path.summary.height:
+        assert steps["wait_ns"].sum() + ended - (steps["start_ns"] + steps["own_ns"])[-1] == unexplained_ns
 
 
 @st.composite
@@ -161,7 +175,7 @@ def test_the_path_is_conserved_and_critical(drawn: tuple[list[int], list[Edge], 
     net = made(*drawn)
     found = critical_path(net)
     window = int((net.start_ns + net.weight_ns).max() - net.start_ns.min())
-    assert found.checks.get_column("value").to_list() == [1.0] * 4 + [found.checks.get_column("value")[4]]
+    assert_consistent(net, found)
     rows = found.summary
     if rows.height:
         assert (rows["path_ns"] + rows["unexplained_ns"]).unique().to_list() == [window]
@@ -179,19 +193,18 @@ def test_the_binding_edge_is_the_dependency_met_last(drawn: tuple[list[int], lis
     rows = {row["activity_id"]: row for row in critical_path(net).activities.iter_rows(named=True)}
     for node, row in rows.items():
         bounds = [
-            (start[s] + (0 if by_start else weights[s]) + lag, -kind, s)
+            (start[s] + (0 if by_start else weights[s]) + lag, -kind)
             for s, t, kind, by_start, lag in edges
             if t == node
         ]
         if not bounds:
-            assert (row["binding_edge"], row["binding_activity_id"]) == ("none", None)
+            assert row["binding_edge"] == "none"
             assert row["unexplained_wait_ns"] == start[node] - min(start)
             continue
         latest = max(bound[0] for bound in bounds)
         named = KINDS[-max(bound[1] for bound in bounds if bound[0] == latest)]
         assert row["binding_edge"] == named
         assert row["unexplained_wait_ns"] == start[node] - latest
-        assert row["binding_activity_id"] in {s for at, kind, s in bounds if at == latest and KINDS[-kind] == named}
 
 
 @given(networks(), st.data())
@@ -251,13 +264,6 @@ def test_a_window_beyond_exact_arithmetic_is_refused() -> None:
         critical_path(network_of([0, 2**54], [1, 1], []))
 
 
-def test_a_circle_within_one_instant_is_found() -> None:
-    circle = network_of([0, 0], [0, 0], [(0, 1, STREAM, False, 0), (1, 0, SYNC, False, 0)])
-    assert not is_acyclic(circle)
-    assert not is_acyclic(network_of([0], [0], [(0, 0, STREAM, False, 0)]))
-    assert is_acyclic(network_of([0, 0], [0, 0], [(0, 1, STREAM, False, 0)]))
-
-
 def test_a_blocking_call_is_one_row_explained_by_what_it_waited_for() -> None:
     # Node 0 launches 1; 2 and 3 are the entry and the return of a call that waited for 1; 4 follows at once.
     net = network_of(
@@ -278,8 +284,7 @@ def test_a_blocking_call_is_one_row_explained_by_what_it_waited_for() -> None:
     rows = critical_path(net).activities.filter(pl.col("activity_kind") == "api_call").sort("activity_id")
     waited = rows.row(1, named=True)
     assert rows.height == 3
-    assert (waited["binding_edge"], waited["binding_activity_kind"]) == ("sync", "dispatch")
-    assert (waited["earliest_start_ns"], waited["earliest_finish_ns"], waited["unexplained_wait_ns"]) == (12, 38, 4)
+    assert (waited["binding_edge"], waited["unexplained_wait_ns"]) == ("sync", 4)
 
 
 def test_an_empty_session_has_no_rows() -> None:
@@ -300,10 +305,10 @@ def test_rows_have_the_columns_of_their_tables() -> None:
 def test_the_invariants_hold_on_real_captures(capture: str, analysed: Callable[[str], Any]) -> None:
     found = analysed(capture)
     path = found.path
-    checks = dict(path.checks.iter_rows())
-    bound = checks.pop("bound_start_ratio")
-    assert set(checks.values()) == {1.0}
-    assert bound > 0.99
+    assert_consistent(found.network, path)
+    assert path.bound_start_ratio > 0.99
+    sources = pl.DataFrame({"target": found.network.target, "source": found.network.source})
+    TopologicalSorter(dict(sources.group_by("target").agg("source").iter_rows())).prepare()  # raises for a circle
     row = path.summary.row(0, named=True)
     assert row["path_ns"] + row["unexplained_ns"] == row["window_ns"]
     assert path.summary["category_ns"].sum() == row["path_ns"]
@@ -311,7 +316,7 @@ def test_the_invariants_hold_on_real_captures(capture: str, analysed: Callable[[
     assert (path.activities["free_slack_ns"] <= path.activities["slack_ns"]).all()
     assert (path.activities["free_slack_ns"] >= 0).all()
     whole = found.timeline.filter(pl.col("window_rule") == "first_to_last_activity")
-    idle = found.gaps.gaps.select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
+    idle = found.gaps.select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
     window = (whole["window_end_ns"] - whole["window_start_ns"]).sum()
     assert whole["busy_ns"].sum() + idle == window
 

@@ -43,7 +43,6 @@ def test_a_launch_leaves_the_calls_end_when_its_kernel_began_after_it(session: C
         ("dispatch0", "dispatch1", "stream", False, 0),
         ("api_call0", "api_call1", "program", False, 70),
     }
-    assert found.network.floors.select("kind", "floor_ns", "observations").rows() == [("launch", 5, 2)]
 
 
 def test_a_blocking_call_is_an_entry_and_a_return(session: Callable[..., Any]) -> None:
@@ -84,7 +83,7 @@ def test_a_graph_launch_owns_many_kernels(session: Callable[..., Any]) -> None:
     kernels = [kernel(30 + 10 * n, 38 + 10 * n, 1) for n in range(4)]
     found = session(kernels, calls=[call(10, 20, "hipGraphLaunch", 1)])
     assert sum(kind == "launch" for _, _, kind, _, _ in edges(found)) == 4
-    assert found.network.floors.filter(kind="stream")["floor_ns"].to_list() == [2]
+    assert [lag for _, _, kind, _, lag in edges(found) if kind == "stream"] == [2, 2, 2]
 
 
 def test_inner_calls_are_part_of_the_outermost(session: Callable[..., Any]) -> None:
@@ -101,8 +100,5 @@ def test_events_between_streams_are_edges(session: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("capture", ["kineto/mi300x_qwen1.5_0.5b.json.gz", "gpu_sessions/traces/graph_replay.json.gz"])
-def test_lags_and_floors_are_never_negative_on_real_captures(capture: str, analysed: Callable[[str], Any]) -> None:
-    net = analysed(capture).network
-    assert net.lag_ns.min() >= 0
-    assert net.floors["floor_ns"].min() >= 0
-    assert net.floors["observations"].min() >= 2
+def test_lags_are_never_negative_on_real_captures(capture: str, analysed: Callable[[str], Any]) -> None:
+    assert analysed(capture).network.lag_ns.min() >= 0

@@ -156,7 +156,6 @@ def test_every_figure_of_every_window_is_what_counting_cells_gives(ran: pl.DataF
         covered = cells(own, row["window_start_ns"], row["window_end_ns"])
         length = row["window_end_ns"] - row["window_start_ns"]
         assert row["busy_ns"] == row["compute_ns"] == len(set(covered))
-        assert row["concurrent_ns"] == len({cell for cell in covered if covered.count(cell) > 1})
         assert row["activity_time_sum_ns"] == len(covered)
         if row["iteration"] is None:
             assert row["activity_count"] == own.height
@@ -181,7 +180,7 @@ def test_the_hand_drawn_timeline() -> None:
     row = whole(analyse(dispatches([(10, 20), (16, 24), (34, 40)]), iterations([(0, 50)])).timeline)
     assert row["window_rule"] == WHOLE_WINDOW
     assert (row["window_start_ns"], row["window_end_ns"]) == (10, 40)
-    assert (row["busy_ns"], row["concurrent_ns"], row["activity_time_sum_ns"]) == (20, 4, 24)
+    assert (row["busy_ns"], row["activity_time_sum_ns"]) == (20, 24)
     assert row["active_ratio"] == 20 / 30
     assert row["activity_count"] == 3
 
@@ -242,7 +241,7 @@ def test_only_the_traced_pass_makes_windows() -> None:
 
 def test_an_iteration_without_kernels_was_busy_for_zero_time() -> None:
     row = of_iteration(analyse(dispatches([(0, 5)]), iterations([(0, 6), (6, 16)])).timeline, 1)
-    assert (row["busy_ns"], row["concurrent_ns"], row["activity_time_sum_ns"], row["activity_count"]) == (0, 0, 0, 0)
+    assert (row["busy_ns"], row["activity_time_sum_ns"], row["activity_count"]) == (0, 0, 0)
     assert row["active_ratio"] == 0.0
 
 
@@ -257,7 +256,7 @@ def test_what_runs_inside_a_dispatch_is_not_counted_beside_it() -> None:
     )
     result = analyse(ran, iterations([(0, 50)]))
     row = whole(result.timeline)
-    assert (row["busy_ns"], row["concurrent_ns"], row["activity_time_sum_ns"], row["activity_count"]) == (30, 0, 30, 2)
+    assert (row["busy_ns"], row["activity_time_sum_ns"], row["activity_count"]) == (30, 30, 2)
     assert result.gaps.select("start_ns", "end_ns", "previous_activity_id").rows() == [(20, 30, 0)]
     assert result.kernel_stats.select("kernel_id", "dispatch_count", "total_ns").rows() == [(0, 3, 22), (1, 1, 8)]
 
@@ -270,7 +269,6 @@ def test_each_device_has_its_own_window_gaps_and_overlap() -> None:
     first, second = whole(result.timeline, 0), whole(result.timeline, 1)
     assert (first["window_start_ns"], first["window_end_ns"], first["busy_ns"]) == (0, 30, 20)
     assert (second["window_start_ns"], second["window_end_ns"], second["busy_ns"]) == (5, 26, 11)
-    assert first["concurrent_ns"] == second["concurrent_ns"] == 0
     assert result.gaps.select("device_id", "start_ns", "end_ns").rows() == [(0, 10, 20), (1, 15, 25)]
 
 

@@ -17,11 +17,11 @@ from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Unstated, W
 
 @dataclass(frozen=True)
 class Formula:
-    """How to compute the work.
+    """How to compute the work of an operator.
 
-    What an operator that `is_whole` launches through copies, fills and functions of elements is its own: its formula
-    covers all it was asked for, and what moves in between is how that was done. `reads_values` says that the formula
-    looks at inputs that are no tensors.
+    Copies, fills and functions of elements launched by an operator that `is_whole` belong to it: its formula covers the
+    whole request, and internal moves are an implementation detail. `reads_values` is true if the formula reads inputs
+    that are not tensors.
     """
 
     work: Callable[[Inputs], Work]
@@ -30,7 +30,7 @@ class Formula:
 
 
 def work_of(operator: str, inputs: Inputs) -> Work:
-    """The work of one call; where it is not known its `lacking` says why."""
+    """The work of one call; where it is unknown its `lacking` says why."""
     formula = FORMULAS.get(operator)
     if formula is None:
         return Work(None, None, _first_format(inputs), lacking=f"no formula for {operator}")
@@ -183,7 +183,7 @@ _STREAMS: Final[Mapping[str, Formula]] = {
 FORMULAS: Final[Mapping[str, Formula]] = {**_PRODUCTS, **_CONVOLUTIONS, **_ATTENTION, **_NORMALIZATIONS, **_STREAMS}
 
 
-#: Records a collective, which is no work on shapes; `aaco_pipeline.analysis.timeline.collectives` has these.
+#: Records a collective, which is not work on shapes; see `aaco_pipeline.analysis.timeline.collectives`.
 _COLLECTIVE: Final = "record_param_comms"
 _OVER_THE_HOST: Final = ("host_to_device", "device_to_host")
 
@@ -191,12 +191,11 @@ _OVER_THE_HOST: Final = ("host_to_device", "device_to_host")
 def owned_launches(
     dispatches: pl.DataFrame, copies: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row per kernel, copy or fill that an operator with recorded inputs launched, with the call it counts to.
+    """One row per kernel, copy or fill launched by an operator with recorded inputs, with the call it counts to.
 
-    `dispatches`, `copies` (memory_copies), `api_calls` and `inputs` (operator_inputs) are canonical tables. Columns:
-    activity_kind (`dispatch`, `memory_copy`), activity_id, kernel_id (null of copies), device_id, duration_ns, call_id,
-    from_or_to_host (of copies).
-    Where no operator around a launch has a formula, the innermost one has it.
+    Where no operator around a launch has a formula, it counts to the innermost one. All arguments are canonical tables
+    (`copies` is memory_copies, `inputs` operator_inputs). Columns: activity_kind (`dispatch`, `memory_copy`),
+    activity_id, kernel_id (null for copies), device_id, duration_ns, call_id, from_or_to_host (for copies).
     """
     activities = pl.concat([activities_of(dispatches, "dispatch"), activities_of(copies, "memory_copy")])
     launches = launched(activities.with_row_index("row"), api_calls)
@@ -207,9 +206,9 @@ def owned_launches(
 
 
 def owners(launches: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
-    """The launches that an operator with recorded inputs made, with `operator_call_id`, the call that each counts to.
+    """The launches made by an operator with recorded inputs, with `operator_call_id`, the call that each counts to.
 
-    `launches` has row, process_id, thread_id and launched_ns, and is given back in the order of `row`; the other
+    `launches` has row, process_id, thread_id and launched_ns, and is returned in the order of `row`; the other
     arguments are those of `owned_launches`.
     """
     operators = api_calls.filter((pl.col("domain") == OPERATOR_DOMAIN) & pl.col("thread_id").is_not_null())
@@ -230,7 +229,7 @@ def owners(launches: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame
 
 
 def among(numbers: pl.Series, wanted: pl.Series) -> pl.Series:
-    """Whether each of these dense numbers is one of the wanted ones."""
+    """A mask of the dense numbers that are among the wanted ones."""
     last = max((one for one in (numbers.max(), wanted.max()) if isinstance(one, int)), default=0)
     is_wanted = np.zeros(last + 1, np.bool_)
     is_wanted[wanted.to_numpy()] = True
@@ -238,7 +237,7 @@ def among(numbers: pl.Series, wanted: pl.Series) -> pl.Series:
 
 
 def activities_of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
-    """What ran on a device, and took a time that can be used: of `dispatches`, or of memory_copies by that `kind`."""
+    """Device work with usable times, from `dispatches`, or from memory_copies with that `kind`."""
     is_copy = kind == "memory_copy"
     known = rows.filter((pl.col("end_ns") >= pl.col("start_ns")) & pl.col("device_id").is_not_null())
     return known.select(
@@ -254,7 +253,7 @@ def activities_of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
 
 
 def _last_of_nested(operators: pl.DataFrame) -> pl.DataFrame:
-    """The calls that no other of these lies in."""
+    """The calls that contain no other one of these."""
     holds = (pl.col("start_ns").shift(-1) < pl.col("end_ns")).fill_null(False)
     threads = operators.partition_by("process_id", "thread_id", maintain_order=True)
     return pl.concat([operators.clear(), *(outer_first(own).filter(~holds) for own in threads)])

@@ -18,7 +18,7 @@ from aaco_pipeline.lake.validation import empty_table, to_contract
 
 SIZES: Final = tuple(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
 INPUTS: Final = ("operator", "shapes", "types", "strides", "values")
-#: Beyond this many launches before a capture its warm-up is not looked for.
+#: The warm-up of a capture is searched in this many launches before it.
 _LOOKED_AT: Final = 200_000
 _MOST_TRIED: Final = 100
 Numbers = npt.NDArray[np.int64]
@@ -29,8 +29,10 @@ def captured_launches(
 ) -> pl.DataFrame:
     """Rows of the table `captured_launches` of one trace, graphs numbered from 0 in the order of their captures.
 
-    `tables` has a trace's api_calls, operator_inputs, dispatches and kernels; `named` (call_id, kernel, work-items of
-    grid and workgroup) what calls state of the kernels that they launch. `trace` is what the trace is called.
+    Args:
+        tables: A trace's api_calls, operator_inputs, dispatches and kernels.
+        named: call_id, kernel, and work-items of grid and workgroup, as stated by calls about the kernels they launch.
+        trace: The name of the trace.
     """
     calls = tables["api_calls"]
     names = calls.get_column("name").unique().cast(pl.String)
@@ -57,14 +59,14 @@ def captured_launches(
 
 
 def _with_operators(every: pl.DataFrame, calls: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
-    """The launches with the operator's call that each counts to, and that operator's inputs; null outside any."""
+    """Add the operator call that each launch counts to, and that operator's inputs; null outside any."""
     owned = owners(every, calls, inputs).select("row", "operator_call_id")
     found = owned.join(inputs, left_on="operator_call_id", right_on="call_id", how="left")
     return every.join(found, on="row", how="left", maintain_order="left")
 
 
 def _stated(every: pl.DataFrame, tables: Mapping[str, pl.DataFrame], named: pl.DataFrame | None) -> pl.DataFrame:
-    """call_id, kernel, its size and `named_by`: by the call, or by the one record that it left."""
+    """call_id, kernel, its size and `named_by`: from the call, or from the only record that it left."""
     found = []
     if named is not None:
         found.append(named.with_columns(pl.col("kernel").cast(pl.String), named_by=pl.lit("call")))
@@ -83,7 +85,7 @@ def _graphs(every: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def _named(graph: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
-    """A captured graph's launches with the kernels of the warm-up before it, where they have no names themselves."""
+    """Name a captured graph's unnamed launches after the kernels of the warm-up before it."""
     kernels = pl.col("kind") == "kernel"
     if not graph.filter(kernels & pl.col("kernel").is_null()).height:
         return graph
@@ -119,7 +121,7 @@ def _codes(before: pl.DataFrame, graph: pl.DataFrame) -> Numbers:
 
 
 def _place(codes: Numbers, length: int) -> int | None:
-    """Where the last `length` numbers are found among those before them, at the latest place; None where nowhere."""
+    """The latest place of the last `length` numbers among those before them; None if they do not occur."""
     before, wanted = codes[:-length], codes[-length:]
     last = len(before) - length
     if last < 0:
@@ -135,15 +137,15 @@ def _place(codes: Numbers, length: int) -> int | None:
 
 
 _GRAPH_LAUNCH: Final = r"^(?:hip|cuda|cu)GraphLaunch"
-#: Kernels that ROCm's runtime runs for copies and fills.
+#: Kernels that ROCm's runtime uses for copies and fills.
 _OF_RUNTIME: Final = "__amd_rocclr_"
-#: What a capture knows of its launches, most first, and the columns that are compared.
+#: Levels of what a capture knows about its launches, the most first, and the columns to compare.
 _LEVELS: Final = {
     "names and sizes": ("kind", "kernel_id", *SIZES),
     "names": ("kind", "kernel_id"),
     "count and order": ("kind",),
 }
-#: At which level a capture that knows one of them is held against a replay that knows another: what both know.
+#: The level at which a capture of one level is compared with a replay of another: what both know.
 _PAIRS: Final = tuple(
     (level, captures, launched)
     for level in _LEVELS
@@ -151,7 +153,7 @@ _PAIRS: Final = tuple(
     for launched in list(_LEVELS)[:2]
     if list(_LEVELS).index(level) == max(list(_LEVELS).index(captures), list(_LEVELS).index(launched))
 )
-#: Where inputs come from that the trace itself has, and those of a captured graph by how it was matched.
+#: Origins of inputs: the trace itself, or a captured graph by how it was matched.
 FROM_TRACE: Final = "trace"
 FROM_CAPTURE: Final = {level: f"captured graph, by {level}" for level in _LEVELS}
 BY_COUNT: Final = FROM_CAPTURE["count and order"]
@@ -160,13 +162,13 @@ _ACTIVITY: Final = ("activity_kind", "activity_id", "kernel_id", "device_id", "d
 
 @dataclass(frozen=True)
 class Replays:
-    """What graph launches ran, matched with captures.
+    """Graph launches matched with captures.
 
-    `launches`: a row per matched kernel, copy or fill with an operator, as `calls.owned_launches` gives them, with
-    `inputs_from`; their `call_id` is one for each replay of an operator's call, in `inputs`, which is as
-    `operator_inputs`. `graphs` has a row per graph launch that left records: call_id, process_id, start_ns, n
-    (records), kernels, longest (their summed time in ns), matched (graph of `captured_launches`; null for none), by
-    (what it was matched by) and reason (why not). `records` is what `replayed` gives.
+    `launches`: a row per matched kernel, copy or fill with an operator, as in `formulas.owned_launches`, with
+    `inputs_from`; each replay of an operator's call has its own `call_id`, listed in `inputs`, which has the columns of
+    `operator_inputs`. `graphs`: a row per graph launch that left records: call_id, process_id, start_ns, n (records),
+    kernels, longest (their summed time in ns), matched (graph of `captured_launches`; null for none), by (the level of
+    the match) and reason (why not). `records`: the result of `replayed`.
     """
 
     launches: pl.DataFrame
@@ -182,7 +184,7 @@ def replays(
     kernels: pl.DataFrame,
     captured: pl.DataFrame,
 ) -> Replays:
-    """Match what graph launches ran with `captured_launches`; all arguments are canonical tables."""
+    """Match the work of graph launches with `captured_launches`; all arguments are canonical tables."""
     rows = replayed(dispatches, copies, api_calls, kernels)
     known = with_kernel_ids(captured, kernels)
     graphs = _matched(rows, known)
@@ -193,10 +195,10 @@ def replays(
 def replayed(
     dispatches: pl.DataFrame, copies: pl.DataFrame, api_calls: pl.DataFrame, kernels: pl.DataFrame
 ) -> pl.DataFrame:
-    """A row per record of a graph launch, in the order of each launch's records on the device.
+    """List the records of graph launches, in the order of each launch's records on the device.
 
-    Columns: launch (the call that replayed), launched_ns, process_id, position, kind (`kernel`, or `copy` of copies and
-    fills, which ROCm runs as kernels of its own), stream_id, the sizes, and what `calls.activities_of` gives.
+    Columns: launch (the call that replayed), launched_ns, process_id, position, kind (`kernel`, or `copy` for copies
+    and fills, which ROCm runs as kernels of its own), stream_id, the sizes, and those of `formulas.activities_of`.
     """
     names = api_calls.get_column("name").unique().cast(pl.String)
     is_launch = pl.col("name").cast(pl.String).is_in(names.filter(names.str.contains(_GRAPH_LAUNCH)).implode())
@@ -218,9 +220,9 @@ def replayed(
 
 
 def with_kernel_ids(captured: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """`captured_launches` with the session's `kernel_id` (-1 for a kernel that it does not have) and the `level`.
+    """Add the session's `kernel_id` (-1 for a kernel that it lacks) and the `level` to `captured_launches`.
 
-    The level is what is known of all kernels of the graph: `names and sizes`, `names` or `count and order`.
+    The level is what is known about all kernels of the graph: `names and sizes`, `names` or `count and order`.
     """
     numbers = kernels.group_by(kernel=pl.col("name").cast(pl.String)).agg(pl.col("kernel_id").min())
     rows = captured.join(numbers, on="kernel", how="left", maintain_order="left")
@@ -234,14 +236,14 @@ def with_kernel_ids(captured: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFra
 
 
 def fingerprints(rows: pl.DataFrame, of: str, level: str) -> pl.DataFrame:
-    """`of`, n and `print`: a number that sequences share which are alike at a level. Copies are alike by kind alone."""
+    """`of`, n and `print`: a hash shared by sequences that are equal at a level. Copies are compared by kind alone."""
     compared = [pl.when(pl.col("kind") == "kernel").then(name).alias(name) for name in _LEVELS[level] if name != "kind"]
     each = pl.struct("position", "kind", *compared).hash(seed=17)
     return rows.select(of, each=each).group_by(of, maintain_order=True).agg(n=pl.len(), print=pl.col("each").sum())
 
 
 def _matched(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """The column `graphs` of `Replays`."""
+    """The field `graphs` of `Replays`."""
     graphs = rows.group_by("launch", maintain_order=True).agg(
         pl.col("process_id", "launched_ns").first(),
         n=pl.len(),
@@ -257,7 +259,7 @@ def _matched(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
         if not own.height or not ran.height:
             continue
         prints = fingerprints(own, "graph", level).join(contents, on="graph")
-        # Captures that are alike and whose operators differ leave open which of them is replayed.
+        # Equal captures with different operators leave open which of them is replayed.
         candidates = prints.group_by("n", "print").agg(
             candidate=pl.col("graph").min(), several=pl.col("content").n_unique() > 1
         )
@@ -278,22 +280,22 @@ def _matched(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
         .when(pl.col("matched").is_null())
         .then(pl.lit("no captured graph has these launches in this order"))
     )
-    told = graphs.with_columns(
+    found = graphs.with_columns(
         *(pl.when(~on_several).then(name).alias(name) for name in ("matched", "by")), reason=reason
     )
-    told = told.rename({"launch": "call_id", "launched_ns": "start_ns"})
-    return told.select("call_id", "process_id", "start_ns", "n", "kernels", "longest", "matched", "by", "reason")
+    found = found.rename({"launch": "call_id", "launched_ns": "start_ns"})
+    return found.select("call_id", "process_id", "start_ns", "n", "kernels", "longest", "matched", "by", "reason")
 
 
 def _level_of_replay() -> pl.Expr:
-    """What is known of all kernels of a replay: their names, and their sizes where the profiler recorded those."""
+    """What is known about all kernels of a replay: their names, and their sizes if the profiler recorded them."""
     sized, by_name, _ = _LEVELS
     lacks = (pl.col("kind") == "kernel") & pl.any_horizontal(pl.col(name).is_null() for name in SIZES)
     return pl.when(lacks.any().over("launch")).then(pl.lit(by_name)).otherwise(pl.lit(sized))
 
 
 def _contents(known: pl.DataFrame) -> pl.DataFrame:
-    """graph and `content`: a number that graphs share whose operators had the same inputs."""
+    """graph and `content`: a hash shared by graphs whose operators had the same inputs."""
     call = pl.col("operator_call").rank("dense").over("graph")
     each = pl.struct("position", call.alias("call"), *INPUTS).hash(seed=18)
     return known.select("graph", each=each).group_by("graph").agg(content=pl.col("each").sum())
@@ -319,7 +321,7 @@ def _next(api_calls: pl.DataFrame) -> int:
 
 
 def graph_evidence(found: Replays, captured: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Evidence]:
-    """Of how many replays the operators are known, by what, and why not of the others; without replays nothing."""
+    """The number of replays with known operators, by level, and reasons for the others; nothing without replays."""
     graphs = found.graphs
     if graphs.is_empty():
         return
@@ -332,19 +334,18 @@ def graph_evidence(found: Replays, captured: pl.DataFrame, kernels: pl.DataFrame
         yield Evidence(item, "absent", reason, "captured_launches", 0)
         return
     by = graphs.drop_nulls("by").group_by("by", maintain_order=True).len()
-    told = [f"{count} of {total} graph launches by {level}" for level, count in by.iter_rows()]
+    parts = [f"{count} of {total} graph launches by {level}" for level, count in by.iter_rows()]
     open_ = graphs.drop_nulls("reason").group_by("reason", maintain_order=True).len().sort("len", descending=True)
-    told += [f"{count} not: {reason}" for reason, count in open_.iter_rows()]
+    parts += [f"{count} not: {reason}" for reason, count in open_.iter_rows()]
     if apart := _difference(found, captured, kernels):
-        told.append(apart)
+        parts.append(apart)
     status: Status = "present" if not open_.height else "partial" if by.height else "absent"
-    yield Evidence(
-        item, status, "matched with captured graphs: " + "; ".join(told), "captured_launches", captured.height
-    )
+    reason = "matched with captured graphs: " + "; ".join(parts)
+    yield Evidence(item, status, reason, "captured_launches", captured.height)
 
 
 def _difference(found: Replays, captured: pl.DataFrame, kernels: pl.DataFrame) -> str | None:
-    """Where the longest replay that no capture is like differs from the capture that is like it furthest; in words."""
+    """Describe where the longest unmatched replay differs from the capture that agrees with it furthest."""
     rows = found.records
     apart = found.graphs.filter(pl.col("matched").is_null() & pl.col("reason").str.starts_with("no captured"))
     if not apart.height:

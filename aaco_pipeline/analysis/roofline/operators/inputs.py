@@ -1,7 +1,7 @@
-"""What a trace recorded of an operator's inputs, position by position, and what a formula makes of it.
+"""The recorded inputs of an operator, position by position, and the work that a formula derives from them.
 
-Which operator has which formula is `formulas`. Types are as PyTorch's profiler writes them, in the spelling of either
-compiler; a list of tensors is recorded without their types.
+The formula of each operator is in `formulas`. Types are spelled as PyTorch's profiler writes them, for either compiler;
+lists of tensors are recorded without their types.
 """
 
 import json
@@ -30,17 +30,19 @@ _TYPES: Final = {
 }
 _FLOATS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.IGNORECASE)
-#: Beyond this an extent is damage.
+#: A larger extent is damage.
 _MOST_ELEMENTS: Final = 2**60
 Value = bool | int | float | tuple["Value", ...]
 
 
 class Unstated(Exception):
-    """What a formula needs is not recorded, or does not fit the operator; the text says what, in a clause."""
+    """An input that a formula needs is not recorded, or does not fit the operator; the text names it in a clause."""
 
 
 @dataclass(frozen=True)
 class Tensor:
+    """Extents, number format, bytes per element, and strides in elements where they are recorded."""
+
     """Extents, number format, bytes of an element, and strides in elements where they are recorded."""
 
     shape: tuple[int, ...]
@@ -55,7 +57,7 @@ class Tensor:
 
     @property
     def stored(self) -> int:
-        """Elements that are in memory: one for all along a stride of zero, which repeats the same."""
+        """Elements in memory: along a stride of zero, which repeats the same element, one for all."""
         if self.strides is None:
             return self.count
         return math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride or not size)
@@ -67,22 +69,21 @@ class Tensor:
 
     @property
     def is_float(self) -> bool:
-        """Whether the elements are floating-point numbers."""
+        """Return whether the elements are floating-point numbers."""
         return self.dtype in _FLOATS
 
     @property
     def of_model(self) -> product_formulas.Tensor:
-        """The tensor as the formulas for nodes of a model take it."""
+        """The tensor in the form used by the formulas for nodes of a model."""
         return product_formulas.Tensor(self.dtype, self.shape)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one call has to do: operations, and the least bytes, inputs read once and outputs written once.
+    """The work of one call: operations, and the least bytes, with inputs read once and outputs written once.
 
-    `dtype` is the number format of the operations; `is_product` says that they are sums of products, which matrix units
-    do. `detail` is what tells the call from others of the same shapes, in words. What is not known is None, and
-    `lacking` says why.
+    `dtype` is the number format of the operations; `is_product` marks sums of products, which matrix units do. `detail`
+    distinguishes the call from others of the same shapes, in words. Unknown figures are None, and `lacking` says why.
     """
 
     flops: float | None
@@ -94,7 +95,7 @@ class Work:
 
 
 class Inputs:
-    """The recorded inputs of one call. Each reader raises Unstated where nothing that fits is recorded."""
+    """The recorded inputs of one call. Each reader raises Unstated where no fitting input is recorded."""
 
     def __init__(self, shapes: str, types: str, strides: str | None = None, values: str | None = None) -> None:
         self.dims, self.types = _list(shapes), [one if isinstance(one, str) else "" for one in _list(types)]
@@ -115,11 +116,11 @@ class Inputs:
         return Tensor(shape, *known, self._strides_of(at, len(shape)))
 
     def given(self, at: int) -> bool:
-        """Whether there is a tensor at a position."""
+        """Return whether there is a tensor at a position."""
         return at < len(self) and self.types[at] in _TYPES
 
     def tensors(self) -> list[Tensor]:
-        """All tensors in order. Unstated where one of a list, or of a type that is not known, is among them."""
+        """All tensors in order. Raises Unstated if a list, or a tensor of unknown type, is among them."""
         for at, name in enumerate(self.types[: len(self)]):
             if name == "TensorList":
                 raise Unstated("the types of a list's tensors are not recorded")
@@ -128,7 +129,7 @@ class Inputs:
         return [self.tensor(at) for at in range(len(self)) if self.given(at)]
 
     def value(self, at: int) -> Value:
-        """The value of an input that is no tensor."""
+        """The value of an input that is not a tensor."""
         if self._values is None:
             raise Unstated("the trace did not record the values of inputs")
         text = self._values[at] if at < len(self._values) else ""
@@ -138,28 +139,28 @@ class Inputs:
         return found
 
     def flag(self, at: int) -> bool:
-        """A value that is true or false."""
+        """A Boolean value."""
         found = self.value(at)
         if not isinstance(found, bool):
             raise Unstated(f"input {at} is neither true nor false")
         return found
 
     def integer(self, at: int) -> int:
-        """A value that is a whole number."""
+        """An integer value."""
         found = self.value(at)
         if isinstance(found, bool) or not isinstance(found, int):
             raise Unstated(f"input {at} is no whole number")
         return found
 
     def integers(self, at: int) -> tuple[int, ...]:
-        """A list of whole numbers."""
+        """A list of integers."""
         found = self.value(at)
         if not isinstance(found, tuple) or any(isinstance(one, bool) or not isinstance(one, int) for one in found):
             raise Unstated(f"input {at} is no list of whole numbers")
         return tuple(int(one) for one in found if isinstance(one, int))
 
     def flags(self, at: int) -> tuple[bool, ...]:
-        """A list of true and false."""
+        """A list of Booleans."""
         found = self.value(at)
         if not isinstance(found, tuple) or not all(isinstance(one, bool) for one in found):
             raise Unstated(f"input {at} is no list of true and false")
@@ -172,11 +173,10 @@ class Inputs:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that PyTorch's rules give."""
-    from aaco_pipeline.analysis.model.product_formulas import broadcast as broadcast_shapes
+    """The shape according to PyTorch's rules."""
 
     try:
-        return broadcast_shapes(*shapes)
+        return product_formulas.broadcast(*shapes)
     except product_formulas.Unknown:
         raise Unstated("the inputs' shapes do not fit each other") from None
 
@@ -200,7 +200,7 @@ def _extents(found: object, what: str) -> tuple[int, ...]:
 
 
 def _value(text: str) -> Value | None:
-    """The value that the profiler wrote; None for anything but numbers, truth and lists of these."""
+    """Parse a value written by the profiler; None for anything but numbers, Booleans and lists of these."""
     if text in ("True", "False"):
         return text == "True"
     if text.startswith("[") and text.endswith("]"):

@@ -23,10 +23,10 @@ def product(
     out: int | None = None,
     out_bytes: int | None = None,
 ) -> Callable[[Inputs], Work]:
-    """A formula for the product of the inputs at `left` and `right`; of `transposed` ones the right is [N, K].
+    """A formula for the product of the inputs at `left` and `right`; with `transposed` the right one is [N, K].
 
-    `addend` is what is added, unless the scalar at `beta` is zero; `beside` are scales, read once. The result is the
-    tensor at `out`, else has elements of `out_bytes`, else of the left one's size.
+    `addend` is added unless the scalar at `beta` is zero; `beside` are scales, read once. The result is the tensor at
+    `out`, or else has elements of `out_bytes`, or else of the left one's size.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -53,7 +53,7 @@ def with_activation(inputs: Inputs) -> Work:
 
 
 def matrix_vector(matrix: int, vector: int, addend: int | None = None) -> Callable[[Inputs], Work]:
-    """A formula for a matrix [M, K] times a vector [K], and what is added."""
+    """A formula for a matrix [M, K] times a vector [K], and an optional addend."""
 
     def work(inputs: Inputs) -> Work:
         a, x = inputs.tensor(matrix), inputs.tensor(vector)
@@ -70,7 +70,7 @@ def grouped(offsets: int, *, scales: tuple[int, ...] = ()) -> Callable[[Inputs],
     """A formula for aten::_grouped_mm and its scaled form: each row, or each part of K, has one group's matrix.
 
     [M, K] with [G, K, N] and [G, M, K] with [K, N] give M·N·K products in all, as do [M, K] with [K, N] whose K is
-    divided, into G results; [G, M, K] with [G, K, N] is a batch. Rows that the offsets leave out are not known.
+    divided, into G results; [G, M, K] with [G, K, N] is a batch. Rows that the offsets leave out are unknown.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -84,7 +84,7 @@ def grouped(offsets: int, *, scales: tuple[int, ...] = ()) -> Callable[[Inputs],
         rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
         results = rows * columns * (inputs.tensor(offsets).count if ranks == (2, 2) else 1)
         read = a.bytes + b.bytes + sum(inputs.tensor(at).bytes for at in (offsets, *scales) if inputs.given(at))
-        # The result of a scaled product has the type that an input of no recorded name says.
+        # The type of a scaled product's result is an input that the trace does not record.
         moved = None if scales else float(read + results * a.element_bytes)
         lacking = "the type of the result is not recorded" if scales else None
         return Work(2.0 * rows * inner * columns, moved, _format(a, b), is_product=True, lacking=lacking)
@@ -101,9 +101,9 @@ def scaled(inputs: Inputs) -> Work:
 
 
 def quantized(addend: int | None = None, *, out: int | None = None, packed: int = 1) -> Callable[[Inputs], Work]:
-    """A formula for AITER's (XQ [M, K], WQ [N, K], x_scale, w_scale, …); of fp4 an element holds `packed` factors.
+    """A formula for AITER's (XQ [M, K], WQ [N, K], x_scale, w_scale, …); an fp4 element holds `packed` factors.
 
-    Without a tensor at `out` the result has the type that an input of no recorded name says.
+    Without a tensor at `out` the type of the result is an input that the trace does not record.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -124,8 +124,8 @@ def quantized(addend: int | None = None, *, out: int | None = None, packed: int 
 def mixture_of_experts(inputs: Inputs) -> Work:
     """aiter::fused_moe_(hidden [M, D], w1 [E, N, D], w2 [E, D, I], topk_weight, topk_ids [M, k], expert_mask, …).
 
-    Every token goes through k experts, D·N products and I·D more in each; N is I, or 2·I with a gate. Which experts
-    these are is on the device, and so which weights are read.
+    Every token goes through k experts, with D·N products and I·D more in each; N is I, or 2·I with a gate. The choice
+    of experts is on the device, so the weights that are read are unknown.
     """
     hidden, up, down, chosen = (inputs.tensor(at) for at in (0, 1, 2, 4))
     if inputs.given(5) or inputs.given(16):
@@ -164,7 +164,7 @@ def _is_zero(inputs: Inputs, at: int) -> bool:
         return False
 
 
-#: What stands behind the tensors, from the position of the strides on.
+#: Positions of the arguments after the tensors, relative to the strides.
 _PADDING, _DILATION, _TRANSPOSED, _OUTPUT_PADDING, _GROUPS = range(1, 6)
 
 
@@ -176,14 +176,14 @@ def forward(inputs: Inputs) -> Work:
     node = _node(x, weight, bias, y)
     flops = transposed_flops(node) if inputs.flag(3 + _TRANSPOSED) else convolution_flops(node)
     moved = x.bytes + weight.bytes + y.bytes + (bias.bytes if bias else 0)
-    return Work(float(flops), float(moved), _format_convolutions(x, weight), is_product=True, detail=_detail(inputs, 3))
+    return Work(float(flops), float(moved), _format(x, weight), is_product=True, detail=_detail(inputs, 3))
 
 
 def backward(inputs: Inputs) -> Work:
     """aten::convolution_backward(grad_output, input, weight, bias_sizes, stride, …, groups, output_mask).
 
-    The gradient of the data and that of the weights take what the forward pass takes, each only where the mask asks for
-    it; that of a bias is a sum over grad_output.
+    The gradients of the data and of the weights each take as much as the forward pass, if the mask requests them; that
+    of a bias is a sum over grad_output.
     """
     grad, x, weight = inputs.tensor(0), inputs.tensor(1), inputs.tensor(2)
     of_data, of_weights, of_bias = _mask(inputs.flags(10))
@@ -193,7 +193,7 @@ def backward(inputs: Inputs) -> Work:
     moved = grad.bytes + (of_data + of_weights) * (x.count * x.element_bytes + weight.bytes)
     asked = (("no data gradient", of_data), ("no weight gradient", of_weights))
     details = [_detail(inputs, 4), *(text for text, wanted in asked if not wanted)]
-    return Work(float(flops), float(moved), _format_convolutions(x, weight), is_product=True, detail=", ".join(details))
+    return Work(float(flops), float(moved), _format(x, weight), is_product=True, detail=", ".join(details))
 
 
 def _output(inputs: Inputs, x: Tensor, weight: Tensor, at: int) -> tuple[int, ...]:
@@ -216,7 +216,7 @@ def _output(inputs: Inputs, x: Tensor, weight: Tensor, at: int) -> tuple[int, ..
 
 
 def _each(numbers: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """One number for every axis; a single one stands for all."""
+    """One number for every axis; a single one applies to all."""
     if len(numbers) not in (1, rank):
         raise Unstated("strides, padding or dilation are not of the convolution's axes")
     return numbers * rank if len(numbers) == 1 else numbers
@@ -235,12 +235,8 @@ def _node(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor) -> Operatio
     return Operation("Conv", "", tensors, (y.of_model,), {})
 
 
-def _format_convolutions(x: Tensor, weight: Tensor) -> str | None:
-    return x.dtype if x.dtype == weight.dtype else None
-
-
 def _detail(inputs: Inputs, at: int) -> str:
-    """Stride and padding, and what else is not as usual."""
+    """Stride and padding, and anything unusual."""
     stride, padding, dilation = ("×".join(map(str, inputs.integers(at + one))) for one in (0, _PADDING, _DILATION))
     parts = [f"stride {stride}", f"padding {padding}"]
     parts += [f"dilation {dilation}"] if set(dilation) - {"1", "×"} else []
@@ -280,7 +276,7 @@ def scaled_dot_product_backward(causal: int) -> Callable[[Inputs], Work]:
 
 
 def flash(causal: int, windows: tuple[int, int]) -> Callable[[Inputs], Work]:
-    """A formula for operators on [batch, length, heads, width], whose last query sees the last key."""
+    """A formula for operators on [batch, length, heads, width], whose last query attends to the last key."""
 
     def work(inputs: Inputs) -> Work:
         q, k, v = (_transposed(_four(inputs.tensor(at))) for at in range(3))
@@ -295,10 +291,10 @@ def flash(causal: int, windows: tuple[int, int]) -> Callable[[Inputs], Work]:
 
 
 def packed(causal: int, lengths: tuple[int, int], windows: tuple[int, int], *, paged: bool) -> Callable[[Inputs], Work]:
-    """A formula for sequences one behind the other: query [tokens, heads, width], then key, value, their beginnings.
+    """A formula for concatenated sequences: query [tokens, heads, width], then key, value, and their beginnings.
 
-    `lengths` are the positions of the longest query and key. All sequences have the longest length where the tokens are
-    as many as sequences times it. Of `paged` keys only those of a causal prompt without a past are so many.
+    `lengths` are the positions of the longest query and key. All sequences have the longest length if the number of
+    tokens is the number of sequences times it. With `paged` keys that holds only for a causal prompt without a past.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -325,14 +321,14 @@ def packed(causal: int, lengths: tuple[int, int], windows: tuple[int, int], *, p
 
 
 def of_unknown_lengths(inputs: Inputs) -> Work:
-    """Paged decoding: what each query sees is as long as its sequence."""
+    """Paged decoding: each query attends to its whole sequence, whose length is not recorded."""
     raise Unstated(_OWN_LENGTHS)
 
 
 def _work(
     inputs: Inputs, causal: int, sides: tuple[Tensor, Tensor], each_pair: int, *, moved: float, top_left: bool
 ) -> Work:
-    """What the pairs of queries and keys take; bytes alone where it is not recorded whether the mask is causal."""
+    """The work of the pairs of queries and keys; bytes alone where it is not recorded whether the mask is causal."""
     q, k = sides
     try:
         masked = inputs.flag(causal)
@@ -344,7 +340,7 @@ def _work(
 
 
 def _pairs(queried: int, attended: int, causal: bool, *, top_left: bool) -> float:
-    """Pairs of a query and a key that it sees; a causal mask's edge counts half.
+    """Pairs of a query and a key that it attends to; a causal mask's edge counts half.
 
     PyTorch's mask begins at the first key (`top_left`), flash-attention's ends at the last one.
     """

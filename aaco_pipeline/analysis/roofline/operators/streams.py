@@ -1,9 +1,9 @@
 """Operators that read their inputs once and write their outputs once: element by element, reductions, copies, lookups.
 
-Also normalization, softmax and pooling. One operation for each element and function is counted (an exponential is
-one, as on a special-function unit), so that operations are a lower bound. Signatures: aten/src/ATen/native/
+Normalization, softmax and pooling are included. One operation is counted for each element and function (an exponential
+is one, as on a special-function unit), so operations are a lower bound. Signatures: aten/src/ATen/native/
 native_functions.yaml of PyTorch, aiter/ops/{rmsnorm,norm,activation}.py of ROCm's AITER, csrc/torch_bindings.cpp of
-vLLM, sgl-kernel/csrc/common_extension_rocm.cc of SGLang; sglang::store_cache as a trace of SGLang records it.
+vLLM, sgl-kernel/csrc/common_extension_rocm.cc of SGLang; sglang::store_cache as recorded in a trace of SGLang.
 """
 
 import math
@@ -17,10 +17,10 @@ _INDEX_BYTES = 8
 def elementwise(
     arity: int, each: float = 1.0, *, in_place: bool = False, truth: bool = False
 ) -> Callable[[Inputs], Work]:
-    """A formula for a function of the first `arity` inputs, as many as are tensors; one behind them is the result's.
+    """A formula for a function of the first `arity` inputs that are tensors; one after them is the result's.
 
-    `truth` says that the result is true or false, a byte an element. A number that PyTorch wraps as a tensor without
-    extents is no memory.
+    With `truth` the result is Boolean, a byte per element. A number that PyTorch wraps as a tensor without extents
+    takes no memory.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -52,13 +52,13 @@ def in_arguments(*, read: tuple[int, ...], written: tuple[int, ...], each: float
     return work
 
 
-def like_first(*, read: tuple[int, ...], each: float, results: int = 1) -> Callable[[Inputs], Work]:
-    """A formula for operators whose `results` have the first input's shape and type; `each` operations an element."""
+def like_first(*, read: tuple[int, ...], each: float) -> Callable[[Inputs], Work]:
+    """A formula for operators whose result has the first input's shape and type; `each` operations per element."""
 
     def work(inputs: Inputs) -> Work:
         first = inputs.tensor(0)
         moved = sum(inputs.tensor(at).bytes for at in read if inputs.given(at))
-        return Work(each * first.count, float(moved + results * first.count * first.element_bytes), first.dtype)
+        return Work(each * first.count, float(moved + first.count * first.element_bytes), first.dtype)
 
     return work
 
@@ -82,9 +82,9 @@ def softmax(inputs: Inputs) -> Work:
 
 
 def rotary_embedding(inputs: Inputs) -> Work:
-    """(positions, query, key, head_size, cos_sin_cache, is_neox): query and key are turned in place, 3 an element.
+    """(positions, query, key, head_size, cos_sin_cache, is_neox): query and key are rotated in place, 3 per element.
 
-    A row of the table is read for each position, but no more than there are.
+    A row of the table is read for each position, but at most every row once.
     """
     places, table = inputs.tensor(0), inputs.tensor(4)
     turned = [inputs.tensor(at) for at in (1, 2) if inputs.given(at)]
@@ -98,8 +98,8 @@ def reduction(
 ) -> Callable[[Inputs], Work]:
     """A formula for n elements into one: the axes' position, and the bytes of a result.
 
-    `more_bytes` are written for each result besides, such as its place. Axes are always followed by whether they are
-    kept; without that, what stands there is something else, such as the type of a sum.
+    `more_bytes` are written for each result besides, such as its index. Axes are always followed by the keepdim flag;
+    without it the argument is something else, such as the type of a sum.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -124,7 +124,7 @@ def squared_error(inputs: Inputs) -> Work:
 
 
 def maximum(inputs: Inputs) -> Work:
-    """aten::max: of all elements, along an axis with their places, or of two tensors element by element."""
+    """aten::max: of all elements, along an axis with indices, or of two tensors element by element."""
     return (elementwise(2) if inputs.given(1) else reduction(1, more_bytes=_INDEX_BYTES))(inputs)
 
 
@@ -146,12 +146,12 @@ def unknown_types(inputs: Inputs) -> Work:
 
 
 def unknown_indices(inputs: Inputs) -> Work:
-    """Operators on a list of indices that may lack some: neither shapes nor types of these are recorded."""
+    """Operators on a list of indices that may be incomplete: neither shapes nor types of these are recorded."""
     raise Unstated("the shapes of the indices are not recorded")
 
 
 def index_select(inputs: Inputs) -> Work:
-    """aten::index_select(self, dim, index): as many rows as there are indices, but no more than there are."""
+    """aten::index_select(self, dim, index): one row per index, but at most every row once is read."""
     table, index = inputs.tensor(0), inputs.tensor(2)
     axis = _axis(inputs.integer(1), len(table.shape))
     if not table.shape[axis]:
@@ -161,7 +161,7 @@ def index_select(inputs: Inputs) -> Work:
 
 
 def gather(inputs: Inputs) -> Work:
-    """aten::gather(self, dim, index, sparse_grad): an element for each index, but no more than there are."""
+    """aten::gather(self, dim, index, sparse_grad): one element per index, but at most every element once is read."""
     table, index = inputs.tensor(0), inputs.tensor(2)
     taken = index.count * table.element_bytes
     return Work(0.0, float(index.bytes + min(taken, table.bytes) + taken), table.dtype)
@@ -202,15 +202,15 @@ def maximum_pooling_backward(inputs: Inputs) -> Work:
 
 
 def _format(tensors: list[Tensor]) -> str | None:
-    """The one number format of the inputs, of several the widest floating-point one."""
+    """The number format of the inputs, or of several the widest floating-point one."""
     floats = sorted((tensor for tensor in tensors if tensor.is_float), key=lambda one: -one.element_bytes)
     return (floats or tensors)[0].dtype
 
 
 def _promoted(inputs: Inputs, arity: int, tensors: list[Tensor]) -> int:
-    """Bytes of an element of the result: of the widest input's, floating-point ones before whole numbers.
+    """Bytes per element of the result: those of the widest input, floating-point ones before integers.
 
-    Whole numbers with a fraction make fractions of the default type, which is not recorded.
+    Integers combined with a fraction give the default floating-point type, which is not recorded.
     """
     floats = [tensor.element_bytes for tensor in tensors if tensor.is_float]
     wrapped = [inputs.tensor(at) for at in range(arity) if inputs.given(at)]
@@ -220,7 +220,7 @@ def _promoted(inputs: Inputs, arity: int, tensors: list[Tensor]) -> int:
 
 
 def _without(shape: tuple[int, ...], inputs: Inputs, at: int) -> tuple[int, ...]:
-    """The shape without the axes that the value at a position names; an empty list names all."""
+    """The shape without the axes named by the value at a position; an empty list names all."""
     named = inputs.value(at)
     axes = inputs.integers(at) if isinstance(named, tuple) else (inputs.integer(at),)
     gone = {_axis(axis, len(shape)) for axis in axes} or set(range(len(shape)))
