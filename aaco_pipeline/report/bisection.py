@@ -3,8 +3,8 @@
 The answer is computed by `aaco_pipeline.statistics.bisection`; here it is only gathered and put into words.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TextIO
+from collections.abc import Mapping
+from typing import Any, Final
 
 import polars as pl
 
@@ -13,7 +13,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.comparing import verdict
 from aaco_pipeline.report.comparing.campaign import time_spent, verdict_document
 from aaco_pipeline.report.formatting import counted, long_duration
-from aaco_pipeline.report.terminal import open_screen, print_prose, print_table, print_verdict
+from aaco_pipeline.report.view import Columns, Part, Sentence, Table, View, sentences
 
 Row = Mapping[str, Any]
 
@@ -117,7 +117,7 @@ def _percent(ratio: float) -> str:
     return f"{100 * ratio:.2g} %"
 
 
-BUILDS: Final[Mapping[str, Callable[[Any], str | None]]] = {
+BUILDS: Final[Columns] = {
     "*build": lambda row: str(row["build"]),
     "what": lambda row: row["label"] if row["title"] is None else f"{row['label']} {row['title']}",
     "state": lambda row: row["state"],
@@ -176,23 +176,27 @@ def _pair(lake: TraceLake, campaign: str) -> Document:
     return {**document, "asked_differently": told}
 
 
-def print_bisection(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print which build it was, what is known of each, the verdict on the two beside it, and what all of it took."""
-    screen = open_screen(stream)
-    print_prose(screen, f"{document['bisection_id']}  {document['workload']} on {document['backend']}", "bold")
-    style = "bold red" if document["regression"] else "bold green" if is_decided(document) else "bold yellow"
-    print_prose(screen, sentence(document), style)
-    for line in remarks(document):
-        print_prose(screen, line)
+def bisection_view(document: Document) -> View:
+    """Lay out the answer, what is known of each build, the verdict on the two beside it, and what all of it took."""
     # Thousands of revisions of which a dozen were looked at: the others say nothing.
     looked_at = [row for row in document["builds"] if row["state"] != "skipped"]
-    print_table(screen, BUILDS, looked_at, names=("what",))
+    pair: list[Part] = []
     if (title := against_each_other(document)) is not None:
-        screen.print()
-        print_prose(screen, title, "bold")
-        print_verdict(document["pair"], stream)
-    screen.print()
-    print_prose(screen, spent(document))
+        pair = [Sentence(""), Sentence(title, "strong"), verdict.verdict_view(document["pair"])]
+    return View(
+        f"{document['workload']} on {document['backend']}",
+        [
+            Sentence(
+                sentence(document), "bad" if document["regression"] else "good" if is_decided(document) else "open"
+            ),
+            *sentences(remarks(document)),
+            Table(BUILDS, looked_at, names=("what",)),
+            *pair,
+            Sentence(""),
+            Sentence(spent(document)),
+        ],
+        identifier=document["bisection_id"],
+    )
 
 
 def campaign_plan(document: Row) -> list[str]:

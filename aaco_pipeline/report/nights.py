@@ -3,16 +3,16 @@
 Which events make an alert is decided in `aaco_pipeline.statistics.alerts`.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import date, datetime
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import polars as pl
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.comparing.verdict import service_level
 from aaco_pipeline.report.formatting import capital, counted
-from aaco_pipeline.report.terminal import open_screen, print_prose, print_table
+from aaco_pipeline.report.view import Columns, Part, Sentence, Table, View, sentences
 from aaco_pipeline.statistics.alerts.events import ACKNOWLEDGED, CONFIRMED, alerts
 
 Row = Mapping[str, Any]
@@ -89,9 +89,6 @@ def alerts_document(lake: TraceLake) -> Document:
     return told
 
 
-Columns = Mapping[str, Callable[[Any], str | None]]
-
-
 def headline(document: Row) -> str:
     """How much of the night is done, and what of it alerts."""
     rows = document["benchmarks"]
@@ -109,7 +106,7 @@ def name(row: Row) -> str:
     return f"{row['workload']} on {row['backend']}"
 
 
-def next_step_night(row: Row) -> str | None:
+def advice_on(row: Row) -> str | None:
     """What to do about a benchmark; None when nothing follows."""
     alert, confirm_at = row["alert"], row["confirm_at"]
     if row["verdict"] is None:
@@ -169,10 +166,7 @@ _OF_AN_ALERT = (
 
 
 def night_document(
-    lake: TraceLake,
-    night: date,
-    confirm_at: Mapping[str, datetime],
-    only: Collection[tuple[str, str]] | None = None,
+    lake: TraceLake, night: date, confirm_at: Mapping[str, datetime], only: Collection[tuple[str, str]] | None = None
 ) -> Document:
     """What the night came to so far, one entry a benchmark in the order of their names.
 
@@ -253,15 +247,12 @@ def _service_levels(lake: TraceLake, campaign: str) -> list[Document]:
     return [{**row, "in_words": service_level(row)} for row in rows.sort("metric").to_dicts()]
 
 
-def print_night(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print what the night came to, a row a benchmark, then service levels and what to do next, a line each."""
-    screen = open_screen(stream)
-    print_prose(screen, headline(document), "bold red" if document["regression"] else "bold")
+def night_view(document: Document) -> View:
+    """Lay out the night: a row a benchmark, then service levels and what to do next, a line each."""
     rows = document["benchmarks"]
-    if rows:
-        print_table(screen, COLUMNS, rows, names=("benchmark",))
+    parts: list[Part] = [Table(COLUMNS, rows, names=("benchmark",))]
     for row in rows:
-        for level in row["service_levels"]:
-            print_prose(screen, level["in_words"])
-        if (advice := next_step_night(row)) is not None:
-            print_prose(screen, f"{name(row)}: {advice}.", "bold")
+        parts += sentences(level["in_words"] for level in row["service_levels"])
+        if (advice := advice_on(row)) is not None:
+            parts.append(Sentence(f"{name(row)}: {advice}.", "strong"))
+    return View("", [Sentence(headline(document), "bad" if document["regression"] else "strong"), *parts])

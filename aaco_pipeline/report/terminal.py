@@ -12,15 +12,12 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from aaco_pipeline.report.comparing import verdict as words
 from aaco_pipeline.report.formatting import counted, in_a_line, in_lines
+from aaco_pipeline.report.view import Lines, Sentence, Table, Tone, View
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 #: Words up to this length, such as an id of a session, are never broken.
 LONGEST_WORD: Final = 50
@@ -145,6 +142,10 @@ def cut(text: str, width: int) -> str:
 
 
 MISSING: Final = "–"
+_STYLES: Final[Mapping[Tone, str]] = {
+    **{"": "", "strong": "bold", "aside": "dim"},
+    **{"good": "bold green", "bad": "bold red", "open": "bold yellow"},
+}
 #: Where neither a terminal nor COLUMNS says how wide it is, as in a file.
 _WIDTH_OF_A_FILE: Final = 160
 #: Words; one with a command in backticks in it has the command's spaces, too, and a number stays with its unit.
@@ -168,6 +169,35 @@ def open_screen(stream: TextIO | None = None) -> "Console":
     out = stream or sys.stdout
     known = out.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     return Piped(file=out, highlight=False, width=None if known else _WIDTH_OF_A_FILE)
+
+
+def print_view(view: View, stream: TextIO | None = None) -> None:
+    """Print a view, on standard output unless told otherwise."""
+    _print_parts(open_screen(stream), view)
+
+
+def _print_parts(screen: "Console", view: View) -> None:
+    from rich.text import Text
+
+    if view.identifier is not None:
+        print_trimmed(screen, Text.assemble((view.identifier, "bold"), "  ", in_a_line(view.title)))
+    elif view.title:
+        print_prose(screen, view.title, "bold")
+    for part in view.parts:
+        if part.only == "markdown":
+            continue
+        if isinstance(part, View):
+            _print_parts(screen, part)
+        elif isinstance(part, Sentence):
+            print_prose(screen, part.text, _STYLES[part.tone])
+        elif isinstance(part, Lines):
+            if part.headed and part.lines:
+                print_prose(screen, f"{part.heading}:", "bold")
+            for line in part.lines:
+                print_prose(screen, line)
+        elif isinstance(part, Table):
+            layout = {"title": part.title, "names": part.names, "spare": part.spare, "whole": part.whole}
+            print_table(screen, part.columns, part.rows, **layout)
 
 
 def print_prose(screen: "Console", text: str, style: str = "") -> None:
@@ -368,35 +398,3 @@ def _kept(columns: Sequence[Column], room: int, rows: int) -> list[Column]:
                 fitting.append((left, right))
     left, right = max(fitting, key=lambda ends: (sum(ends), -abs(ends[0] - ends[1]), ends))
     return [*columns[:left], *([mark] if left + right < len(columns) else []), *columns[len(columns) - right :]]
-
-
-_COLOURS = {
-    "regressed": "bold red",
-    "regressed between nights": "bold red",
-    "improved": "bold green",
-    "equivalent": "bold green",
-}
-
-
-def print_verdict(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print the verdict, why, what was selected differently, what the change is made of, and what to do next."""
-    screen = open_screen(stream)
-    print_prose(screen, f"{document['campaign_id']}  {words.title(document)}", "bold")
-    print_prose(screen, words.sentence(document), _COLOURS.get(document["verdict"], "bold yellow"))
-    placebo = words.placebo(document)
-    opening = (words.asked(document), *([placebo] if placebo else []), *words.reasons(document))
-    for line in (*opening, *words.kept(document), *words.selected(document)):
-        print_prose(screen, line)
-    print_table(screen, words.METRICS, document["verdicts"], names=(), spare=("*blocks",))
-    made_of = "What the change is made of"
-    print_table(screen, words.CAUSES, words.waterfall(document), names=("cause",), title=made_of)
-    if (doubt := words.certainty(document)) is not None:
-        print_prose(screen, doubt)
-    if document["environment"]:
-        print_prose(screen, "Environment that differs (no cause by itself):", "bold")
-    for line in words.environment(document):
-        print_prose(screen, line)
-    if (advice := words.next_step(document)) is not None:
-        print_prose(screen, advice, "bold")
-    if (told := words.spent(document)) is not None:
-        print_prose(screen, told)

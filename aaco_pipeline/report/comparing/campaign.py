@@ -195,10 +195,7 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "ratios": block_ratios(sessions, primary),
         "history": history_of(lake, campaign, candidate, primary["metric"]),
         "campaign_kind": plan["kind"],
-        "foretold": {
-            "time_ns": plan["foretold_ns"],
-            "detectable_ratio": plan["foretold_detectable_ratio"],
-        },
+        "foretold": {"time_ns": plan["foretold_ns"], "detectable_ratio": plan["foretold_detectable_ratio"]},
         "spent": _spent(lake, campaign),
     }
 

@@ -44,11 +44,7 @@ class Scale:
 
     def span(self, low: float, high: float) -> dict[str, Any]:
         """Both ends of an interval, and whether it goes on beyond the edges."""
-        return {
-            "low": self.at(low),
-            "high": self.at(high),
-            "goes_on": (low < self.low, high > self.high),
-        }
+        return {"low": self.at(low), "high": self.at(high), "goes_on": (low < self.low, high > self.high)}
 
     def ticks(self) -> list[float]:
         """A few round values within."""
@@ -232,8 +228,6 @@ def _labels(nights: Sequence[Row], x: Callable[[float], float]) -> list[tuple[fl
     return [(x(row["night"]), f"{row['started_at']:%d %b}") for row in nights[::every]]
 
 
-_BAD: Final = ("regressed", "regressed between nights")
-_GOOD: Final = ("improved", "equivalent")
 _TABLES: Final = {
     "intervals": "verdicts",
     "blocks": "campaign_sessions",
@@ -275,7 +269,7 @@ def render_verdict(document: Row) -> str:
         beneath=verdict.asked(document),
         identifier=document["campaign_id"],
         answer=verdict.sentence(document),
-        tone="bad" if document["verdict"] in _BAD else "good" if document["verdict"] in _GOOD else "open",
+        tone=verdict.tone(document),
         opening=[*([placebo] if placebo else []), *verdict.reasons(document), *verdict.kept(document)],
         tiles=_tiles(primary),
         certainty=verdict.certainty(document),

@@ -3,13 +3,14 @@
 The document is gathered by `campaign`. Nothing here loads polars.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Final
 
 from aaco_pipeline.report.comparing.causes import signed, steps
 from aaco_pipeline.report.formatting import capital, counted, duration, long_duration, number
+from aaco_pipeline.report.view import Columns, Lines, Sentence, Table, Tone, View, sentences
 
 Row = Mapping[str, Any]
 
@@ -103,8 +104,6 @@ def _shown_raw(row: Row, changes: list[Row]) -> bool:
         for other in changes
     )
 
-
-Columns = Mapping[str, Callable[[Any], str | None]]
 
 #: The design and the error of a single look as `aaco_pipeline.statistics.verdicts` has them; a test holds them
 #: together, because words import nothing that is slow to load.
@@ -357,3 +356,35 @@ def _budget(row: Row) -> str:
     over, may = (f"{number(100 * row[name])} %" for name in ("over_limit_ratio", "budget_ratio"))
     low, high = (number(100 * row[f"over_limit_{end}_ratio"]) for end in ("low", "high"))
     return f"; {over} of the iterations took longer ({low} … {high} %), and {may} may"
+
+
+_TONES: Final[Mapping[str, Tone]] = {
+    **{"regressed": "bad", "regressed between nights": "bad"},
+    **{"improved": "good", "equivalent": "good"},
+}
+
+
+def verdict_view(document: Row) -> View:
+    """Lay out the verdict, why, what was selected differently, the breakdown of the change, and what to do next."""
+    return View(
+        title(document),
+        [
+            Sentence(sentence(document), tone(document)),
+            *sentences((asked(document), placebo(document), *reasons(document), *kept(document))),
+            Lines("Selected differently", selected(document), headed=False),
+            Table(METRICS, document["verdicts"], heading="Metrics", names=(), spare=("*blocks",)),
+            Table(CAUSES, waterfall(document), title="Breakdown of the change", names=("cause",)),
+            *sentences([certainty(document)]),
+            Lines("Environment that differs (no cause by itself)", environment(document)),
+            Lines("History", changes(document), only="markdown"),
+            *sentences([next_step(document)], "strong"),
+            *sentences([spent(document)], only="terminal"),
+            Sentence(f"`aaco report {document['campaign_id']}` makes the page with the plots.", only="markdown"),
+        ],
+        identifier=document["campaign_id"],
+    )
+
+
+def tone(document: Row) -> Tone:
+    """The tone of a verdict, `open` where nothing was decided."""
+    return _TONES.get(document["verdict"], "open")

@@ -20,22 +20,14 @@ from markupsafe import Markup
 
 from aaco_pipeline.cache_folder import kept_code, own_code, own_folder
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.report import (
-    formatting,
-)
+from aaco_pipeline.report import formatting
 from aaco_pipeline.report.formatting import bounded, capital, counted, duration, exact, number, printable, share
 from aaco_pipeline.report.html import sections
 from aaco_pipeline.report.html.plots import PASSES, QUANTILES, plotted
-from aaco_pipeline.report.kernel import (
-    instructions,
-)
+from aaco_pipeline.report.kernel import instructions
 from aaco_pipeline.report.kernel.page import first_kernel, kernel_views, paged_kernels
-from aaco_pipeline.report.session import (
-    bottlenecks,
-)
-from aaco_pipeline.report.session import (
-    view as tables,
-)
+from aaco_pipeline.report.session import bottlenecks
+from aaco_pipeline.report.session import view as tables
 from aaco_pipeline.report.session.answer import sharpening
 from aaco_pipeline.report.session.sentences import (
     Document,

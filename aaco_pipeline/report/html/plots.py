@@ -252,11 +252,7 @@ def _plot(latencies: Sequence[int]) -> str:
 
 
 #: Parts of a rank's window as its bar shows them, with the columns of `timeline` that hold them.
-PARTS: Final = {
-    "compute": "compute_ns",
-    "communication": "exposed_communication_ns",
-    "copy": "exposed_copy_ns",
-}
+PARTS: Final = {"compute": "compute_ns", "communication": "exposed_communication_ns", "copy": "exposed_copy_ns"}
 
 
 def rank_values(document: Document) -> dict[str, Any]:

@@ -16,20 +16,13 @@ from markupsafe import Markup
 
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.providers import CPU_PROVIDER
-from aaco_pipeline.report import (
-    labels,
-    scaling,
-)
+from aaco_pipeline.report import labels, scaling
 from aaco_pipeline.report.formatting import capital
 from aaco_pipeline.report.html.plots import PASSES, cause_colour, rank_values
 from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, placed_kernels, roofline_plot
 from aaco_pipeline.report.labels import CAUSES
 from aaco_pipeline.report.scaling import placed_curve
-from aaco_pipeline.report.session import (
-    bottlenecks,
-    spikes,
-    view,
-)
+from aaco_pipeline.report.session import bottlenecks, spikes, view
 from aaco_pipeline.report.session.answer import class_in_words
 from aaco_pipeline.report.session.regression import CHANGES
 from aaco_pipeline.report.session.sentences import Document, Row, history, value
@@ -254,14 +247,9 @@ SECTIONS: Final = (
         beside=tuple(KERNEL_PAGES),
         values=_kernels,
     ),
+    Section(*("limits", "Limits", "What limits the kernels", ("limits", "ceilings"), ("limits",)), values=_limits),
     Section(
-        *("limits", "Limits", "What limits the kernels", ("limits", "ceilings"), ("limits",)),
-        values=_limits,
-    ),
-    Section(
-        *("timeline", "Timeline", "Timeline"),
-        ("dispatches", "memory_copies", "gaps", "api_calls"),
-        ("drawn_timeline",),
+        *("timeline", "Timeline", "Timeline"), ("dispatches", "memory_copies", "gaps", "api_calls"), ("drawn_timeline",)
     ),
     Section(
         *("path", "Path", "The critical path"),

@@ -142,12 +142,7 @@ def _of_threads(calls: pl.DataFrame) -> pl.DataFrame:
     named_threads = busiest.head(MOST_THREADS).select(*thread, lane=pl.concat_str(pl.lit("Host "), named))
     others = f"{_OTHER_THREADS} ({busiest.height - MOST_THREADS})"
     return kept.join(named_threads, on=thread, how="left", nulls_equal=True, maintain_order="left").select(
-        "start_ns",
-        "end_ns",
-        "name",
-        kind=pl.lit("call"),
-        lane=pl.col("lane").fill_null(others),
-        number="call_id",
+        "start_ns", "end_ns", "name", kind=pl.lit("call"), lane=pl.col("lane").fill_null(others), number="call_id"
     )
 
 

@@ -5,17 +5,14 @@ Stalls are attributed in `aaco_pipeline.analysis.instructions`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from operator import itemgetter
+from typing import Any, Final
 
 import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.report.formatting import counted, grouped, in_a_line, share, shortened
-from aaco_pipeline.report.terminal import MISSING, open_screen, print_cells, print_prose
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
+from aaco_pipeline.report.view import Columns, Part, Sentence, Table
 
 LEGEND: Final = (
     "Stalled: cycles in which wavefronts could not issue the instruction (upper bar). Waited for: cycles that other "
@@ -273,21 +270,24 @@ _BAR_CHARACTERS: Final = 12
 _SPARE: Final = ("source", "class", "*hits", "*waited for")
 
 
-def print_listing(listing: Listing, stream: TextIO | None = None) -> None:
-    """Print one listing, on standard output unless told otherwise."""
-    screen = open_screen(stream)
-    screen.print()
-    print_prose(screen, heading(listing), "bold")
-    print_prose(screen, summary(listing), "bold green")
-    for reason, amount, ratio in listing.reasons:
-        screen.print(f"{amount:>14,}  {share(ratio) or MISSING:>7}  {reason}", markup=False)
-    for region in listing.regions:
-        _print_region(screen, region, listing)
-    if listing.rest is not None:
-        print_prose(screen, fold_text(listing.rest, listing), "dim")
+def listing_parts(listing: Listing) -> list[Part]:
+    """Lay out one listing: what was lost and why, then the regions."""
+    reasons: Columns = {
+        f"*stalled {listing.unit}": lambda row: grouped(row[1]),
+        "*share": lambda row: share(row[2]),
+        "reason": lambda row: row[0],
+    }
+    return [
+        Sentence(""),
+        Sentence(heading(listing), "strong"),
+        Sentence(summary(listing), "good"),
+        Table(reasons, listing.reasons),
+        *(_region_table(region, listing) for region in listing.regions),
+        *([] if listing.rest is None else [Sentence(fold_text(listing.rest, listing), "aside")]),
+    ]
 
 
-def _print_region(screen: "Console", region: Region, listing: Listing) -> None:
+def _region_table(region: Region, listing: Listing) -> Table:
     columns = list(cells(region.first, listing))
     rows = []
     for row in region.rows:
@@ -297,4 +297,5 @@ def _print_region(screen: "Console", region: Region, listing: Listing) -> None:
             bar = "█" * round(_BAR_CHARACTERS * (row.lost or 0) / listing.most) if listing.most else ""
             rows.append(list({**cells(row, listing), "": bar}.values()))
     headings = [f"*{name}" if name in NUMBERS else name for name in columns]
-    print_cells(screen, headings, rows, title=region_heading(region, listing), spare=_SPARE)
+    shown = {name: itemgetter(place) for place, name in enumerate(headings)}
+    return Table(shown, rows, title=region_heading(region, listing), spare=_SPARE)

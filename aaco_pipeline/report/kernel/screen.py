@@ -3,20 +3,18 @@
 The sentences and figures come from `document`.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, TextIO
+from collections.abc import Iterable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Final
 
 from aaco_pipeline.report.formatting import counted, duration, grouped, in_a_line, number, prefixed, share, shortened
 from aaco_pipeline.report.kernel.document import kernel_answer
 from aaco_pipeline.report.optimization.search import search_in_a_line
-from aaco_pipeline.report.session import bottlenecks, view
+from aaco_pipeline.report.session import bottlenecks
 from aaco_pipeline.report.session.sentences import Document, Row
-from aaco_pipeline.report.session.view import print_head
-from aaco_pipeline.report.terminal import open_screen, print_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
+from aaco_pipeline.report.session.view import headed, kernel_in_words
+from aaco_pipeline.report.view import Columns, Part, Table, View, sentences
 
 _BAR: Final = 24
 _NAME: Final = 120
@@ -42,21 +40,61 @@ _COST_COLUMNS: Final = {
 }
 
 
-def print_kernel(document: Document, stream: TextIO | None = None) -> None:
-    """Print what is known of one kernel, on standard output unless told otherwise."""
-    screen = open_screen(stream)
-    kernel = document["kernel"]
-    called = view.kernel_in_words({"name": kernel["name"], "operator": kernel["short_name"]})
-    print_head(screen, document, shortened(in_a_line(called), _NAME), kernel_answer(kernel, document["bottleneck"][:1]))
-    facts = [(name, in_a_line(text)) for name, text in _facts(document) if text]
-    print_table(screen, {"what": lambda fact: fact[0], "is": lambda fact: fact[1]}, facts, title="What it is")
-    _print_bounds(screen, document)
-    _print_evidence(screen, document)
-    _print_metrics(screen, document)
-    _print_operators(screen, document)
-    _print_costs(screen, document, "instruction_classes", "instruction_class", "By class of instruction")
-    _print_costs(screen, document, "source_lines", "source", "By line of the source")
-    _print_instructions(screen, document, stream)
+def _ends(row: Row) -> str | None:
+    """The smallest and the largest figure of a dispatch, the unit once; None for a single dispatch."""
+    if row["n"] < 2:
+        return None
+    low, high = (bottlenecks.measure(row[end], row["unit"]) for end in ("min", "max"))
+    return f"{low.split()[0] if low.split()[1:] == high.split()[1:] else low} … {high}"
+
+
+_FACTS: Final[Columns] = {"what": lambda fact: fact[0], "is": lambda fact: fact[1]}
+_EVIDENCE: Final[Columns] = {
+    "signal": lambda row: bottlenecks.signal(row["signal"]),
+    "*value": bottlenecks.amount,
+    "*threshold": lambda row: None if row["threshold"] is None else bottlenecks.measure(row["threshold"], row["unit"]),
+    "*weight": lambda row: number(row["weight"]),
+    "from": lambda row: row["source"],
+}
+_FIGURES: Final[Columns] = {
+    "figure": lambda row: row["metric"].removesuffix("_ratio").replace("_", " "),
+    "*value": lambda row: bottlenecks.measure(row["value"], row["unit"]),
+    "*smallest … largest": _ends,
+    "*dispatches": lambda row: grouped(row["n"]),
+    "caveats": lambda row: bottlenecks.flags(row["quality_flags"]),
+}
+_OPERATOR: Final[Columns] = {
+    "operator": lambda row: row["name"] or "unattributed",
+    "type": lambda row: row["op_type"],
+    "*time": lambda row: duration(row["total_ns"]),
+    "*dispatches": lambda row: grouped(row["dispatch_count"]),
+    "matched by": lambda row: row["match"],
+}
+
+
+def kernel_view(document: Document) -> View:
+    """Lay out what is known of one kernel: the answer first, then the evidence."""
+    kernel, operators, lacking = document["kernel"], document["operators"], document["missing_signals"]
+    called = kernel_in_words({"name": kernel["name"], "operator": kernel["short_name"]})
+    facts = [(name, text) for name, text in _facts(document) if text]
+    more = f", the longest {_OPERATORS} of {len(operators)}" if len(operators) > _OPERATORS else ""
+    parts = [
+        Table(_FACTS, facts, "What it is"),
+        _bounds(document),
+        Table(_EVIDENCE, document["top_evidence"], "Evidence for the label"),
+        *sentences([f"Not measured: {', '.join(bottlenecks.unmeasured(lacking))}"] if lacking else [], "aside"),
+        _metrics(document),
+        Table(
+            *(_OPERATOR, operators[:_OPERATORS], f"Operators it ran for{more}"),
+            names=("operator",),
+            spare=("matched by", "type"),
+        ),
+        _costs(document["instruction_classes"], "instruction_class", "By class of instruction"),
+        _costs(document["source_lines"], "source", "By line of the source"),
+        *(_instructions(document) if document["instructions"] else ()),
+    ]
+    text = kernel_answer(kernel, document["bottleneck"][:1])
+    return headed(document, text, parts, shortened(in_a_line(called), _NAME))
 
 
 def _facts(document: Document) -> Iterable[tuple[str, str | None]]:
@@ -122,7 +160,7 @@ _BOUND_SOURCES: Final = {
 }
 
 
-def _print_bounds(screen: "Console", document: Document) -> None:
+def _bounds(document: Document) -> Table:
     """The shortest time of each resource by its own count and by each kind of ceiling, with a bar for its share."""
     by_resource: dict[tuple[str, str | None], dict[str, Row]] = {}
     for row in document["resource_bounds"]:
@@ -136,22 +174,16 @@ def _print_bounds(screen: "Console", document: Document) -> None:
     def least(source: str, row: Row) -> str | None:
         return duration(row["sources"][source]["lower_bound_ns"]) if source in row["sources"] else None
 
-    print_table(
-        screen,
-        {
-            "resource": lambda row: bottlenecks.resource(row["resource"], row["dtype"]),
-            "*work": lambda row: _work(row["work"], row["unit"]),
-            **{name: lambda row, kind=kind: least(kind, row) for kind, name in kinds.items()},  # type: ignore[misc]
-            "*of its time": lambda row: share(row["share_ratio"]),
-            "": lambda row: "█" * round(_BAR * min(1.0, row["share_ratio"] or 0.0)),
-            "work is": lambda row: {"counters": "counted", "model": "by the model"}.get(
-                row["work_source"], row["work_source"]
-            ),
-        },
-        rows,
-        title="The shortest time each resource needs for the kernel's work",
-        spare=("", "work is"),
-    )
+    names = {"counters": "counted", "model": "by the model"}
+    columns: Columns = {
+        "resource": lambda row: bottlenecks.resource(row["resource"], row["dtype"]),
+        "*work": lambda row: _work(row["work"], row["unit"]),
+        **{name: partial(least, kind) for kind, name in kinds.items()},
+        "*of its time": lambda row: share(row["share_ratio"]),
+        "": lambda row: "█" * round(_BAR * min(1.0, row["share_ratio"] or 0.0)),
+        "work is": lambda row: names.get(row["work_source"], row["work_source"]),
+    }
+    return Table(columns, rows, "The shortest time each resource needs for the kernel's work", spare=("", "work is"))
 
 
 def _work(amount: float, unit: str) -> str:
@@ -161,98 +193,31 @@ def _work(amount: float, unit: str) -> str:
     return f"{number(amount / least)} {prefix}{unit}"
 
 
-def _ends(row: Row) -> str | None:
-    """The smallest and the largest figure of a dispatch, the unit once; None for a single dispatch."""
-    if row["n"] < 2:
-        return None
-    low, high = (bottlenecks.measure(row[end], row["unit"]) for end in ("min", "max"))
-    return f"{low.split()[0] if low.split()[1:] == high.split()[1:] else low} … {high}"
-
-
-def _print_evidence(screen: "Console", document: Document) -> None:
-    print_table(
-        screen,
-        {
-            "signal": lambda row: bottlenecks.signal(row["signal"]),
-            "*value": bottlenecks.amount,
-            "*threshold": lambda row: (
-                None if row["threshold"] is None else bottlenecks.measure(row["threshold"], row["unit"])
-            ),
-            "*weight": lambda row: number(row["weight"]),
-            "from": lambda row: row["source"],
-        },
-        document["top_evidence"],
-        title="Evidence for the label",
-    )
-    if document["missing_signals"]:
-        names = ", ".join(bottlenecks.unmeasured(document["missing_signals"]))
-        screen.print(f"Not measured: {names}", style="dim", markup=False)
-
-
-def _print_metrics(screen: "Console", document: Document) -> None:
+def _metrics(document: Document) -> Table:
     known = {row["metric"]: row for row in document["counter_metrics"] if row["value"] is not None}
     shown = [known[name] for name in _METRICS if name in known][:_METRICS_SHOWN]
     more = f", {len(shown)} of {len(known)}; all with --json" if len(known) > len(shown) else ""
-    print_table(
-        screen,
-        {
-            "figure": lambda row: row["metric"].removesuffix("_ratio").replace("_", " "),
-            "*value": lambda row: bottlenecks.measure(row["value"], row["unit"]),
-            "*smallest … largest": _ends,
-            "*dispatches": lambda row: grouped(row["n"]),
-            "caveats": lambda row: bottlenecks.flags(row["quality_flags"]),
-        },
-        shown,
-        title=f"From hardware counters{more}",
-        spare=("*dispatches", "*smallest … largest", "caveats"),
-    )
+    spare = ("*dispatches", "*smallest … largest", "caveats")
+    return Table(_FIGURES, shown, f"From hardware counters{more}", spare=spare)
 
 
-def _print_operators(screen: "Console", document: Document) -> None:
-    operators = document["operators"]
-    more = f", the longest {_OPERATORS} of {len(operators)}" if len(operators) > _OPERATORS else ""
-    print_table(
-        screen,
-        {
-            "operator": lambda row: row["name"] or "unattributed",
-            "type": lambda row: row["op_type"],
-            "*time": lambda row: duration(row["total_ns"]),
-            "*dispatches": lambda row: grouped(row["dispatch_count"]),
-            "matched by": lambda row: row["match"],
-        },
-        operators[:_OPERATORS],
-        title=f"Operators it ran for{more}",
-        names=("operator",),
-        spare=("matched by", "type"),
-    )
-
-
-def _print_costs(screen: "Console", document: Document, part: str, column: str, title: str) -> None:
+def _costs(rows: Sequence[Row], column: str, title: str) -> Table:
     """Cycles and samples by class or by line, the most stalled first; stalled cycles are part of the latency."""
-    rows = document[part]
     shown = {label: key for label, key in _COST_COLUMNS.items() if any(row[key] is not None for row in rows)}
-    print_table(
-        screen,
-        {
-            "*dispatch": lambda row: grouped(row["dispatch_id"]),
-            "thread trace": lambda row: row["capture"],
-            column.replace("_", " "): lambda row: row[column],
-            **{label: lambda row, key=key: grouped(row[key]) for label, key in shown.items()},  # type: ignore[misc]
-        },
-        rows[:_COSTS],
-        title=f"{title}, cycles of the traced wavefronts",
-        names=("source",),
-        spare=("*idle before", "*hits", "*dispatch", "thread trace"),
-    )
+    columns: Columns = {
+        "*dispatch": lambda row: grouped(row["dispatch_id"]),
+        "thread trace": itemgetter("capture"),
+        column.replace("_", " "): itemgetter(column),
+        **{label: lambda row, key=key: grouped(row[key]) for label, key in shown.items()},  # type: ignore[misc]
+    }
+    spare = ("*idle before", "*hits", "*dispatch", "thread trace")
+    return Table(columns, rows[:_COSTS], f"{title}, cycles of the traced wavefronts", names=("source",), spare=spare)
 
 
-def _print_instructions(screen: "Console", document: Document, stream: TextIO | None) -> None:
-    if not document["instructions"]:
-        return
+def _instructions(document: Document) -> list[Part]:
     # Polars is only needed by a kernel that has a listing.
-    from aaco_pipeline.report.kernel.instructions import listings_of_rows, print_listing
+    from aaco_pipeline.report.kernel.instructions import listing_parts, listings_of_rows
 
-    found = listings_of_rows(document["instructions"], document["stall_reasons"], [document["kernel"]])
-    print_listing(found[0], stream)
-    if len(found) > 1:
-        screen.print(f"{counted(len(found) - 1, 'further listing')} of this kernel in --json")
+    first, *more = listings_of_rows(document["instructions"], document["stall_reasons"], [document["kernel"]])
+    further = f"{counted(len(more), 'further listing')} of this kernel in --json"
+    return [*listing_parts(first), *sentences([further] if more else [])]

@@ -8,8 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from aaco_pipeline.report.formatting import counted, duration, grouped, long_duration, number
-from aaco_pipeline.report.optimization import search
-from aaco_pipeline.report.optimization.search import Row, what
+from aaco_pipeline.report.optimization.search import (
+    ATTEMPTS,
+    ATTEMPTS_INTRO,
+    BLOCKS_INTRO,
+    Row,
+    remarks,
+    sentence,
+    tone,
+    what,
+)
+from aaco_pipeline.report.view import Code, Columns, Sentence, Table, View, sentences
 
 _STEPS: Final = {"aa": "A/A", "search": "search", "confirmation": "confirmation", "whole": "confirmation"}
 #: What is timed besides attempts.
@@ -54,14 +63,14 @@ def asked(document: Row) -> str:
 
 def attempts_intro(document: Row) -> str:
     """What stands above the table of attempts."""
-    return _ATTEMPTS if document["kernel"] is not None else search.ATTEMPTS_INTRO
+    return _ATTEMPTS if document["kernel"] is not None else ATTEMPTS_INTRO
 
 
 def layouts_intro(document: Row) -> tuple[str, str]:
     """The heading above the drawn layouts, and what a mark of them is."""
     heading, told = ("Layout by layout", _LAYOUTS)
     if document["kernel"] is None:
-        heading, told = ("Block by block", search.BLOCKS_INTRO)
+        heading, told = ("Block by block", BLOCKS_INTRO)
     least = number(1 + document["threshold_ratio"])
     return heading, f"{told} The orange line is the least gain that counts ({least}), the bar the interval."
 
@@ -162,12 +171,12 @@ def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
     return [*before, *built, *after]
 
 
-HOST_FACTS: Final[Mapping[str, Callable[[Row], str | None]]] = {
+HOST_FACTS: Final[Columns] = {
     "category": lambda row: row["category"],
     "fact": lambda row: row["key"],
     "value": lambda row: row["value"],
 }
-NOT_APPLICABLE: Final[Mapping[str, Callable[[Row], str | None]]] = {
+NOT_APPLICABLE: Final[Columns] = {
     "proposer": lambda row: row["proposer"],
     "reason": lambda row: row["reason"],
 }
@@ -247,3 +256,19 @@ def _floor(floor: Row | None) -> str | None:
 def _time(document: Row) -> str:
     given = f"of {long_duration(document['budget_ns'])}"
     return given if document["spent_ns"] is None else f"{long_duration(document['spent_ns'])} {given}"
+
+
+def report_view(document: Row) -> View:
+    """Lay out a search as Markdown shows it: the answer, every attempt, and the change."""
+    patch = document["evidence"]["patch_text"]
+    return View(
+        title(document),
+        [
+            Sentence(asked(document)),
+            Sentence(sentence(document), tone(document)),
+            *sentences(remarks(document)),
+            Table(ATTEMPTS, document["attempts"], title="Attempts", most=len(document["attempts"])),
+            *([] if patch is None else [Code("What was changed", patch, "diff")]),
+            Sentence(f"`aaco report {document['optimization_id']}` makes the page with the plots."),
+        ],
+    )

@@ -4,12 +4,12 @@ The document is gathered by `document`. Nothing here loads polars.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TextIO
+from collections.abc import Mapping
+from typing import Any, Final
 
 from aaco_pipeline.report.formatting import counted, long_duration, share
 from aaco_pipeline.report.kernel.document import listed
-from aaco_pipeline.report.terminal import open_screen, print_prose, print_table
+from aaco_pipeline.report.view import Columns, Sentence, Table, Tone, View, sentences
 
 Row = Mapping[str, Any]
 ATTEMPTS_INTRO: Final = (
@@ -24,14 +24,14 @@ BLOCKS_INTRO: Final = (
 )
 
 
-def sentence(document: Row) -> str:
+def _model_sentence(document: Row) -> str:
     """The answer in one sentence: how much faster an iteration is, with which options, and where."""
     model, where, ended = document["source_name"], document["executed_on"], document["ended_by"]
     decided = [row for row in document["attempts"] if row["decision"] != "undecided"]
     if ended is None:
         return f"The search for a faster configuration of {model} was broken off; what it decided by then is below."
     if document["gain"] is not None:
-        with_options = " ".join(row["transformation"] for row in _accepted(document, "iteration"))
+        with_options = " ".join(row["transformation"] for row in _accepted_by(document, "iteration"))
         gain = _figures(document["gain"])
         return f"{model} runs {gain} times as fast with {with_options} on {where}: the median iteration of a process."
     if ended in ("baseline", "noise") or (ended == "time" and not decided):
@@ -40,14 +40,14 @@ def sentence(document: Row) -> str:
     return f"No configuration was found that runs {model} faster on {where} beyond doubt ({tried} tried)."
 
 
-def remarks(document: Row) -> list[str]:
+def _model_remarks(document: Row) -> list[str]:
     """What else is to be known: larger batches, what could not be decided, why it ended, and how to run it so."""
-    told, accepted = [], _accepted(document, "iteration")
+    told, accepted = [], _accepted_by(document, "iteration")
     if len(accepted) > 1:
         told.append(
             f"{len(accepted)} changes were accepted, each held against those before it; the gain is their product."
         )
-    batches = _accepted(document, "item")
+    batches = _accepted_by(document, "item")
     if batches:
         best = max(batches, key=lambda row: (row["speedup_ratio"], row["attempt"]))
         told.append(
@@ -64,12 +64,8 @@ def remarks(document: Row) -> list[str]:
     return told
 
 
-def _accepted(document: Row, ratio_of: str) -> list[Row]:
+def _accepted_by(document: Row, ratio_of: str) -> list[Row]:
     return [row for row in document["attempts"] if row["decision"] == "accepted" and row["ratio_of"] == ratio_of]
-
-
-def _figures(row: Row) -> str:
-    return f"{row['speedup_ratio']:.2f} [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
 
 
 #: A saving below this part of what the kernel's share alone gives is held back by other work.
@@ -90,12 +86,12 @@ _FIGURES_FIRST: Final = re.compile(
 def title(document: Row) -> str:
     """What was to be made faster: a kernel of a source, or a model."""
     kernel = "" if document["kernel"] is None else f"{document['kernel']} of "
-    return f"{document['optimization_id']}  {kernel}{document['source_name']}"
+    return f"{kernel}{document['source_name']}"
 
 
-def sentence_optimization(document: Row) -> str:
+def sentence(document: Row) -> str:
     """The answer in one sentence: what was gained and where, what is static of it, and what was not measured."""
-    return _of_a_kernel(document) if document["kernel"] is not None else sentence(document)
+    return _of_a_kernel(document) if document["kernel"] is not None else _model_sentence(document)
 
 
 def gain_alone(document: Row) -> tuple[str, str] | None:
@@ -104,11 +100,11 @@ def gain_alone(document: Row) -> tuple[str, str] | None:
     return None if gain is None else (f"{gain['speedup_ratio']:.2f}", _interval(gain, 2))
 
 
-def remarks_optimization(document: Row) -> list[str]:
+def remarks(document: Row) -> list[str]:
     """What else is to be known: how many changes, what a workgroup must be, why it ended, what came of the source."""
     if document["kernel"] is None:
-        return remarks(document)
-    told, accepted, gain = [], _accepted_optimization(document), document["gain"]
+        return _model_remarks(document)
+    told, accepted, gain = [], _accepted(document), document["gain"]
     if accepted > 1 and gain is not None:
         if gain["of"] == "whole":
             how = "that of all of them, timed once more as a whole"
@@ -156,7 +152,7 @@ def search_in_a_line(row: Row) -> str:
     shorter = row["shorter_ratio"]
     scope = {"iteration": "an iteration", "recording": "the recording"}.get(row["effect_scope"])
     effect = f"; {scope} would be {share(shorter)} shorter" if shorter is not None else ""
-    return f"{made}: {_figures_optimization(row)} times as fast{effect} ({row['optimization_id']})"
+    return f"{made}: {_figures(row)} times as fast{effect} ({row['optimization_id']})"
 
 
 def is_decided(document: Row) -> bool:
@@ -186,7 +182,7 @@ def _reason(row: Row) -> str:
     return told if row["speedup_ratio"] is None else _FIGURES_FIRST.sub("", told)
 
 
-ATTEMPTS: Final[Mapping[str, Callable[[Any], str | None]]] = {
+ATTEMPTS: Final[Columns] = {
     "*#": lambda row: str(row["attempt"]),
     "what": what,
     "decision": lambda row: row["decision"],
@@ -197,7 +193,7 @@ ATTEMPTS: Final[Mapping[str, Callable[[Any], str | None]]] = {
 #: What a narrow screen leaves out; the guard says in a word what the reason says in a sentence.
 SPARE: Final = ("reason",)
 
-REPLAYED: Final[Mapping[str, Callable[[Any], str | None]]] = {
+REPLAYED: Final[Columns] = {
     "*attempt": lambda row: {"aa": "A/A", "whole": "the whole"}.get(row["kind"], str(row["attempt"])),
     "decision": lambda row: row["decision"],
     "guard": lambda row: row["guard"],
@@ -223,10 +219,10 @@ def _of_a_kernel(document: Row) -> str:
     if ended is None:
         return f"The search for a faster {kernel} was broken off; what it decided by then is below."
     if document["gain"] is not None:
-        gain = _figures_optimization(document["gain"])
+        gain = _figures(document["gain"])
         return f"{kernel} is {gain} times as fast on {where}{_static(document)}{_unmeasured(document)}."
     if document["whole_decision"] is not None:
-        changes = counted(_accepted_optimization(document), "change")
+        changes = counted(_accepted(document), "change")
         return (
             f"{kernel} was not changed: each of {changes} was proved faster than the source before it, but all of them "
             f"together were not proved faster than the source as it was: {document['whole_reason']}."
@@ -238,7 +234,7 @@ def _of_a_kernel(document: Row) -> str:
     return f"No change was found that makes {kernel} faster on {where} beyond doubt{_tried(document)}."
 
 
-def _accepted_optimization(document: Row) -> int:
+def _accepted(document: Row) -> int:
     return sum(row["decision"] == "accepted" for row in document["attempts"])
 
 
@@ -258,10 +254,10 @@ def _effect(document: Row) -> list[str]:
     alone = part * (1 - 1 / document["gain"]["speedup_ratio"])
     beside = ", no more for the work beside it" if shorter < _BESIDE * alone else ""
     return [
-        f"{takes}: {_figures_optimization(document['gain'])} times as fast would make it {100 * shorter:.1f} "
-        f"[{100 * low:.1f}, {100 * high:.1f}] % shorter{beside}, if the gain is the same at the session's sizes. "
-        f"This is predicted; after a run with the change `aaco diff {session} latest` shows what became of it, "
-        "and `aaco compare` judges it."
+        f"{takes}: {_figures(document['gain'])} times as fast would make it {100 * shorter:.1f} [{100 * low:.1f}, "
+        f"{100 * high:.1f}] % shorter{beside}, if the gain is the same at the session's sizes. This is predicted; "
+        f"after a run with the change `aaco diff {session} latest` shows what became of it, and `aaco compare` judges "
+        "it."
     ]
 
 
@@ -291,7 +287,7 @@ def _unmeasured(document: Row) -> str:
     return "" if document["target"] == "amd" else "; its speed on an AMD GPU was not measured"
 
 
-def _figures_optimization(row: Row) -> str:
+def _figures(row: Row) -> str:
     return f"{row['speedup_ratio']:.2f} {_interval(row, 2)}"
 
 
@@ -299,23 +295,33 @@ def _interval(row: Row, digits: int = 3) -> str:
     return f"[{row['ci_low']:.{digits}f}, {row['ci_high']:.{digits}f}]"
 
 
-def print_optimization(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print every attempt with what was decided and why, then the answer."""
-    screen = open_screen(stream)
-    print_prose(screen, title(document), "bold")
-    print_table(screen, ATTEMPTS, document["attempts"], names=("what",), spare=SPARE)
-    screen.print()
-    style = "bold green" if document["gain"] is not None else "bold yellow"
-    print_prose(screen, sentence_optimization(document), style)
-    for line in (*remarks_optimization(document), spent(document), page(document)):
-        print_prose(screen, line)
+def search_view(document: Row) -> View:
+    """Lay out every attempt with what was decided and why, then the answer."""
+    return View(
+        title(document),
+        [
+            Table(ATTEMPTS, document["attempts"], names=("what",), spare=SPARE),
+            Sentence(""),
+            Sentence(sentence(document), tone(document)),
+            *sentences((*remarks(document), spent(document), page(document))),
+        ],
+        identifier=document["optimization_id"],
+    )
 
 
-def print_replay(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print every decision that was made again, and whether it is the recorded one."""
-    screen = open_screen(stream)
-    print_table(screen, REPLAYED, document["decisions"])
-    screen.print()
-    for note in document["notes"]:
-        print_prose(screen, note)
-    print_prose(screen, replayed(document), "bold green" if document["is_same"] else "bold red")
+def replay_view(document: Row) -> View:
+    """Lay out every decision that was made again, and whether it is the recorded one."""
+    return View(
+        "",
+        [
+            Table(REPLAYED, document["decisions"]),
+            Sentence(""),
+            *sentences(document["notes"]),
+            Sentence(replayed(document), "good" if document["is_same"] else "bad"),
+        ],
+    )
+
+
+def tone(document: Row) -> Tone:
+    """The tone of the answer, `open` where nothing was gained."""
+    return "good" if document["gain"] is not None else "open"

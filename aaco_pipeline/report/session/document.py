@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
 from aaco_pipeline import __version__
 from aaco_pipeline.lake.layout import require_session_id
@@ -15,15 +15,25 @@ from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.session.answer import answer_fields
 from aaco_pipeline.report.session.bottlenecks import bottleneck_fields
-from aaco_pipeline.report.session.ranks import RANKS
 from aaco_pipeline.report.session.sentences import Document, Row, value
-from aaco_pipeline.report.session.spikes import DELAYS, GRADES, QUIETNESS, SPIKES_SPIKES
-from aaco_pipeline.report.session.statements import KERNEL_PAGES, OF_CAMPAIGN, SECTIONS, STAGES, SUMMARY, TIMELINE
+from aaco_pipeline.report.session.statements import (
+    DELAYS,
+    KERNEL_PAGES,
+    MISSING,
+    OF_CAMPAIGN,
+    RANKS,
+    SECTIONS,
+    STAGES,
+    SUMMARY,
+    TIMELINE,
+)
 
 
 def session_summary(lake: TraceLake, session: str) -> Document:
     """The short document, as `aaco show` prints it: the workload, its figures, its top kernels, and what is missing."""
-    document = _head(lake, session, read_parts(lake, session, _filled_in({**SUMMARY, **QUIETNESS}, session)))
+    document = _head(
+        lake, session, read_parts(lake, session, _filled_in({**SUMMARY, "quietness": DELAYS["quietness"]}, session))
+    )
     campaign = document.get("campaign_id")
     of_campaign = _filled_in(OF_CAMPAIGN, session) if campaign else {}
     return {**document, "campaign_verdicts": [], **read_parts(lake, session, of_campaign, campaign)}
@@ -39,7 +49,7 @@ def session_document(lake: TraceLake, session: str) -> Document:
     # What only the long document needs, and Polars with it.
     from aaco_pipeline.report.html.timeline import TABLES, drawn_timeline
 
-    everything = {**SUMMARY, **OF_CAMPAIGN, **SECTIONS, **DELAYS, **GRADES, **KERNEL_PAGES, **RANKS}
+    everything = {**SUMMARY, **OF_CAMPAIGN, **SECTIONS, **DELAYS, **KERNEL_PAGES, **RANKS}
     statements = _filled_in(everything, session)
     document = _head(lake, session, read_parts(lake, session, statements, campaign_of(lake, session)))
     document["moments"] = _moments(document)
@@ -65,32 +75,28 @@ def campaign_of(lake: TraceLake, session: str) -> str | None:
 def path_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with its critical path and the causes of its gaps, as `aaco show --critical-path` prints."""
     wanted = ("path_categories", "path_kernels", "savings", "gap_causes")
-    statements = {"session": SUMMARY["session"], **{name: SECTIONS[name] for name in wanted}}
-    return _head(lake, session, read_parts(lake, session, _filled_in(statements, session)))
+    return _part(lake, session, {name: SECTIONS[name] for name in wanted})
 
 
 def shapes_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with what its operators had to do by their shapes, as `aaco show --shapes` prints."""
-    wanted = ("operator_shapes", "collective_rates")
-    statements = {"session": SUMMARY["session"], **{name: SECTIONS[name] for name in wanted}}
-    statements["missing"] = _WHY_NO_SHAPES
-    return _head(lake, session, read_parts(lake, session, _filled_in(statements, session)))
+    wanted = {name: SECTIONS[name] for name in ("operator_shapes", "collective_rates")}
+    return _part(lake, session, {**wanted, "missing": MISSING["shapes"]})
 
 
 def spikes_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with what delayed its iterations, as `aaco show --spikes` prints."""
+    wanted = {name: DELAYS[name] for name in ("quietness", "spikes", "delay_causes")}
+    return _part(lake, session, {**wanted, "metrics": SUMMARY["metrics"], "missing": MISSING["spikes"]})
+
+
+def _part(lake: TraceLake, session: str, wanted: Mapping[str, str]) -> Document:
     return _head(
-        lake, session, read_parts(lake, session, _filled_in({"session": SUMMARY["session"], **SPIKES_SPIKES}, session))
+        lake, session, read_parts(lake, session, _filled_in({"session": SUMMARY["session"], **wanted}, session))
     )
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
-
-
-_WHY_NO_SHAPES: Final = (
-    "SELECT DISTINCT item, status, reason FROM evidence WHERE session_id = '{session}' AND stage = 'roofline' "
-    "AND item = 'work by operators'' shapes' AND status <> 'present' ORDER BY ALL"
-)
 
 
 def _filled_in(statements: Mapping[str, str], session: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 The nights of a campaign's benchmark as a page draws them.
 """
 
-import io
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,10 +16,10 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject
 from aaco_pipeline.report.comparing import verdict as words
 from aaco_pipeline.report.comparing.campaign import history_of, verdict_document
-from aaco_pipeline.report.terminal import print_verdict
+from aaco_pipeline.report.comparing.verdict import verdict_view
 from aaco_pipeline.statistics.verdicts import comparison, effects
 from tests.pipeline.comparing.made_up import BASELINE, OTHER, judged, measured, planned, verdict_row
-from tests.report.made_up import rows_of
+from tests.report.made_up import printed, rows_of
 
 #: Each verdict that the statistics give, and the sentence for it.
 SENTENCES = {
@@ -72,9 +71,7 @@ def document(lake: TraceLake, plan: Plan) -> dict[str, Any]:
 
 def lines(told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("COLUMNS", "80")
-    out = io.StringIO()
-    print_verdict(told, out)
-    return out.getvalue().splitlines()
+    return printed(verdict_view(told)).splitlines()
 
 
 @pytest.mark.parametrize("verdict", SENTENCES)

@@ -3,7 +3,6 @@
 A kernel in sentences: its rate against its roof, its launch, and what would tell more.
 """
 
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -25,9 +24,9 @@ from aaco_pipeline.report.kernel.document import (
     listed,
     rate_text,
 )
-from aaco_pipeline.report.kernel.screen import print_kernel
+from aaco_pipeline.report.kernel.screen import kernel_view
 from aaco_pipeline.report.session.sentences import Document, Row
-from tests.report.made_up import SESSION, publish_limits, rows_of
+from tests.report.made_up import SESSION, printed, publish_limits, rows_of
 
 NAMES: Sequence[tuple[str, str]] = (
     ("void gemm<float>(int)", "gemm"),
@@ -128,12 +127,6 @@ def document(lake: TraceLake) -> Document:
     return kernel_document(lake, SESSION, "loop")
 
 
-def printed(document: Document) -> str:
-    out = io.StringIO()
-    print_kernel(document, out)
-    return out.getvalue()
-
-
 def test_the_document_holds_every_table_of_the_kernel_and_is_json(document: Document) -> None:
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["kernel"]["tile"] == "16x16"
@@ -158,7 +151,7 @@ def test_the_document_holds_every_table_of_the_kernel_and_is_json(document: Docu
 
 
 def test_the_terminal_gives_the_answer_first_then_the_evidence(document: Document) -> None:
-    text = printed(document)
+    text = printed(kernel_view(document))
     told = " ".join(text.split())
     assert "It takes 1 µs in 2 dispatches, 50.0 % of the kernel time. This kernel is limited by DRAM traffic" in told
     for part in (
@@ -180,7 +173,11 @@ def test_the_terminal_gives_the_answer_first_then_the_evidence(document: Documen
 
 
 def test_lower_bounds_have_both_ceilings_and_a_bar_as_long_as_their_part(document: Document) -> None:
-    lines = {line.split()[0]: line for line in printed(document).splitlines() if line.split()[-1:] == ["counted"]}
+    lines = {
+        line.split()[0]: line
+        for line in printed(kernel_view(document)).splitlines()
+        if line.split()[-1:] == ["counted"]
+    }
     assert re.search(r"800 ns +500 ns +80\.0 %", lines["DRAM"])
     assert [lines[name].count("█") for name in ("DRAM", "L2", "vector")] == [19, 7, 1]
     assert "4.0 GiB" not in lines["DRAM"]
@@ -190,7 +187,7 @@ def test_lower_bounds_have_both_ceilings_and_a_bar_as_long_as_their_part(documen
 def test_a_traced_kernel_has_its_instructions_with_their_stalls(lake: TraceLake) -> None:
     document = kernel_document(lake, SESSION, "traced")
     assert len(document["instructions"]) == 5
-    text = printed(document)
+    text = printed(kernel_view(document))
     assert "15,000 stalled cycles" in text
     assert "load_5" in text
     assert "█" in text
@@ -202,7 +199,7 @@ def test_a_kernel_of_which_little_is_known_says_what_was_missing_and_moves_no_cu
         "What limits this kernel is not known: not measured: nearness to the nearest roof, scratch."
     )
     assert (document["roofline"], document["occupancy"], document["critical_path"]) == (None, None, None)
-    assert "\x1b" not in printed(document)
+    assert "\x1b" not in printed(kernel_view(document))
 
 
 def test_a_kernel_that_no_stage_judged_says_so(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The annotated listing: what comes first, what is folded, and that nothing a capture says becomes markup."""
 
-import io
 import re
 from typing import Any
 from xml.etree import ElementTree
@@ -12,7 +11,9 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.report.html.page import templates
-from aaco_pipeline.report.kernel.instructions import Fold, Line, Listing, listings, print_listing
+from aaco_pipeline.report.kernel.instructions import Fold, Line, Listing, listing_parts, listings
+from aaco_pipeline.report.view import View
+from tests.report.made_up import printed
 
 HOSTILE = "<script>alert(1)</script>\"' & [bold]x[/bold] \x1b[2J\u202e"
 
@@ -47,9 +48,7 @@ def parsed(page: str) -> ElementTree.Element:
 
 
 def text_of(listing: Listing) -> str:
-    out = io.StringIO()
-    print_listing(listing, out)
-    return out.getvalue()
+    return printed(View("", listing_parts(listing)))
 
 
 TAGS = {

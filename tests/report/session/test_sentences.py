@@ -8,7 +8,6 @@ Where a session lies among earlier ones in words: short, with what changed, and 
 """
 
 import re
-from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +15,13 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.html.page import render_html
-from aaco_pipeline.report.markdown import render_markdown
+from aaco_pipeline.report.markdown import render_view
 from aaco_pipeline.report.session.document import session_document
 from aaco_pipeline.report.session.regression import advice, against_earlier, of_campaign
 from aaco_pipeline.report.session.sentences import Document, answer, facts, half, of_program, whole_runs
-from aaco_pipeline.report.session.view import print_session
+from aaco_pipeline.report.session.view import report_view, session_view
 from tests.conftest import CapturedLake
-from tests.report.made_up import SESSION
+from tests.report.made_up import SESSION, printed
 from tests.report.session.test_answer import document
 
 
@@ -56,7 +55,7 @@ def test_what_failed_and_why_stands_before_the_answer_in_every_form(captured: Ca
     lake, session = captured.copy(tmp_path / "lake"), captured.sessions["control_flow"]
     whole = session_document(lake, session)
     assert half(whole) is None
-    assert "Not whole" not in render_html(whole, None) + render_markdown(whole)
+    assert "Not whole" not in render_html(whole, None) + render_view(report_view(whole))
     lake.record_failure(session, "roofline", "code", "no ceilings")
     document = session_document(lake, session)
     said = half(document)
@@ -64,10 +63,12 @@ def test_what_failed_and_why_stands_before_the_answer_in_every_form(captured: Ca
         "Not whole: 15 of 16 stages; roofline failed: no ceilings. Put that right, then `aaco doctor --mend` runs what "
         "is missing."
     )
-    terminal = StringIO()
-    print_session(document, terminal)
     first = answer(document).split()[:3]
-    for text in (terminal.getvalue(), render_markdown(document), render_html(document, None).replace("&#34;", '"')):
+    for text in (
+        printed(session_view(document)),
+        render_view(report_view(document)),
+        render_html(document, None).replace("&#34;", '"'),
+    ):
         words = text.split("</head>")[-1].replace("\xa0", " ")
         plain = " ".join(words.split())
         assert plain.index("Not whole: 15 of 16 stages") < plain.index(" ".join(first))
