@@ -42,7 +42,7 @@ def sentence(document: Row) -> str:
 
 
 def remarks(document: Row) -> list[str]:
-    """What makes the answer a range, and which build is the likeliest."""
+    """Say what makes the answer a range, and which build is the likeliest."""
     answer, builds = document["answer"], document["builds"]
     told = []
     if answer["answer"] == "range" and answer["likeliest"] is not None:
@@ -58,14 +58,14 @@ def remarks(document: Row) -> list[str]:
 
 
 def is_decided(document: Row) -> bool:
-    """Whether one build is named, or a change that matters is ruled out."""
+    """Return whether one build is named, or a change that matters is ruled out."""
     if document["answer"]["answer"] == "no change":
         return bool(document["ci_low"] >= 1 - SMALL and document["ci_high"] <= 1 + SMALL)
     return bool(document["answer"]["answer"] == "step")
 
 
 def against_each_other(document: Row) -> str | None:
-    """Which two builds the verdict after the answer is on."""
+    """Name the two builds that the verdict after the answer compares."""
     if document["pair"] is None:
         return None
     answer = document["answer"]
@@ -73,7 +73,7 @@ def against_each_other(document: Row) -> str | None:
 
 
 def spent(document: Row) -> str:
-    """What was foretold and what it took."""
+    """Compare the time that was estimated with the time that it took."""
     took = document["spent"]
     told = f"Spent: {counted(took['blocks'], 'block')}"
     told += f", {counted(took['sessions'], 'session')} with the two builds' own" if document["pair"] is not None else ""
@@ -82,7 +82,7 @@ def spent(document: Row) -> str:
 
 
 def foretold(row: Row) -> str:
-    """What was foretold of the search, or that nothing was."""
+    """State the estimate of the search, or that there was none."""
     if row["blocks"] is None:
         return "Nothing was foretold: this host had no history of the workload with these options."
     took = "" if row["time_ns"] is None else f" and {long_duration(row['time_ns'])}"
@@ -200,7 +200,7 @@ def bisection_view(document: Document) -> View:
 
 
 def campaign_plan(document: Row) -> list[str]:
-    """Of `aaco compare --plan`: how much is measured, from what it is foretold, and what."""
+    """Describe the plan of `aaco compare --plan`: its size, and the estimate with its basis."""
     blocks, traced = document["blocks"], document["traced_blocks"]
     told = f"{document['workload']} on {document['backend']}: {counted(blocks, 'block')} of {document['arms']} sessions"
     told += f", then {counted(traced, 'traced block')}." if traced else "."
@@ -208,7 +208,7 @@ def campaign_plan(document: Row) -> list[str]:
 
 
 def search_plan(document: Row) -> list[str]:
-    """Of `aaco bisect --plan`: the builds, how many of them are measured, from what it is foretold, and what."""
+    """Describe the plan of `aaco bisect --plan`: the builds, how many are measured, and the estimate with its basis."""
     builds = document["builds"]
     told = f"{document['workload']} on {document['backend']}: {counted(len(builds), 'build')}, "
     told += f"{_called(builds[0])} to {_called(builds[-1])}."
@@ -221,7 +221,7 @@ def search_plan(document: Row) -> list[str]:
 
 
 def history(row: Row) -> str:
-    """What earlier campaigns showed, or why nothing can be foretold."""
+    """Summarize what earlier campaigns showed, or why nothing can be estimated."""
     if not row["campaigns"]:
         return "No campaign of this workload with these options was measured on this host: the first one tells."
     told = f"From {counted(row['campaigns'], 'campaign')} on this host: "

@@ -39,7 +39,7 @@ def kind_in_words(name: str) -> str:
 
 
 def rate_alone(kind: Row) -> str | None:
-    """What the heaviest of a kind of work achieved: `466 TFLOP/s`."""
+    """Rate that the heaviest operator of a kind of work achieved: `466 TFLOP/s`."""
     if kind["rate"] is None:
         return None
     scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
@@ -47,14 +47,14 @@ def rate_alone(kind: Row) -> str | None:
 
 
 def roof_counts(kind: Row) -> bool:
-    """Whether the rate of a kind is one that its nearest roof limits: operations by units, bytes by the memory."""
+    """Return whether the nearest roof limits a kind's rate: operations by units, bytes by the memory."""
     if kind["roof_ratio"] is None:
         return False
     return kind["roof"] in _RESOURCES if kind["rate_unit"] == "flop/s" else kind["roof"] == "dram"
 
 
 def rate_in_words(kind: Row) -> str | None:
-    """What the heaviest of a kind of work achieved, and its part of the roof.
+    """Rate that the heaviest operator of a kind of work achieved, and its part of the roof.
 
     As in `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of what is reached at best`: a share of what the product is
     reported to reach, with that of the published peak beside it.
@@ -76,7 +76,7 @@ def rate_in_words(kind: Row) -> str | None:
 
 
 def is_one(name: str) -> bool:
-    """Whether a kind of work is said in the singular: attention takes, matrix products take."""
+    """Return whether a kind of work is a singular noun: attention takes, matrix products take."""
     return name not in _KINDS or name in _SINGULAR
 
 

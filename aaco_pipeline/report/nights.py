@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 
 def sentence(alert: Row) -> str:
-    """Where an alert stands: `resnet50 on migraphx: confirmed on two boots, 1.045 times (1.031 … 1.059) as long …`.
+    """State an alert: `resnet50 on migraphx: confirmed on two boots, 1.045 times (1.031 … 1.059) as long …`.
 
     `alert` is a row of `statistics.alerts.events.alerts`.
     """
@@ -42,7 +42,7 @@ def why(alert: Row) -> str:
 
 
 def next_step(alert: Row) -> str | None:
-    """What to do next; None for an alert that is over, or that a person knows of."""
+    """Suggest what to do next; None for an alert that is over or acknowledged."""
     if not alert["is_open"]:
         return None
     if alert["is_recovering"]:
@@ -58,7 +58,7 @@ def next_step(alert: Row) -> str | None:
 
 
 def benchmark(alert: Row) -> str:
-    """What alerts: `resnet50 on migraphx`, with the class of hosts where it is known."""
+    """Name the benchmark: `resnet50 on migraphx`, with the class of hosts where it is known."""
     host = f", {alert['host']}" if alert["host"] else ""
     return f"{alert['workload']} on {alert['backend']}{host}"
 
@@ -90,7 +90,7 @@ def alerts_document(lake: TraceLake) -> Document:
 
 
 def headline(document: Row) -> str:
-    """How much of the night is done, and what of it alerts."""
+    """Say how much of the night is done, and how many benchmarks alert."""
     rows = document["benchmarks"]
     if not rows:
         return f"Night of {document['night']}: nothing was planned."
@@ -102,12 +102,12 @@ def headline(document: Row) -> str:
 
 
 def name(row: Row) -> str:
-    """What a benchmark is called."""
+    """Name of a benchmark."""
     return f"{row['workload']} on {row['backend']}"
 
 
 def advice_on(row: Row) -> str | None:
-    """What to do about a benchmark; None when nothing follows."""
+    """Suggest what to do about a benchmark; None when nothing follows."""
     alert, confirm_at = row["alert"], row["confirm_at"]
     if row["verdict"] is None:
         return "not judged yet; `aaco nightly` goes on with it tonight"
@@ -136,7 +136,7 @@ def _of_alert(alert: Row) -> str:
 
 
 def _effect(row: Row) -> str | None:
-    """How many times as long it takes, with the interval where there is one."""
+    """Ratio to the baseline, with the interval where there is one."""
     if row["effect_ratio"] is None:
         return None
     interval = "" if row["ci_low"] is None else f" ({row['ci_low']:.3f}…{row['ci_high']:.3f})"
@@ -168,7 +168,7 @@ _OF_AN_ALERT = (
 def night_document(
     lake: TraceLake, night: date, confirm_at: Mapping[str, datetime], only: Collection[tuple[str, str]] | None = None
 ) -> Document:
-    """What the night came to so far, one entry a benchmark in the order of their names.
+    """Gather the night's results so far, one entry a benchmark in the order of their names.
 
     `confirm_at` says from when on a campaign's finding can be confirmed; `only` names workloads and backends.
     """
@@ -217,7 +217,7 @@ def _benchmark(lake: TraceLake, planned: Document, second: str | None, standing:
 
 
 def _against(lake: TraceLake, campaign: str) -> Document:
-    """What the candidate was held against: a baseline of the lake, or itself where there is none yet."""
+    """The candidate's baseline: one of the lake, or itself where there is none yet."""
     arms = {row["arm"]: row for row in lake.read("campaign_arms", campaign).to_dicts()}
     identifier = arms["baseline"]["baseline"]
     rows = [] if identifier is None else lake.read("baselines", identifier).to_dicts()

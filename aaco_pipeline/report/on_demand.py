@@ -149,7 +149,7 @@ _ADDRESS: Final = re.compile(rf"{_PREFIX}/(?:reports|traces)/session_id=({SESSIO
 
 
 def address_of(path: Path) -> str:
-    """Where a lake's report or trace is served while `aaco ui` runs, on the same host as Dagster's pages."""
+    """Path at which `aaco ui` serves a lake's report or trace, on the same host as Dagster's pages."""
     return "/".join((_PREFIX, *path.parts[-3:]))
 
 

@@ -53,7 +53,7 @@ def filled(curve: Sequence[Row]) -> list[Column]:
 
 
 def sentences(curve: Sequence[Row]) -> str:
-    """What the curve says, one sentence or two for each prompt length."""
+    """Summarize the curve in one or two sentences for each prompt length."""
     return " ".join(_sentence(list(rows)) for _, rows in groupby(curve, key=lambda row: row["prompt_tokens"]))
 
 

@@ -69,12 +69,12 @@ class Column:
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds neither names nor figures."""
+        """True if it holds neither names nor figures."""
         return not self.is_name and not self.name.startswith("*")
 
     @property
     def is_prose(self) -> bool:
-        """Whether it holds sentences, whose words may be broken where nothing else helps."""
+        """True if it holds sentences, whose words may be broken where nothing else helps."""
         return self.is_text and any(" " in text for text in self.texts)
 
     def cut(self, width: int) -> Iterable[str]:
@@ -100,7 +100,7 @@ def kept_columns(columns: Sequence[Column], room: int, spare: Sequence[str]) -> 
 
 
 def column_widths(columns: Sequence[Column], room: int) -> list[int]:
-    """How wide each column is: what is left goes to those that lack least, so that long texts share what remains."""
+    """Width of each column: room left goes to those that lack least, so that long texts share the rest."""
     widths = [column.comfortable for column in columns]
     if table_width(widths) > room:
         widths = [column.least for column in columns]
@@ -116,7 +116,7 @@ def column_widths(columns: Sequence[Column], room: int) -> list[int]:
 
 
 def table_width(widths: Sequence[int]) -> int:
-    """How wide a table of columns of these widths is."""
+    """Width of a table of columns of these widths."""
     return sum(widths) + _BETWEEN_COLUMNS * (len(widths) - 1) + _EDGES
 
 
@@ -125,7 +125,7 @@ def _longest_word(text: str) -> int:
 
 
 def cells_of(text: str) -> int:
-    """How many places of a terminal the text takes."""
+    """Terminal cells that the text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

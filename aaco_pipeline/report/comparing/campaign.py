@@ -57,7 +57,7 @@ def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Documen
 
 
 def _levels(nights: pl.DataFrame, of: str) -> pl.DataFrame:
-    """What each segment of the raw or the paired series lies at, over the nights that enter it."""
+    """Level of each segment of the raw or the paired series, over the nights that enter it."""
     before = "" if of == "raw" else "paired_"
     value = pl.col("level_ns" if of == "raw" else "paired_ratio").cast(pl.Float64)
     counts = pl.col(f"{before}segment").is_not_null() & ~pl.col(f"{before}is_outlier").fill_null(False)
@@ -201,7 +201,7 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
 
 
 def _asked_differently(arms: pl.DataFrame, candidate: str) -> list[str]:
-    """What the two arms were asked for differently, and whether their files differ: the one thing that was changed."""
+    """List how the requests and files of the two arms differ: the one thing that was changed."""
     both = [arms.row(by_predicate=pl.col("arm") == arm, named=True) for arm in ("baseline", candidate)]
     before, after = (json.loads(one["specification"]) for one in both)
     for asked in (before, after):
@@ -232,7 +232,7 @@ def _placebo(judged: pl.DataFrame, candidate: str) -> Document | None:
 
 
 def _severity(row: Document) -> float | None:
-    """How many times the threshold the whole interval lies beyond it; null for what is no regression."""
+    """Distance of the whole interval beyond the threshold, in thresholds; null unless it is a regression."""
     if row["verdict"] not in REGRESSIONS:
         return None
     return float((row["ci_low"] - 1) / row["threshold_ratio"])
@@ -289,7 +289,7 @@ def _spent(lake: TraceLake, campaign: str) -> Document:
 
 
 def time_spent(rows: pl.DataFrame) -> Document:
-    """Of rows of `campaign_sessions`: how many, the time that is known of them, and whether that is all of it."""
+    """Count rows of `campaign_sessions`, add up their known times, and say whether all are known."""
     times = rows.select("spent_ns", "stages_ns")
     return {
         "sessions": rows.height,

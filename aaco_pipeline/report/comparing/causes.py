@@ -149,12 +149,12 @@ def _more(row: Row, one: str, several: str) -> str:
 
 
 def _changed(row: Row) -> bool:
-    """Whether the count is another one as far as it is told."""
+    """Return whether the counts differ as printed."""
     return round(float(row["candidate_count"] - row["baseline_count"]), 1) != 0.0
 
 
 def _with_idle(row: Row) -> str:
-    """That the part of launches is mostly the idle time before them, where it is."""
+    """A remark where most of the change is the idle time before the launches."""
     own = abs((row["candidate_ns"] or 0.0) - (row["baseline_ns"] or 0.0))
     return " (with idle)" if abs(row["delta_ns"]) > 2 * own else ""
 

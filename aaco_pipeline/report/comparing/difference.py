@@ -46,7 +46,7 @@ SIDES: Final[Columns] = {
 
 
 def title(document: Row) -> str:
-    """What stands beside what: the work of both sessions, and their devices where these differ."""
+    """Title: the work of both sessions, and their devices where these differ."""
     pair = [document[side] for side in ("candidate", "baseline")]
     works = [one["model_name"] or one["workload"] or one["session_id"] for one in pair]
     if document["hardware_differs"]:
@@ -82,7 +82,7 @@ def opening(document: Row) -> list[str]:
 
 
 def verdict(document: Row) -> list[str]:
-    """That nothing is judged, and by how much the two differ."""
+    """Say that nothing is judged, and by how much the two differ."""
     lines = [f"Described, no verdict: {document['verdict_reason']}."]
     rules = [document[side]["step"] for side in ("baseline", "candidate")]
     if document["latency_delta_pct"] is not None:
@@ -129,7 +129,7 @@ def sides(document: Row) -> list[dict[str, str | None]]:
 
 
 def environment(document: Row) -> list[str]:
-    """What else differs, a line each."""
+    """List what else differs, a line each."""
     rows: Sequence[Row] = document["environment"]
     more = [f"{len(rows) - LISTED} more in `--json`"] if len(rows) > LISTED else []
     return [*(row["in_words"] for row in rows[:LISTED]), *more]
@@ -174,7 +174,7 @@ def _latency(document: Row) -> str:
 
 
 def _of_the_host(document: Row) -> bool:
-    """Whether most of the change is the device waiting for its host, which a recorder slows down."""
+    """Return whether most of the change is the device waiting for its host, which a recorder slows down."""
     change = document["change"]
     if change is None:
         return False
@@ -201,17 +201,17 @@ STORED_METRICS: Final[Columns] = {
 
 
 def stored_title(document: Row) -> str:
-    """What stands beside what."""
+    """Title of a session beside a baseline file."""
     return f"{document['candidate']['session_id']} against the file {document['baseline']['name']}"
 
 
 def stored_sentence(document: Row) -> str:
-    """That nothing is decided, and why."""
+    """Say that nothing is decided, and why."""
     return f"Inconclusive: {document['verdict_reason']}."
 
 
 def stored_lines(document: Row) -> list[str]:
-    """What differs, what of the file is refused, and what has no counterpart."""
+    """List what differs, what of the file is refused, and what has no counterpart."""
     told = [f"Not the same work or hardware: {'; '.join(document['differs'])}."] if document["differs"] else []
     told += [f"Refused: {one}." for one in document["refused"]]
     if more := document["not_compared"]:
@@ -221,7 +221,7 @@ def stored_lines(document: Row) -> list[str]:
 
 
 def stored_next_step(document: Row) -> str:
-    """What to run to have a verdict."""
+    """Say what to run to get a verdict."""
     return f"Next: {document['recommendation']}."
 
 

@@ -26,7 +26,7 @@ _MOST_LABELS: Final = 12
 
 
 class Scale:
-    """From values to per cents of the width; what lies beyond is put on the edge."""
+    """Map values to per cents of the width, clamped to the edges."""
 
     def __init__(self, low: float, high: float) -> None:
         # What differs by no more than rounding has the middle of the paper.

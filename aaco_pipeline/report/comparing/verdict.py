@@ -67,7 +67,7 @@ def night(at: datetime) -> str:
 
 
 def _difference(row: Row) -> str:
-    """How much longer or shorter, with its interval: `4.8 % [3.9, 5.7] longer`."""
+    """Format the effect with its interval: `4.8 % [3.9, 5.7] longer`."""
     effect = row["effect_ratio"]
     if effect is None:
         return "another time"
@@ -93,7 +93,7 @@ def _metric(metric: str) -> str:
 
 
 def _shown_raw(row: Row, changes: list[Row]) -> bool:
-    """Whether a paired change is told by a raw one of the same arm that is the code's."""
+    """Return whether a raw change of the same arm, owed to the code, already reports this paired one."""
     series = ("workload", "backend", "host", "metric", "arm")
     return any(
         other["of"] == "raw"
@@ -121,7 +121,7 @@ _NAMES: Final[Mapping[str, str]] = {
 
 
 def title(document: Row) -> str:
-    """What was compared: `new.onnx against old.onnx on cpu`, or `resnet50 on migraphx` where the model is one."""
+    """Title: `new.onnx against old.onnx on cpu`, or `resnet50 on migraphx` for one and the same model."""
     names = [PurePath(one["artefact"]).name for arm in ("candidate", "baseline") for one in _of_arm(document, arm)]
     model = document["workload"] if len(set(names)) < 2 else " against ".join(names)
     return f"{model} on {document['backend']}"
@@ -138,7 +138,7 @@ def sentence(document: Row) -> str:
 
 
 def placebo(document: Row) -> str | None:
-    """What the baseline's own copy in the same blocks shows; None when there was none.
+    """Report what the baseline's own copy in the same blocks shows; None without one.
 
     It ought not to differ: where it does, the difference between the arms is the measurement's.
     """
@@ -153,7 +153,7 @@ def placebo(document: Row) -> str | None:
 
 
 def asked(document: Row) -> str:
-    """In what the arms differ: by that alone a difference between them is explained."""
+    """Name the differences between the arms, which alone explain a difference of their times."""
     told = document["asked_differently"]
     if not told:
         return "Both arms are the same request of the same file."
@@ -173,12 +173,12 @@ def reasons(document: Row) -> list[str]:
 
 
 def selected(document: Row) -> list[str]:
-    """What was selected differently, a line each; what is told first of a change."""
+    """List what was selected differently, a line each."""
     return _listed([f"{row['in_words']}." for row in document["selections"]])
 
 
 def environment(document: Row) -> list[str]:
-    """What else differs between the arms' sessions, a line each with what it can prove."""
+    """List what else differs between the arms' sessions, a line each with what it can prove."""
     return _listed([f"{row['subject']} ({row['evidence_grade']})" for row in document["environment"]])
 
 
@@ -188,7 +188,7 @@ def waterfall(document: Row) -> list[dict[str, Any]]:
 
 
 def certainty(document: Row) -> str | None:
-    """That no part of the change is certain, where that is so; None where one is, or where there are none."""
+    """Say that no part of the change is certain; None where one is, or where there are none."""
     parts = waterfall(document)
     known = [row["is_certain"] for row in parts if row["is_certain"] is not None]
     if parts and not known:
@@ -207,7 +207,7 @@ def changes(document: Row) -> list[str]:
 
 
 def next_step(document: Row) -> str | None:
-    """What to do next; None when nothing follows."""
+    """Suggest what to do next; None when nothing follows."""
     advice, traced = document["recommendation"], document["traced"]
     if advice is None and document["regression"] and len(traced) == 2:
         pair = (traced[arm][-1] for arm in ("baseline", document["verdicts"][0]["candidate"]))
@@ -216,7 +216,7 @@ def next_step(document: Row) -> str | None:
 
 
 def spent(document: Row) -> str | None:
-    """What measuring took beside what was foretold of it; None of what was never timed, and of a step of a search."""
+    """Compare the time spent with its estimate; None if it was never timed, and for a step of a search."""
     took = document["spent"]
     if document["campaign_kind"] in ("bisect", "configure") or not took["time_ns"]:
         return None
@@ -225,7 +225,7 @@ def spent(document: Row) -> str | None:
 
 
 def foretold(row: Row) -> str:
-    """What was foretold of a campaign, or that nothing was."""
+    """State the estimate of a campaign, or that there was none."""
     if row["time_ns"] is None and row["detectable_ratio"] is None:
         return "Nothing was foretold: this host had no history of the workload with these options."
     told = [] if row["time_ns"] is None else [f"{long_duration(row['time_ns'])}"]
@@ -235,7 +235,7 @@ def foretold(row: Row) -> str:
 
 
 def kept(document: Row) -> list[str]:
-    """Whether the candidate keeps to the limits that were agreed, a sentence each."""
+    """Say whether the candidate keeps to each agreed limit, a sentence each."""
     return [row["in_words"] for row in document["service_levels"] if row["arm"] == "candidate"]
 
 
@@ -343,7 +343,7 @@ def short(row: Row) -> str:
 
 
 def _lacking(row: Row) -> str:
-    """What a state would take that is not there."""
+    """Say what evidence a state lacks."""
     quantile = row["metric"].removeprefix("latency_").upper()
     if row["ci_high_ns"] is None:
         return f"{counted(row['sessions'], 'session')} had iterations enough for a {quantile}, and it takes five"

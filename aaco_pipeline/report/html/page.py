@@ -91,7 +91,7 @@ def render_html(document: Document, trace: bytes | None) -> str:
 
 
 def render_section(document: Document, section: sections.Section) -> str:
-    """What a section says, without its heading and its SQL."""
+    """Render a section without its heading and its SQL."""
     template = templates().get_template(f"sections/{section.name}.html.jinja")
     return template.render(document=document, paged=paged_kernels(document), **section.values(document))
 

@@ -107,7 +107,7 @@ def cause_colour(cause: str | None) -> str:
 
 
 def _marks(document: Document, drawn: Sequence[Row]) -> dict[str, Any]:
-    """Which of the points are coloured by a cause, spikes larger than what was only disturbed, and what each tells."""
+    """Colour points by their cause, spikes larger than disturbed iterations, each with its tooltip."""
     graded = {row["iteration"]: row for row in document["grades"]}
     marked: dict[tuple[bool, str], list[int]] = {}
     told = {}

@@ -52,7 +52,7 @@ class Section:
     values: Callable[[Document], dict[str, Any]] = lambda document: {}
 
     def filled(self, document: Document) -> bool:
-        """Whether there is anything to show."""
+        """Return whether there is anything to show."""
         return not self.needs or any(_holds(document, part) for part in self.needs)
 
     def snippets(self, document: Document) -> list[str]:
@@ -67,7 +67,7 @@ def sections_of(document: Document) -> list[Section]:
 
 
 def _holds(document: Document, part: str) -> bool:
-    """Whether a part of the document has rows.
+    """Return whether a part of the document has rows.
 
     `latencies` are the iterations of a pass that is worth a plot, `history` is what can be said of earlier sessions.
     """
@@ -104,12 +104,12 @@ def shell_command(statement: str) -> str:
 
 
 def folds(rows: Sequence[Row]) -> bool:
-    """Whether a table is so long that its tail is better folded; two or three rows more are not worth a click."""
+    """Return whether a table's tail is better folded; two or three rows more are not worth a click."""
     return len(rows) > SHOWN_ROWS + 3
 
 
 def ratio_of_all(rows: Sequence[Row]) -> float | None:
-    """What the rows' shares add up to; None when none has a share."""
+    """Sum of the rows' shares; None when none has a share."""
     ratios = [row["share_ratio"] for row in rows if row["share_ratio"] is not None]
     return math.fsum(ratios) if ratios else None
 
@@ -120,7 +120,7 @@ def longest_share(rows: Sequence[Row]) -> float:
 
 
 def missing_evidence(document: Document) -> list[Row]:
-    """What is missing with status, reason and stage: evidence that is not present, then stages without tables."""
+    """List what is missing with status, reason and stage: absent evidence, then stages without tables."""
     missing = bottlenecks.without_repetition([row for row in document["evidence"] if row["status"] != "present"])
     return [*missing, *bottlenecks.unpublished(document)]
 

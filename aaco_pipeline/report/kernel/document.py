@@ -118,7 +118,7 @@ _UNITS: Final[Mapping[str, str]] = {"byte": "B/s", "flop": "FLOP/s", "op": "OP/s
 
 
 def kernel_answer(kernel: Row, judged: Sequence[Row]) -> str:
-    """What limits the kernel, and how long it takes; what was not judged is named.
+    """Say how long the kernel takes and what limits it, or that this was not judged.
 
     `kernel` has total_ns, dispatch_count and share_ratio, `judged` at most one row of `bottlenecks`.
     """
@@ -134,7 +134,7 @@ def kernel_answer(kernel: Row, judged: Sequence[Row]) -> str:
 
 
 def against_roof(kernel: Row, bounds: Sequence[Row]) -> str | None:
-    """What it achieves at its nearest roof and what share of that roof this is; None where no roof is known.
+    """State the kernel's rate and share at its nearest roof; None where no roof is known.
 
     `kernel` is a row of `roofline` with counted_ns for its duration, `bounds` its rows of `resource_bounds`.
     """
@@ -165,7 +165,7 @@ def rate_text(work: float | None, unit: str, time_ns: int | None) -> str | None:
 
 
 def launch_facts(kernel: Row) -> list[tuple[str, str]]:
-    """What the compiler fixed of it: registers, LDS and scratch, as far as the capture states them."""
+    """List what the compiler fixed: registers, LDS and scratch, as far as the capture states them."""
     registers = (("arch_vgprs", "vector"), ("accum_vgprs", "accumulation"), ("sgprs", "scalar"))
     stated = ", ".join(f"{kernel[key]} {name}" for key, name in registers if kernel[key] is not None)
     found: list[tuple[str, str | None]] = [
@@ -198,7 +198,7 @@ def launch_in_words(launch: Row, kernel: Row) -> str:
 
 
 def lacking_evidence(document: Document, lacks: Sequence[str]) -> list[tuple[str, str]]:
-    """What the page of a kernel does not show for lack of evidence, each with the command that records it.
+    """List the evidence that a kernel's page lacks, each with the command that records it.
 
     `lacks` names what is not there: `durations`, `utilization`, `occupancy`, `levels`, `stalls`, `operators`,
     `ceilings`. Counters and thread traces are AMD's, so that of another vendor's device they are not asked for.

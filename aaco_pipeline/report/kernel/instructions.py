@@ -86,7 +86,7 @@ def heading(listing: Listing) -> str:
 
 
 def summary(listing: Listing) -> str:
-    """What was lost in all."""
+    """Summarize what was lost in all."""
     if listing.unit == "samples":
         stalled = sum(amount for _, amount, _ in listing.reasons)
         told = f", {stalled:,} of them stalled with a known reason" if stalled else ""
@@ -95,7 +95,7 @@ def summary(listing: Listing) -> str:
 
 
 def region_heading(region: Region, listing: Listing) -> str:
-    """From where to where a region goes, and what was lost in it."""
+    """Heading of a region: its first and last instruction, and what was lost in it."""
     part = f", {share(region.lost / listing.lost)}" if listing.lost else ""
     return (
         f"From {_place(region.first)} to {_place(region.last)}: {region.lost:,} {_lost(listing)}{part}, "
@@ -114,7 +114,7 @@ def _lost(listing: Listing) -> str:
 
 
 def fold_text(fold: Fold, listing: Listing) -> str:
-    """What stands in place of instructions that are not shown."""
+    """Text in place of instructions that are not shown."""
     told = f"{counted(fold.instructions, 'instruction')}, {fold.lost:,} {_lost(listing)}"
     if fold.charged:
         told += f", {fold.charged:,} cycles waited for"
@@ -122,7 +122,7 @@ def fold_text(fold: Fold, listing: Listing) -> str:
 
 
 def cells(line: Line, listing: Listing) -> Mapping[str, str]:
-    """What stands in each column for one instruction; the column without a name has room for a bar."""
+    """Cells of one instruction by column; the column without a name has room for a bar."""
     amounts = {"hits": line.hits, "stalled": line.lost, "": None, "waited for": line.charged}
     if listing.unit == "samples":
         amounts = {"samples": line.lost, "": None}

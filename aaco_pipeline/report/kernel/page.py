@@ -38,7 +38,7 @@ _ASSUMED: Final = "infinity_cache_not_excluded"
 
 @dataclass(frozen=True)
 class Level:
-    """What passed above one level of memory, per dispatch where their number is known.
+    """Bytes that passed above one level of memory, per dispatch where their number is known.
 
     `width` is the arrow's, None where nothing was counted; `said` are the lines beside the arrow, `inside` those in the
     level's box under its name.

@@ -49,20 +49,20 @@ _OF_THE_HOST: Final = {("cpu", "model"): "", ("kernel", "release"): "kernel "}
 
 
 def title(document: Row) -> str:
-    """What the search was for."""
+    """Title of the report of a search."""
     if document["kernel"] is None:
         return f"{document['source_name']}: a search for a faster configuration"
     return f"{document['kernel']}: a search for a faster kernel"
 
 
 def asked(document: Row) -> str:
-    """What was asked, beneath the title."""
+    """Describe the request, beneath the title."""
     began = f"{document['began_at']:%Y-%m-%d %H:%M} UTC"
     return f"{document['source_name']} on {document['executed_on']}, {began}"
 
 
 def attempts_intro(document: Row) -> str:
-    """What stands above the table of attempts."""
+    """Introduction above the table of attempts."""
     return _ATTEMPTS if document["kernel"] is not None else ATTEMPTS_INTRO
 
 
@@ -76,7 +76,7 @@ def layouts_intro(document: Row) -> tuple[str, str]:
 
 
 def itself(document: Row) -> tuple[str, str | None, str] | None:
-    """What timing the same thing twice gave: what was timed, the ratio, and how often; None where it was not."""
+    """Result of timing the same thing twice: its name, the ratio, and how often; None without one."""
     found = next((row for row in timed(document) if row["step"] == "aa"), None)
     if found is None:
         return None
@@ -120,7 +120,7 @@ def static_rows(document: Row) -> list[dict[str, str]]:
 
 
 def static_intro(document: Row) -> str:
-    """What the static figures are of, and which architecture's machine code did not change."""
+    """Explain the static figures, and name architectures whose machine code did not change."""
     if not document["evidence"]["static"]:
         lacking = document["evidence"]["static_lacking"]
         return f"None: {lacking}." if lacking else "None: the search ended before the source was compiled for a GPU."
@@ -145,7 +145,7 @@ def patch_lines(text: str) -> list[tuple[str, str]]:
 
 
 def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
-    """How and on what was measured: label, text, and a compiler's flags, of what is known."""
+    """Describe the machine and the method: label, text, and a compiler's flags, where known."""
     evidence = document["evidence"]
     built = [(_compiler_of(one), str(one["compiler"]), one["flags"]) for one in evidence["builds"]]
     first: tuple[tuple[str, str | None], ...] = (
@@ -183,7 +183,7 @@ NOT_APPLICABLE: Final[Columns] = {
 
 
 def next_steps(document: Row) -> list[tuple[str, str | None]]:
-    """What can be done now: a sentence and, where there is one, the command."""
+    """Suggest what can be done now: a sentence and, where there is one, the command."""
     name = document["optimization_id"]
     told: list[tuple[str, str | None]] = []
     is_kept = document["gain"] is not None  # what does not hold as a whole is kept as a patch, and not to be applied
@@ -220,7 +220,7 @@ def _layout(document: Row) -> str:
 
 
 def _how_many(layouts: Sequence[float | None], noun: str) -> str:
-    """How many of them there are, and how many say something where some do not."""
+    """Count the layouts, and the steady ones where some are not."""
     known = sum(ratio is not None for ratio in layouts)
     return counted(known, noun) if known == len(layouts) else f"{known} of {counted(len(layouts), noun)} steady"
 

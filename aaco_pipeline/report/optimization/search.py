@@ -41,7 +41,7 @@ def _model_sentence(document: Row) -> str:
 
 
 def _model_remarks(document: Row) -> list[str]:
-    """What else is to be known: larger batches, what could not be decided, why it ended, and how to run it so."""
+    """Add remarks: larger batches, undecided candidates, why it ended, and how to run the result."""
     told, accepted = [], _accepted_by(document, "iteration")
     if len(accepted) > 1:
         told.append(
@@ -84,7 +84,7 @@ _FIGURES_FIRST: Final = re.compile(
 
 
 def title(document: Row) -> str:
-    """What was to be made faster: a kernel of a source, or a model."""
+    """Name what was to be made faster: a kernel of a source, or a model."""
     kernel = "" if document["kernel"] is None else f"{document['kernel']} of "
     return f"{kernel}{document['source_name']}"
 
@@ -101,7 +101,7 @@ def gain_alone(document: Row) -> tuple[str, str] | None:
 
 
 def remarks(document: Row) -> list[str]:
-    """What else is to be known: how many changes, what a workgroup must be, why it ended, what came of the source."""
+    """Add remarks: how many changes, the effect on the session, why it ended, and what happened to the source."""
     if document["kernel"] is None:
         return _model_remarks(document)
     told, accepted, gain = [], _accepted(document), document["gain"]
@@ -130,7 +130,7 @@ def remarks(document: Row) -> list[str]:
 
 
 def spent(document: Row) -> str:
-    """How many candidates were tried, in what time, and where all of it is written down."""
+    """Say how many candidates were tried, in what time, and where the journal is."""
     time = "" if document["spent_ns"] is None else f" in {long_duration(document['spent_ns'])}"
     return (
         f"{counted(len(document['attempts']), 'candidate')} tried{time}; every decision is in {document['journal']}: "
@@ -139,7 +139,7 @@ def spent(document: Row) -> str:
 
 
 def page(document: Row) -> str:
-    """Where more of it is to be seen."""
+    """Say which command shows more."""
     held = "layouts, static figures, the change" if document["kernel"] is not None else "every block, and the host"
     return f"`aaco report {document['optimization_id']}` makes a page of it: {held}."
 
@@ -156,14 +156,14 @@ def search_in_a_line(row: Row) -> str:
 
 
 def is_decided(document: Row) -> bool:
-    """Whether every candidate was decided, on a machine that can decide."""
+    """Return whether every candidate was decided, on a machine that can decide."""
     ended = document["ended_by"] in ("searched", "attempts")
     decisions = (document["whole_decision"], *(row["decision"] for row in document["attempts"]))
     return ended and "undecided" not in decisions
 
 
 def what(row: Row) -> str:
-    """What an attempt changed, without the parameters that its name repeats."""
+    """Name of an attempt's change, without the parameters that it repeats."""
     return str(row["transformation"]).split(" (")[0]
 
 
@@ -202,7 +202,7 @@ REPLAYED: Final[Columns] = {
 
 
 def replayed(document: Row) -> str:
-    """What came of deciding a journal again."""
+    """Summarize the result of deciding a journal again."""
     wrong = sum(row["differs"] is not None for row in document["decisions"])
     made = counted(len(document["decisions"]), "decision")
     if wrong:
@@ -239,7 +239,7 @@ def _accepted(document: Row) -> int:
 
 
 def _effect(document: Row) -> list[str]:
-    """What the gain would do to the session that was given: predicted, not measured, or why it is not predicted."""
+    """Predict the gain's effect on the given session, or say why it is not predicted."""
     session, part, shorter = document["session"], document["critical_share_ratio"], document["shorter_ratio"]
     reason = document["effect_reason"] if document["gain"] is not None else None
     if session is None or (part is None and reason is None):
@@ -262,7 +262,7 @@ def _effect(document: Row) -> list[str]:
 
 
 def _tried(document: Row) -> str:
-    """What a search that found nothing is worth: how far it came."""
+    """Say how far a search came that found nothing."""
     if not document["attempts"]:
         return ": no proposer had anything to propose"
     ended = {"time": "; its time was spent", "attempts": "; as many were tried as may be"}

@@ -160,7 +160,7 @@ def paragraph(document: Row) -> str | None:
 
 
 def sharpening(document: Row) -> list[tuple[str, str]]:
-    """What would sharpen the answer, each with its command."""
+    """List what would sharpen the answer, each with its command."""
     if not document.get("answers"):
         return []
     row, said = document["answers"][0], paragraph(document) or ""
@@ -178,7 +178,7 @@ def class_in_words(name: str | None) -> str:
 
 
 def _class(document: Row, row: Row, *, alone: bool = False) -> str:
-    """What takes most, with what takes as much or a good part beside it; that part is not said of one `alone`."""
+    """Say what takes most, with what takes as much or a good part beside it unless `alone`."""
     on_cpu = document.get("provider") == CPU_PROVIDER
     sentences = {**_SENTENCES, **(_ON_CPU if on_cpu else {})}
     window = duration(row["window_ns"])
@@ -281,7 +281,7 @@ def _heaviest(kind: Row) -> str:
 
 
 def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | None:
-    """What to do first and what that saves at most; with the saving of the whole window where it is also of one."""
+    """Say what to do first and what that saves at most, in the `whole` window, too."""
     if row["advice"] is None:
         return None
     fixed = next((one for one in kinds if row["kind"] is not None and one["kind"] == row["kind"]), None)
@@ -301,7 +301,7 @@ def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | N
 
 
 def _amount(row: Row, *, whole: bool) -> str | None:
-    """What is saved, and which part that is: of an iteration as it runs without the profiler where that is known."""
+    """State the saving and its share: of an iteration without the profiler where that is known."""
     saves, without = row["saves_at_most_ns"], row.get("saves_unprofiled_ns")
     an = each_of(row["window_rule"])
     if without is not None and row["unprofiled_period_ns"]:
@@ -324,7 +324,7 @@ def _invalid(row: Row) -> str:
 
 
 def _recorded(document: Row, kinds: Sequence[Row]) -> str | None:
-    """What can be said of the kernels that were recorded: a kind of work with its rate, else what limits them."""
+    """Describe the recorded kernels: a kind of work with its rate, else what limits them."""
     if not kinds:
         return None
     has_rate = kinds[0]["kind"] != _UNNAMED and _heaviest(kinds[0])
@@ -339,7 +339,7 @@ def _instead(row: Row) -> str | None:
 
 
 def _each(row: Row) -> int | None:
-    """What the first thing to fix saves of each repetition: the same share of one that it saves of the window.
+    """Saving of the first thing to fix for each repetition: the share that it saves of the window.
 
     Not the saving over their number: a window may hold device work beside that of the iterations that were marked.
     """

@@ -18,7 +18,7 @@ _EACH_RANK: Final = (
 
 
 def rank_name(row: Row) -> str:
-    """What a process is called: by its rank, else by its number in the session."""
+    """Name of a process: its rank, else its number in the session."""
     return f"process {row['process_id']}" if row["rank"] is None else f"rank {row['rank']}"
 
 
@@ -53,7 +53,7 @@ def per_repetition(amount: float | None, row: Row) -> float | None:
 
 
 def scope(document: Document, rows: list[Row]) -> str:
-    """What amounts by `per_repetition` are of: `an iteration`, or `in the judged window`."""
+    """Unit of amounts by `per_repetition`: `an iteration`, or `in the judged window`."""
     if not rows or not rows[0]["repetitions"]:
         return "in the judged window"
     one = one_of(document["answers"][0]["window_rule"])

@@ -36,13 +36,13 @@ CHANGES: Final[Columns] = {
 
 
 def against_earlier(place: Row, changes: Sequence[Row]) -> str | None:
-    """Where a session lies among earlier ones and what changed, in a sentence; None when there is nothing to say."""
+    """Rank a session among earlier ones and name what changed, in a sentence; None when there is nothing to say."""
     parts = [part for part in (_placed(place), _changed(changes)) if part is not None]
     return f"{capital('; '.join(parts))}." if parts else None
 
 
 def advice(session: str, place: Row, changes: Sequence[Row]) -> str | None:
-    """What to run where a session stands out or its stack changed; None where nothing follows."""
+    """Suggest what to run where a session stands out or its stack changed; None where nothing follows."""
     previous = place["previous_session"]
     if previous is None or not (_stands_out(place) or changes):
         return None
@@ -53,7 +53,7 @@ def advice(session: str, place: Row, changes: Sequence[Row]) -> str | None:
 
 
 def of_campaign(arm: str | None, verdicts: Sequence[Row]) -> list[str]:
-    """What the campaign that a session was measured for came to, a sentence for each arm it judged."""
+    """Report the result of the session's campaign, a sentence for each arm it judged."""
     return [_verdict(arm, row) for row in verdicts]
 
 
@@ -73,7 +73,7 @@ def _placed(place: Row) -> str | None:
 
 
 def _compared(ratio: float) -> str:
-    """How a session's time is to that of others; from twice on in times, as shares beyond 100 % are hard to read."""
+    """Relate a session's time to that of others; from twice on in times, as shares beyond 100 % are hard to read."""
     if abs(ratio - 1) < _AS_FAST:
         return "is as fast as"
     if ratio >= _IN_TIMES:
@@ -84,7 +84,7 @@ def _compared(ratio: float) -> str:
 
 
 def _stands_out(place: Row) -> bool:
-    """Whether it lies beyond every earlier session, where there are several."""
+    """Return whether it lies beyond every earlier session, where there are several."""
     value = place["value_ns"]
     several = place["earlier_sessions"] > 1 and value is not None
     return bool(several and not place["low_ns"] <= value <= place["high_ns"])

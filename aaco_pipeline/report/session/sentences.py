@@ -17,7 +17,7 @@ _SAME: Final = 0.001
 
 
 def of_program(document: Document) -> str:
-    """What a recorded program did, in a paragraph; its failure first, where it failed."""
+    """Describe what a recorded program did, in a paragraph; its failure first, where it failed."""
     runs = document["program_runs"]
     failed = next((run for run in runs if run["failure"] is not None and run["pass"] != "counters"), None)
     if failed is not None:
@@ -48,7 +48,7 @@ def _failed(document: Document, run: Document) -> str:
 
 
 def _run(document: Document, timed: list[Document]) -> str:
-    """How long a run takes, with its spread, and what of the CPUs it uses."""
+    """Say how long a run takes, with its spread, and how much of the CPUs it uses."""
     walls = [run["wall_ns"] for run in timed]
     middle, low, high = median(walls), min(walls), max(walls)
     spread = "" if high - low <= _SAME * middle else f", {duration(low)} … {duration(high)}"
@@ -63,7 +63,7 @@ def _run(document: Document, timed: list[Document]) -> str:
 
 
 def _traced(document: Document, runs: list[Document], timed: list[Document]) -> list[str]:
-    """Where the time of the traced run went, or why nobody can say."""
+    """Say where the time of the traced run went, or why this is unknown."""
     traced = next((run for run in runs if run["pass"] == "trace"), None)
     if traced is None:
         why = [row["reason"] for row in document["missing"] if row["item"].startswith("profiler ") and row["reason"]]
@@ -96,12 +96,12 @@ _REASONS: Final = 3
 
 
 def title(document: Document) -> str:
-    """What the session is called: its model, else its workload, else its id."""
+    """Name of the session: its model, else its workload, else its id."""
     return str(document.get("model_name") or document.get("workload") or document["session_id"])
 
 
 def run_description(document: Document) -> str:
-    """What ran, where and when, in one line."""
+    """Describe what ran, where and when, in one line."""
     if "source_kind" not in document:
         return "(the capture has no description yet)"
     started = document["started_at"]
@@ -120,7 +120,7 @@ def run_description(document: Document) -> str:
 
 
 def half(document: Document) -> str | None:
-    """How far a session has come that is not whole, what failed and what to do; None of a whole one."""
+    """Say which stages an incomplete session lacks, what failed and what to do; None for a whole one."""
     progress = document.get("progress")
     if progress is None or not (progress["failed"] or progress["missing"]):
         return None
@@ -132,7 +132,7 @@ def half(document: Document) -> str | None:
 
 
 def answer(document: Document) -> str:
-    """Where the time went, what to fix first, and what that saves at most; of a thread trace alone its stalls."""
+    """Say where the time went, what to fix first and what that saves at most; for a thread trace alone its stalls."""
     if document.get("program_runs"):
         return of_program(document)
     said, measured = paragraph(document), facts(document)
@@ -145,7 +145,7 @@ def answer(document: Document) -> str:
 
 
 def facts(document: Document) -> str:
-    """What was measured, in a line: latency, what lies between iterations, stalls, and whether it ran steadily."""
+    """Summarize the measurement in a line: latency, time between iterations, stalls, and steadiness."""
     told = (_beside(document), _speed(document), _between(document), _stalled(document), _distortion(document))
     sentences = [sentence for sentence in told if sentence is not None]
     if not sentences:
@@ -155,7 +155,7 @@ def facts(document: Document) -> str:
 
 
 def history(document: Document) -> list[str]:
-    """Where the session lies among earlier ones, what its campaign came to, and what to run, a sentence each."""
+    """Rank the session among earlier ones, report its campaign's result and suggest what to run, a sentence each."""
     told: list[str | None] = []
     for place in document.get("place") or []:
         told.append(regression.against_earlier(place, document["changes"]))
@@ -165,7 +165,7 @@ def history(document: Document) -> list[str]:
 
 
 def _beside(document: Document) -> str | None:
-    """What lies beside the window that the answer is of, where that is a good part of the recording."""
+    """Report the time outside the judged window, where that is a good part of the recording."""
     row = next(iter(document.get("answers") or []), None)
     if row is None or not row["beside_ns"] or row["window_ns"] is None:
         return None
@@ -186,7 +186,7 @@ def _beside(document: Document) -> str | None:
 
 
 def _speed(document: Document) -> str | None:
-    """How long an inference takes; of a language model how long its tokens take."""
+    """Say how long an inference takes, or a language model's tokens."""
     first, median = (metric(document, name, "latency") for name in ("time_to_first_token_p50", "latency_p50"))
     whole = f" for a batch of {document['batch_size']}" if (document.get("batch_size") or 0) > 1 else ""
     if first is not None and first["value"] is not None:
@@ -218,7 +218,7 @@ def _between(document: Document) -> str | None:
 
 
 def _stalled(document: Document) -> str | None:
-    """What the wavefronts of the longest thread trace waited for; said where no kernel was timed."""
+    """Say what the wavefronts of the longest thread trace waited for, where no kernel was timed."""
     stalls = document.get("stalls") or []
     if document["top_kernels"] or not stalls:
         return None
@@ -249,7 +249,7 @@ def _distortion(document: Document) -> str | None:
 
 
 def steadiness(document: Document) -> str:
-    """Whether the iterations were steady: their level (the metric `steady_state`), and what disturbed them at it."""
+    """Say whether the iterations were steady (the metric `steady_state`), and what disturbed them."""
     row = metric(document, "steady_state", "latency")
     disturbed = " and ".join(disturbances(document))
     if row is not None and row["value"] is not None and row["value"] >= 1:
@@ -266,7 +266,7 @@ def steadiness(document: Document) -> str:
 
 
 def _unsteady(document: Document) -> str:
-    """What did not stay at one level: only the beginning, where it did so from then on."""
+    """Say from which iteration the level was steady, if from any."""
     since = value(document, "steady_from", "latency")
     if since is None:
         return "It did not run steadily"
@@ -279,7 +279,7 @@ def _unsteady(document: Document) -> str:
 
 
 def disturbances(document: Document) -> list[str]:
-    """What speaks against a run beside its level: CPUs that others took, and a profiler that slowed it much."""
+    """List what else speaks against a run: CPUs that others took, and a profiler that slowed it much."""
     shares = document.get("time_shares") or []
     taken = sum(one["share_ratio"] for one in shares if one["reason"] == "contention")
     told = [f"other work took its CPUs {share(taken)} of the time"] if taken >= _DISTURBING else []

@@ -66,7 +66,7 @@ _RULE: Final = (
 
 
 def spikes_answer(document: Document) -> str:
-    """How many spikes there are, what caused most, what P99 would be without the worst cause, and what to do first."""
+    """Count the spikes and name what caused most, P99 without the worst cause, and what to do first."""
     quiet = document["quietness"][0] if document["quietness"] else None
     if not quiet or not quiet["iterations"]:
         return "Nothing was recorded of what the kernel did with the threads; record it with `--kernel-plane`."
@@ -137,7 +137,7 @@ def marking_cause(row: Row) -> str | None:
 
 
 def mark_in_words(row: Row) -> str:
-    """What is said of one iteration that is a spike, or disturbed, or of which nothing is known."""
+    """Describe one iteration that is a spike, or disturbed, or unknown."""
     if row["is_spike"]:
         cause = CAUSES.get(row["spike_cause"])
         because = f"because {_clause(row['spike_cause'])}" if cause else NO_SINGLE_CAUSE
@@ -148,7 +148,7 @@ def mark_in_words(row: Row) -> str:
 
 
 def rule() -> str:
-    """When an iteration counts as disturbed."""
+    """Explain when an iteration counts as disturbed."""
     return _RULE
 
 
@@ -163,7 +163,7 @@ def who(row: Row) -> str | None:
 
 
 def evidence(row: Row) -> str | None:
-    """How a spike's cause is known."""
+    """Say how a spike's cause is known."""
     return {"rest": "what is left"}.get(row["evidence_grade"], row["evidence_grade"]) if row["spike_cause"] else None
 
 
@@ -209,14 +209,14 @@ def _clause(cause: str) -> str:
 
 
 def _first(cause: str, spikes: Sequence[Row]) -> str | None:
-    """What to do before anything else about a cause: about the call in which most of its spikes went by, if one did."""
+    """Suggest the first step against a cause, or against the call in which most of its spikes passed."""
     called = [row["by_name"] if row["by_kind"] == "call" else None for row in spikes if row["spike_cause"] == cause]
     most = max(sorted(set(called), key=str), key=called.count, default=None)
     return _FIRST_OF_A_CALL[cause].format(most) if most and cause in _FIRST_OF_A_CALL else _FIRST.get(cause)
 
 
 def _most_often(cause: str, spikes: Sequence[Row]) -> str:
-    """Who was in the way in most of the spikes that a cause explains, nothing where nobody is known to have been."""
+    """Name who was in the way in most of the spikes that a cause explains; empty where unknown."""
     named: dict[str, list[Row]] = {}
     for row in spikes:
         if row["spike_cause"] == cause and row["by_name"] is not None:

@@ -176,7 +176,7 @@ def bandwidth_text(row: Row) -> str | None:
 
 
 def roof_text(row: Row) -> str | None:
-    """How much of which roof, such as `58.6 % of matrix arithmetic`."""
+    """Share of the nearest roof, such as `58.6 % of matrix arithmetic`."""
     if row["share_ratio"] is None:
         return None
     return f"{share(row['share_ratio'])} of {bottlenecks.resource(row['bound'])}"
@@ -217,7 +217,7 @@ COLLECTIVES: Final[Columns] = {
 
 
 def shapes_answer(document: Document) -> str:
-    """Of how much of the operators' time it is known what they had to do, and which took longest."""
+    """Say for how much of the operators' time their work is known, and which took longest."""
     rows = document["operator_shapes"]
     if not rows:
         return "No kernel of the session was launched by a framework operator whose inputs are recorded."
@@ -251,7 +251,7 @@ def _shape(dims: Any) -> str:
 
 
 def _saving(row: Row) -> str | None:
-    """What a kernel at its roof would save; where no roof is known, all that it takes of the critical path.
+    """Saving of a kernel at its roof; where no roof is known, all that it takes of the critical path.
 
     They are ordered by that. In a session that has neither it is what a kernel of some speed would save.
     """
