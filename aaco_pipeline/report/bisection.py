@@ -78,16 +78,16 @@ def spent(document: Row) -> str:
     told = f"Spent: {counted(took['blocks'], 'block')}"
     told += f", {counted(took['sessions'], 'session')} with the two builds' own" if document["pair"] is not None else ""
     told += f", {'' if took['all_timed'] else 'at least '}{long_duration(took['time_ns'])}"
-    return f"{told}. {foretold(document['foretold'])}"
+    return f"{told}. {estimate(document['foretold'])}"
 
 
-def foretold(row: Row) -> str:
+def estimate(row: Row) -> str:
     """State the estimate of the search, or that there was none."""
     if row["blocks"] is None:
-        return "Nothing was foretold: this host had no history of the workload with these options."
+        return "Nothing was estimated: this host had no history of the workload with these options."
     took = "" if row["time_ns"] is None else f" and {long_duration(row['time_ns'])}"
     return (
-        f"Foretold: {counted(row['blocks'], 'block')}{took}, for a change of {_percent(row['detectable_ratio'])}, the "
+        f"Estimated: {counted(row['blocks'], 'block')}{took}, for a change of {_percent(row['detectable_ratio'])}, the "
         "least that is found four times in five; a larger one takes less."
     )
 
@@ -204,7 +204,7 @@ def campaign_plan(document: Row) -> list[str]:
     blocks, traced = document["blocks"], document["traced_blocks"]
     told = f"{document['workload']} on {document['backend']}: {counted(blocks, 'block')} of {document['arms']} sessions"
     told += f", then {counted(traced, 'traced block')}." if traced else "."
-    return [told, history(document["history"]), verdict.foretold(document["foretold"])]
+    return [told, history(document["history"]), verdict.estimate(document["foretold"])]
 
 
 def search_plan(document: Row) -> list[str]:
@@ -217,7 +217,7 @@ def search_plan(document: Row) -> list[str]:
         f"At most {most} of them {'is' if most == 1 else 'are'} measured beside the first, in "
         f"{document['least_blocks']} to {document['most_blocks']} blocks of two sessions altogether."
     )
-    return [told, bounds, history(document["history"]), foretold(document["foretold"])]
+    return [told, bounds, history(document["history"]), estimate(document["foretold"])]
 
 
 def history(row: Row) -> str:

@@ -11,7 +11,7 @@ from aaco_pipeline.optimization.guards.characters import UNSEEN
 
 
 def duration(nanoseconds: float | None) -> str | None:
-    """Nanoseconds in the unit a person would choose, with four significant digits."""
+    """Nanoseconds in the unit that reads best, with four significant digits."""
     if nanoseconds is None:
         return None
     unit, least = prefixed(nanoseconds, {"s": 1e9, "ms": 1e6, "µs": 1e3}, "ns")
@@ -19,7 +19,7 @@ def duration(nanoseconds: float | None) -> str | None:
 
 
 def long_duration(nanoseconds: float | None) -> str | None:
-    """Nanoseconds as a person plans by them: seconds, from two minutes on minutes, from two hours on hours."""
+    """Nanoseconds for planning: seconds, from two minutes on minutes, from two hours on hours."""
     if nanoseconds is None:
         return None
     seconds = nanoseconds / 1e9
@@ -41,7 +41,7 @@ def prefixed(amount: float, units: Mapping[str, float], smallest: str) -> tuple[
 
 
 def share(ratio: float | None) -> str | None:
-    """A ratio as a percentage for people; tables and JSON keep the ratio."""
+    """A ratio as a percentage; tables and JSON keep the ratio."""
     # Adding zero makes a negative zero a plain one.
     return None if ratio is None else f"{round(100 * ratio, 1) + 0.0:.1f} %"
 
@@ -65,7 +65,7 @@ def work(amount: float | None) -> str | None:
 
 
 def in_unit(amount: float | None, unit: str | None) -> str | None:
-    """A figure with its unit, in the form a person reads where there is one."""
+    """A figure with its unit, in a readable form where there is one."""
     if unit == "ns" or amount is None:
         return duration(amount)
     return f"{number(amount)}" if unit in ("ratio", "count", None) else f"{number(amount)} {unit}"

@@ -10,7 +10,7 @@ from aaco_pipeline.report.formatting import number
 
 Row = Mapping[str, Any]
 
-#: Kinds of work as people say them; what is not here is said by its name, and takes a singular verb.
+#: Kinds of work in words; what is not here goes by its name, and takes a singular verb.
 _KINDS: Final[Mapping[str, str]] = {
     "gemm": "matrix products",
     "elementwise_and_copies": "elementwise kernels and copies",
@@ -34,7 +34,7 @@ _WHOSE: Final[Mapping[str, str]] = {"measured": "measured ", "reported": "achiev
 
 
 def kind_in_words(name: str) -> str:
-    """A kind of work as people say it."""
+    """A kind of work in words."""
     return _KINDS.get(name, name.replace("_", " "))
 
 

@@ -119,7 +119,7 @@ def advice_on(row: Row) -> str | None:
     if row["verdict"] == "regressed":
         return "regressed, but among so many comparisons of one night that is no rarity: no alert"
     if row["against"]["kind"] == "itself":
-        return "there was no baseline: held against itself, and from the next night on that is the baseline"
+        return "there was no baseline: compared with itself, and from the next night on that is the baseline"
     return None if row["verdict"] != "inconclusive" or row["recommendation"] is None else row["recommendation"]
 
 

@@ -143,7 +143,7 @@ def test_the_headline_counts_what_is_judged_and_what_alerts(rows: tuple[dict[str
         ),
         (
             {"against": {"kind": "itself", "since": None, "is_the_same_file": True}},
-            "there was no baseline: held against itself, and from the next night on that is the baseline",
+            "there was no baseline: compared with itself, and from the next night on that is the baseline",
         ),
     ],
 )

@@ -45,8 +45,8 @@ def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Documen
         if row["campaign"] in places
     ]
     levels = pl.concat(_levels(nights, of) for of in ("raw", "paired"))
-    foretold = lake.read("forecasts", campaign).drop("campaign_id").filter(ours & of_host)
-    forecast = foretold.row(0, named=True) if foretold.height else None
+    forecasts = lake.read("forecasts", campaign).drop("campaign_id").filter(ours & of_host)
+    forecast = forecasts.row(0, named=True) if forecasts.height else None
     return {
         "forecast": forecast,
         "host": host,
@@ -205,7 +205,7 @@ def _asked_differently(arms: pl.DataFrame, candidate: str) -> list[str]:
     both = [arms.row(by_predicate=pl.col("arm") == arm, named=True) for arm in ("baseline", candidate)]
     before, after = (json.loads(one["specification"]) for one in both)
     for asked in (before, after):
-        asked.pop("artefact", None)  # where the lake keeps the file: what is in it is told by its digest
+        asked.pop("artefact", None)  # where the lake keeps the file; the digest identifies its content
     told = [
         f"{key.replace('_', ' ')}: {_plain(before.get(key))} → {_plain(after.get(key))}"
         for key in sorted({*before, *after} - {"model"})

@@ -203,7 +203,7 @@ def steps(causes: Sequence[Row], begins_at: float = 0.0) -> list[dict[str, Any]]
 
 
 def of_change(ratio: float | None) -> str | None:
-    """A part of the change as people say it; causes that work against each other have more than all of it."""
+    """A part of the change in per cent; causes that work against each other have more than all of it."""
     return None if ratio is None else f"{round(100 * ratio):d} %".replace("-", "−")
 
 

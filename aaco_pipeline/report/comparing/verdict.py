@@ -55,7 +55,7 @@ def forecast_in_words(row: Row) -> str:
         )
     if row["state"] == "reached":
         return f"The {whom} is at {duration(row['level_ns'])}, its limit of {duration(row['limit_ns'])} or beyond."
-    return f"Nothing is foretold of the {whom}: {row['state']}, {row['reason']}."
+    return f"No forecast for the {whom}: {row['state']}, {row['reason']}."
 
 
 def night(at: datetime) -> str:
@@ -221,17 +221,17 @@ def spent(document: Row) -> str | None:
     if document["campaign_kind"] in ("bisect", "configure") or not took["time_ns"]:
         return None
     time = f"{'' if took['all_timed'] else 'at least '}{long_duration(took['time_ns'])}"
-    return f"Spent: {time} on {counted(took['sessions'], 'session')}. {foretold(document['foretold'])}"
+    return f"Spent: {time} on {counted(took['sessions'], 'session')}. {estimate(document['foretold'])}"
 
 
-def foretold(row: Row) -> str:
+def estimate(row: Row) -> str:
     """State the estimate of a campaign, or that there was none."""
     if row["time_ns"] is None and row["detectable_ratio"] is None:
-        return "Nothing was foretold: this host had no history of the workload with these options."
+        return "Nothing was estimated: this host had no history of the workload with these options."
     told = [] if row["time_ns"] is None else [f"{long_duration(row['time_ns'])}"]
     if row["detectable_ratio"] is not None:
         told.append(f"a difference of {_percent(row['detectable_ratio'])} found four times in five")
-    return f"Foretold: {', and '.join(told)}."
+    return f"Estimated: {', and '.join(told)}."
 
 
 def kept(document: Row) -> list[str]:

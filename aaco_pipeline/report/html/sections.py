@@ -82,7 +82,7 @@ def _holds(document: Document, part: str) -> bool:
 
 
 def why_empty(document: Document, stage: str, otherwise: str) -> str:
-    """Why a section has nothing to show, in a sentence; `otherwise` is said of a stage that ran and missed nothing."""
+    """Explain why a section has nothing to show; `otherwise` is the reason for a stage that ran and missed nothing."""
     if any(row["stage"] == stage for row in document["unpublished_stages"]):
         return f"the stage {stage} has published nothing for this session."
     reasons = [

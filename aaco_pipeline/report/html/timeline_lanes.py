@@ -41,9 +41,9 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = {
 
 
 def activities(tables: Mapping[str, pl.DataFrame], *, on_cpu: bool) -> pl.DataFrame:
-    """Kernels, copies, idle stretches and host calls in the columns `COLUMNS`, each sorted by start, longest first.
+    """Kernels, copies, idle intervals and host calls in the columns `COLUMNS`, each sorted by start, longest first.
 
-    `tables` are `dispatches`, `memory_copies`, `gaps` and `api_calls`; what has no times is left out. An idle stretch
+    `tables` are `dispatches`, `memory_copies`, `gaps` and `api_calls`; what has no times is left out. An idle interval
     is named by its cause; one of which a finding says that work may have run unrecorded is `unknown`, as in the shares.
     """
     dispatches, copies, gaps = (timed(tables[name]) for name in ("dispatches", "memory_copies", "gaps"))
@@ -147,7 +147,7 @@ def _of_threads(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 Times = npt.NDArray[np.int64]
-#: Kernels and copies that are drawn one by one, and host calls, at most. Idle stretches lie between the former.
+#: Kernels and copies that are drawn one by one, and host calls, at most. Idle intervals lie between the former.
 DRAWN_ACTIVITIES: Final = 4500
 DRAWN_CALLS: Final = 4000
 #: Of these a single iteration that is worth looking at may take so many.
@@ -157,7 +157,7 @@ _OF_AN_ITERATION: Final = 800
 def drawn_windows(
     rows: pl.DataFrame, span: tuple[int, int], steady: int, iterations: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Disjoint stretches [start, end) in order: all of the recording (`span`) where that is little enough.
+    """Disjoint intervals [start, end) in order: all of the recording (`span`) where that is little enough.
 
     Otherwise the `iterations` that stand out, and the recording from `steady` on, each as far as its activities may
     reach. `rows` are those of `lanes.activities`.
@@ -190,7 +190,7 @@ def inside_windows(rows: pl.DataFrame, windows: Sequence[tuple[int, int]]) -> pl
 
 
 def _as_far(running: Times, calls: Times, wanted: tuple[int, int], limit: int) -> tuple[int, int]:
-    """The stretch, cut where more than `limit` activities or as large a part of the calls would begin in it."""
+    """The interval, cut where more than `limit` activities or as large a part of the calls would begin in it."""
     start, end = wanted
     for starts, most in ((running, limit), (calls, limit * DRAWN_CALLS // DRAWN_ACTIVITIES)):
         beyond = int(np.searchsorted(starts, start)) + most

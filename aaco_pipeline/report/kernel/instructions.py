@@ -48,7 +48,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Region:
-    """A stretch of the program in its order, with what was lost in it."""
+    """A section of the program in its order, with what was lost in it."""
 
     first: Line
     last: Line
@@ -200,16 +200,16 @@ def listings_of_rows(
 def _listing(lines: Sequence[Line], starts: Sequence[int], shown: int, **named: Any) -> Listing:
     whole = sum(line.lost or 0 for line in lines)
     most = max((max(line.lost or 0, line.charged or 0) for line in lines), default=0)
-    stretches = [lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)]
-    hottest = sorted(stretches, key=lambda stretch: -sum(line.lost or 0 for line in stretch))
-    told = [stretch for stretch in hottest[:shown] if any(line.lost for line in stretch)]
-    rest = hottest[len(told) :]
+    sections = [lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)]
+    hottest = sorted(sections, key=lambda section: -sum(line.lost or 0 for line in section))
+    kept = [section for section in hottest[:shown] if any(line.lost for line in section)]
+    rest = hottest[len(kept) :]
     return Listing(
         lost=whole,
         most=most,
         sourced=any(line.source for line in lines),
-        regions=tuple(_region(stretch, whole) for stretch in told),
-        rest=_fold([line for stretch in rest for line in stretch], regions=len(rest)) if rest else None,
+        regions=tuple(_region(section, whole) for section in kept),
+        rest=_fold([line for section in rest for line in section], regions=len(rest)) if rest else None,
         **named,
     )
 

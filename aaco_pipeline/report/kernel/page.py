@@ -259,10 +259,10 @@ def _occupancy(kernel: Row) -> dict[str, Any] | None:
 
 
 def _durations(kernel: Row, found: Sequence[Row], outliers: Sequence[Row]) -> dict[str, Any] | None:
-    """Marks of the plot of durations in order, and what is said of them; None of a kernel without timed dispatches."""
+    """Facts and plot of the durations; None for a kernel without timed dispatches."""
     if not found:
         return None
-    row, stretches = found[0], found[0]["stretches"]
+    row, sections = found[0], found[0]["stretches"]
     facts = [("Total", duration(kernel["total_ns"]))]
     if row["dispatch_count"] > 1:
         facts += [("Median", duration(kernel["p50_ns"])), ("Mean", duration(kernel["mean_ns"]))]
@@ -277,7 +277,7 @@ def _durations(kernel: Row, found: Sequence[Row], outliers: Sequence[Row]) -> di
             f"{many} far longer than the warm ones, whose median is {duration(one['warm_median_ns'])}: "
             f"up to {duration(one['longest_ns'])}{causes}."
         )
-    plot = _duration_plot(stretches) if len(stretches) > 1 else None
+    plot = _duration_plot(sections) if len(sections) > 1 else None
     return {
         "facts": [fact for fact in facts if fact[1]],
         "outliers": told,
@@ -286,10 +286,10 @@ def _durations(kernel: Row, found: Sequence[Row], outliers: Sequence[Row]) -> di
     }
 
 
-def _duration_plot(stretches: Sequence[Row]) -> dict[str, Any]:
-    """A mark from the shortest to the longest dispatch of each stretch, on an axis from zero or a logarithmic one."""
-    least = min(one["least_ns"] for one in stretches)
-    most = max(one["most_ns"] for one in stretches)
+def _duration_plot(sections: Sequence[Row]) -> dict[str, Any]:
+    """A mark from the shortest to the longest dispatch of each section, on an axis from zero or a logarithmic one."""
+    least = min(one["least_ns"] for one in sections)
+    most = max(one["most_ns"] for one in sections)
     logarithmic = 0 < least * _LOGARITHMIC_FROM < most
     width, height = _PLOT
 
@@ -298,8 +298,8 @@ def _duration_plot(stretches: Sequence[Row]) -> dict[str, Any]:
         return height - 4 - part * (height - 8)
 
     marks = "".join(
-        f"M{(at + 0.5) * width / len(stretches):.0f} {up(one['least_ns']):.0f}V{up(one['most_ns']) - 0.01:.1f}"
-        for at, one in enumerate(stretches)
+        f"M{(at + 0.5) * width / len(sections):.0f} {up(one['least_ns']):.0f}V{up(one['most_ns']) - 0.01:.1f}"
+        for at, one in enumerate(sections)
     )
     return {
         "width": width,
@@ -307,7 +307,7 @@ def _duration_plot(stretches: Sequence[Row]) -> dict[str, Any]:
         "marks": marks,
         "top": duration(most),
         "foot": f"{duration(least)} (logarithmic)" if logarithmic else "0",
-        "together": max(one["dispatches"] for one in stretches),
+        "together": max(one["dispatches"] for one in sections),
     }
 
 

@@ -24,7 +24,7 @@ _STEPS: Final = {"aa": "A/A", "search": "search", "confirmation": "confirmation"
 #: What is timed besides attempts.
 _NO_ATTEMPT: Final = {"aa": "identical code", "whole": "all that was accepted"}
 _ATTEMPTS: Final = (
-    "In the order in which they were tried; each is held against the source with what was accepted before it. The "
+    "In the order in which they were tried, each compared with the source as accepted so far. The "
     "guard is what stopped an attempt, or the last that it passed."
 )
 _LAYOUTS: Final = (
@@ -44,7 +44,7 @@ _FIGURES: Final[Mapping[str, str]] = {
     "scratch_bytes": "scratch memory of a work-item, bytes",
     "code_bytes": "machine code, bytes",
 }
-#: Facts of the host that are told at once, with a word before them; all of them are listed beneath.
+#: Facts of the host that stand first, with a word before them; all of them are listed beneath.
 _OF_THE_HOST: Final = {("cpu", "model"): "", ("kernel", "release"): "kernel "}
 
 

@@ -13,8 +13,8 @@ from aaco_pipeline.report.view import Columns, Sentence, Table, Tone, View, sent
 
 Row = Mapping[str, Any]
 ATTEMPTS_INTRO: Final = (
-    "In the order in which they were tried; each is held against the model with what was accepted before it. The guard "
-    "is what stopped an attempt, or the last that it passed. A larger batch is judged by the time of each item."
+    "In the order in which they were tried, each compared with the model as accepted so far. The guard is what stopped "
+    "an attempt, or the last that it passed. A larger batch is judged by the time of each item."
 )
 BLOCKS_INTRO: Final = (
     "Time before divided by time after: right of 1 is faster. Each mark is one block: a session of each configuration, "
@@ -45,7 +45,7 @@ def _model_remarks(document: Row) -> list[str]:
     told, accepted = [], _accepted_by(document, "iteration")
     if len(accepted) > 1:
         told.append(
-            f"{len(accepted)} changes were accepted, each held against those before it; the gain is their product."
+            f"{len(accepted)} changes were accepted, each compared with those before it; the gain is their product."
         )
     batches = _accepted_by(document, "item")
     if batches:
@@ -70,7 +70,7 @@ def _accepted_by(document: Row, ratio_of: str) -> list[Row]:
 
 #: A saving below this part of what the kernel's share alone gives is held back by other work.
 _BESIDE: Final = 0.95
-#: Columns of resources, as people call them.
+#: Columns of resources in words.
 _RESOURCES: Final = {
     "vgprs": "VGPRs",
     "sgprs": "SGPRs",
@@ -112,7 +112,7 @@ def remarks(document: Row) -> list[str]:
             late = ": there was no time left to time them as a whole" if document["whole_decision"] is not None else ""
             how = f"the product of theirs{late}"
         told.append(
-            f"{accepted} changes were accepted, each held against the source with those before it; the gain is {how}."
+            f"{accepted} changes were accepted, each compared with the source that includes those before it; the gain is {how}."
         )
     told += _effect(document)
     undecided = [row for row in document["attempts"] if row["guard"] == "budget"]

@@ -199,12 +199,12 @@ def signal(name: str) -> str:
 
 
 def amount(evidence: Row) -> str:
-    """The value of a signal in the unit a person reads."""
+    """The value of a signal in a readable unit."""
     return measure(evidence["value"], evidence["unit"])
 
 
 def measure(value: float | None, unit: str | None) -> str:
-    """A value in the unit a person reads; a dash when there is none."""
+    """A value in a readable unit; a dash when there is none."""
     if value is None:
         return "–"
     if unit == "flag":

@@ -16,9 +16,9 @@ _TOLD: Final = 3
 _WIDTH: Final = 40
 #: Below this part of the median a session is as fast as the others.
 _AS_FAST: Final = 0.0005
-#: From here on a difference is told in times, not as a share.
+#: From here on a difference is stated as a factor, not as a share.
 _IN_TIMES: Final = 2
-#: Categories of the environment by how likely a person wants to hear of them; what is not named comes after them.
+#: Categories of the environment by how likely they matter; what is not named comes after them.
 _FIRST: Final = ("rocm", "identity", "host", "package", "firmware", "gpu", "device", "nvidia", "python", "kernel")
 _NAMES: Final[Mapping[tuple[str, str | None], str]] = {
     ("rocm", "version"): "ROCm",

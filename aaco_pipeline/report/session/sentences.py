@@ -84,7 +84,7 @@ Row = dict[str, Any]
 _LONGEST_NAME_IN_WORDS: Final = 80
 #: From here on the part of the measured time that lies between iterations, as `gap_ratio` has it, gets a sentence.
 _NOTICEABLE_GAPS: Final = 0.02
-#: What is said of a session whose stages ran before there were answers.
+#: Note on a session whose stages ran before there were answers.
 OUTDATED: Final = "An earlier version judged this session: `aaco doctor --mend` has it say where the time went."
 #: From this part of the recording on what lies beside the judged window gets a sentence.
 _WORTH_SAYING_BESIDE: Final = 0.1
@@ -244,7 +244,7 @@ def _distortion(document: Document) -> str | None:
     if ratio is None:
         return None
     if ratio >= 1:
-        return f"Profiling stretches the median by a factor of {ratio:.3g}"
+        return f"Profiling prolongs the median by a factor of {ratio:.3g}"
     return f"The profiled median is {ratio:.3g} of the unprofiled one"
 
 

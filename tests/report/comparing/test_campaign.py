@@ -117,7 +117,7 @@ def test_without_an_interval_none_is_told(empty_lake: TraceLake, plan: Plan, mon
     printed = "\n".join(lines(told, monkeypatch))
     assert "None" not in printed
     assert "Next:" not in printed
-    assert "What the change is made of" not in printed
+    assert "Breakdown of the change" not in printed
 
 
 def test_causes_stand_by_size_with_the_unexplained_last(
@@ -317,13 +317,13 @@ def test_of_several_hosts_it_is_the_latest(empty_lake: TraceLake) -> None:
 
 def test_changes_and_the_forecast_are_told_in_the_historys_own_words(empty_lake: TraceLake) -> None:
     found = change(3, workload="net", owed_to="code", effect_ratio=1.05)
-    foretold = {**night(0, 0), "nights": 9, "state": "no trend", "reason": "the slope may be 0"}
+    forecast = {**night(0, 0), "nights": 9, "state": "no trend", "reason": "the slope may be 0"}
     published(empty_lake, [night(0, 100), night(3, 105, segment=1)], [found])
-    frame = rows_of("forecasts", [foretold]).drop("campaign_id", strict=False)
+    frame = rows_of("forecasts", [forecast]).drop("campaign_id", strict=False)
     empty_lake.publish(CAMPAIGN, "forecast", {"forecasts": frame}, scope="campaign")
     history = history_of(empty_lake, CAMPAIGN, "candidate", METRIC)
     assert history is not None
     first, second = words.changes({"history": history})
     assert first.startswith("Since the night of 4 March 2026 net (candidate, median) takes 5.0 % longer")
-    assert second == "Nothing is foretold of the median of net (candidate): no trend, the slope may be 0."
+    assert second == "No forecast for the median of net (candidate): no trend, the slope may be 0."
     assert words.changes({"history": None}) == []
