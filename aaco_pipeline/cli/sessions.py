@@ -18,8 +18,7 @@ from aaco_pipeline.lake.manifest import LostManifestError
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.formatting import counted, duration, grouped, share, size
-from aaco_pipeline.report.kernel.document import kernel_document
-from aaco_pipeline.report.kernel.screen import kernel_view
+from aaco_pipeline.report.kernel.document import kernel_document, kernel_view
 from aaco_pipeline.report.session.document import path_document, session_summary, shapes_document, spikes_document
 from aaco_pipeline.report.session.sentences import Document, Row
 from aaco_pipeline.report.session.statements import SECTIONS

@@ -4,10 +4,12 @@ Nothing here knows a table or a document: sentences live with their subjects.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aaco_pipeline.optimization.guards.characters import UNSEEN
+
+DECIMAL: Final[Mapping[str, float]] = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
 
 
 def duration(nanoseconds: float | None) -> str | None:
@@ -87,6 +89,11 @@ def exact(amount: float | None, unit: str | None = None) -> str | None:
 def counted(count: int, noun: str, plural: str = "s") -> str:
     """`1 session`, `2 sessions`; `plural` is what several of them end in."""
     return f"{count:,} {noun}" + ("" if count == 1 else plural)
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
 def shortened(name: str, width: int = 100) -> str:

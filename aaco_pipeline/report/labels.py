@@ -6,7 +6,7 @@ The sentences that use these names are in `session` and `comparing`.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aaco_pipeline.report.formatting import number
+from aaco_pipeline.report.formatting import DECIMAL, number, prefixed
 
 Row = Mapping[str, Any]
 
@@ -42,8 +42,9 @@ def rate_alone(kind: Row) -> str | None:
     """Rate that the heaviest operator of a kind of work achieved: `466 TFLOP/s`."""
     if kind["rate"] is None:
         return None
-    scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
-    return f"{number(float(f'{scale:.3g}'))} {unit}"
+    prefix, least = prefixed(kind["rate"], DECIMAL, "")
+    scaled = float(f"{kind['rate'] / least:.3g}")
+    return f"{number(scaled)} {prefix}{'FLOP/s' if kind['rate_unit'] == 'flop/s' else 'B/s'}"
 
 
 def roof_counts(kind: Row) -> bool:
@@ -62,10 +63,10 @@ def rate_in_words(kind: Row) -> str | None:
     text = rate_alone(kind)
     if text is None or not roof_counts(kind):
         return text
-    # Whose figure the roof is is said only where it is known.
+    # The source of the roof is named only where it is known.
     whose = _WHOSE.get(kind["roof_source"] or "", "")
     if kind["rate_unit"] != "flop/s":
-        # Of an operator only the bytes that no cache can hold are certain to come from memory.
+        # Only the bytes that no cache can hold certainly come from memory.
         least = "at least " if kind["operator"] else ""
         return f"{text}, {least}{percent(kind['roof_ratio'])} of the {whose}memory bandwidth"
     name = " ".join(part for part in (kind["dtype"], _RESOURCES[kind["roof"]]) if part)
@@ -85,16 +86,6 @@ def percent(ratio: float | None) -> str:
     if ratio is None:
         return "an unknown part"
     return f"{100 * ratio:.0f} %" if ratio >= 0.01 or not ratio else f"{100 * ratio:.1g} %"
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
-def _scaled(rate: float, unit: str) -> tuple[float, str]:
-    for prefix, least in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if rate >= least:
-            return rate / least, prefix + unit
-    return rate, unit
 
 
 LABELS: Final = {

@@ -33,7 +33,7 @@ def sentence(alert: Row) -> str:
         told += f", known to {alert['who']}"
     if alert["sorted_as"] not in (None, "real"):
         told += f"; before code is blamed: {alert['sorted_as']}"
-    return f"{told} (since {_day(alert)})."
+    return f"{told} (since {alert['began_night'] or alert['began_at'].date()})."
 
 
 def why(alert: Row) -> str:
@@ -69,10 +69,6 @@ def effect(alert: Row) -> str | None:
         return None
     limits = "" if alert["ci_low"] is None else f" ({alert['ci_low']:.3f} … {alert['ci_high']:.3f})"
     return f"{alert['effect_ratio']:.3f} times{limits}"
-
-
-def _day(alert: Row) -> str:
-    return f"{alert['began_night'] or alert['began_at'].date()}"
 
 
 Document = dict[str, Any]

@@ -5,7 +5,7 @@ Each medium has one renderer: `terminal.print_view`, `markdown.render_view`, `ht
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, Union
 
 Columns = Mapping[str, Callable[[Any], str | None]]
 Medium = Literal["terminal", "markdown"]
@@ -77,7 +77,6 @@ class View:
 
 
 Part = Union[Sentence, Lines, Table, Code, View]  # noqa: UP007  (a forward reference)
-_P = TypeVar("_P", bound=Part)
 
 
 def sentences(texts: Iterable[str | None], tone: Tone = "", only: Medium | None = None) -> list[Part]:

@@ -19,7 +19,7 @@ from aaco_pipeline.statistics.session_quantiles import session_quantiles
 from aaco_pipeline.statistics.verdicts.comparison import METRICS, REGRESSED_BETWEEN_NIGHTS
 from aaco_pipeline.statistics.verdicts.decision import REGRESSED
 
-Document = dict[str, Any]
+Document = Row = dict[str, Any]
 
 
 def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Document | None:
@@ -46,9 +46,8 @@ def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Documen
     ]
     levels = pl.concat(_levels(nights, of) for of in ("raw", "paired"))
     forecasts = lake.read("forecasts", campaign).drop("campaign_id").filter(ours & of_host)
-    forecast = forecasts.row(0, named=True) if forecasts.height else None
     return {
-        "forecast": forecast,
+        "forecast": forecasts.row(0, named=True) if forecasts.height else None,
         "host": host,
         "nights": nights.to_dicts(),
         "changes": changes,
@@ -67,9 +66,6 @@ def _levels(nights: pl.DataFrame, of: str) -> pl.DataFrame:
         .agg(first=pl.col("night").min(), last=pl.col("night").max(), value=value.log().mean().exp())
         .select(pl.lit(of).alias("of"), pl.all())
     )
-
-
-Row = dict[str, Any]
 
 
 def iterations_of(lake: TraceLake, members: pl.DataFrame) -> pl.DataFrame:
@@ -169,16 +165,13 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
     effect = primary["effect_ratio"]
     return {
         "campaign_id": campaign,
-        "workload": plan["workload"],
-        "backend": plan["backend"],
+        **{name: plan[name] for name in ("workload", "backend")},
         "arms": arms.select("arm", "artefact", "artefact_sha256").to_dicts(),
         "asked_differently": _asked_differently(arms, candidate),
         "regression": primary["verdict"] in REGRESSIONS,
         "verdict": primary["verdict"],
         "severity": _severity(primary),
-        "design": primary["design"],
-        "alert_grade": primary["alert_grade"],
-        "confidence": primary["confidence"],
+        **{name: primary[name] for name in ("design", "alert_grade", "confidence")},
         "latency_delta_pct": None if effect is None else 100 * (effect - 1),
         "suspected_cause": primary["suspected_cause"],
         "evidence": _evidence(causes),
@@ -196,7 +189,7 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "history": history_of(lake, campaign, candidate, primary["metric"]),
         "campaign_kind": plan["kind"],
         "foretold": {"time_ns": plan["foretold_ns"], "detectable_ratio": plan["foretold_detectable_ratio"]},
-        "spent": _spent(lake, campaign),
+        "spent": time_spent(lake.read("campaign_sessions", campaign).filter(pl.col("state") == "finished")),
     }
 
 
@@ -281,11 +274,6 @@ def _traced(lake: TraceLake, campaign: str, arms: Sequence[str]) -> dict[str, li
     is_traced = (pl.col("purpose") == "trace") & (pl.col("state") == "finished") & pl.col("arm").is_in(arms)
     rows = lake.read("campaign_sessions", campaign).filter(is_traced).sort("block", "position")
     return {arm: own for arm in arms if (own := rows.filter(pl.col("arm") == arm).get_column("session_id").to_list())}
-
-
-def _spent(lake: TraceLake, campaign: str) -> Document:
-    """Finished sessions, and the time that they took with their stages, at the least where some are not timed."""
-    return time_spent(lake.read("campaign_sessions", campaign).filter(pl.col("state") == "finished"))
 
 
 def time_spent(rows: pl.DataFrame) -> Document:

@@ -5,7 +5,6 @@ Text and tables come from templates; only the positions in the plots are compute
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.resources import files
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -15,7 +14,7 @@ from aaco_pipeline.report.comparing import difference, verdict
 from aaco_pipeline.report.comparing.causes import of_change, signed
 from aaco_pipeline.report.comparing.verdict import Row
 from aaco_pipeline.report.formatting import capital, duration, printable, share
-from aaco_pipeline.report.html.page import OF_THE_PAGE, UNIT, templates
+from aaco_pipeline.report.html.page import OF_THE_PAGE, UNIT, joined, templates
 from aaco_pipeline.report.html.sections import shell_command
 
 #: Height of a plot over blocks or nights, and of what is kept free above and below.
@@ -72,7 +71,7 @@ def placed_intervals(verdicts: Sequence[Row]) -> dict[str, Any] | None:
             "point": scale.at(row["effect_ratio"]),
             "beyond": not scale.low <= row["effect_ratio"] <= scale.high,
             "span": scale.span(*_interval(row)) if _interval(row) else None,
-            "band": _band(scale, row["threshold_ratio"]),
+            "band": None if (most := row["threshold_ratio"]) is None else (scale.at(1 - most), scale.at(1 + most)),
         }
         for row in known
     ]
@@ -131,10 +130,6 @@ def _interval(row: Row) -> list[float]:
     return [] if row["ci_low"] is None else [row["ci_low"], row["ci_high"]]
 
 
-def _band(scale: Scale, matters: float | None) -> tuple[float, float] | None:
-    return None if matters is None else (scale.at(1 - matters), scale.at(1 + matters))
-
-
 def _round_step(rough: float) -> float:
     """The smallest of 1, 2, 5 x a power of ten that is not below `rough`."""
     power = math.pow(10, math.floor(math.log10(rough)))
@@ -143,16 +138,9 @@ def _round_step(rough: float) -> float:
 
 def framed_page(template: str, **values: Any) -> str:
     """A page of `templates/comparison` with its style and script; the same values give the same page."""
-    folder = files("aaco_pipeline.report.html").joinpath("templates")
-    style, script = (
-        Markup("".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names))
-        for names in (("report.css", "comparison/comparison.css"), ("comparison/comparison.js",))
-    )
-    page = (
-        templates()
-        .get_template(f"comparison/{template}.html.jinja")
-        .render(style=style, script=script, height=HEIGHT, written_by=f"aaco_pipeline {__version__}", **_held(values))
-    )
+    style, script = joined("report.css", "comparison/comparison.css"), joined("comparison/comparison.js")
+    same = {"style": style, "script": script, "height": HEIGHT, "written_by": f"aaco_pipeline {__version__}"}
+    page = templates().get_template(f"comparison/{template}.html.jinja").render(**same, **_held(values))
     return printable(page, keep=OF_THE_PAGE)
 
 
@@ -174,7 +162,7 @@ def _held(value: Any) -> Any:
     return type(value)(map(_held, value)) if isinstance(value, list | tuple) else value
 
 
-_MOST_LABELS_NIGHTS: Final = 6
+_MOST_NIGHTS: Final = 6
 
 
 def placed_nights(history: Row | None) -> list[dict[str, Any]]:
@@ -196,9 +184,8 @@ def _series(
     room = max(0.1 * (max(known) - min(known)), 0.005 * max(known))
     scale = Scale(min(known) - room, max(known) + room)
 
-    across = Scale(nights[0]["night"] - 0.5, nights[-1]["night"] + 0.5)
-    x = across.at
-
+    x = Scale(nights[0]["night"] - 0.5, nights[-1]["night"] + 0.5).at
+    every = -(-len(nights) // _MOST_NIGHTS)
     return {
         "of": of,
         "dots": [
@@ -219,13 +206,10 @@ def _series(
         ],
         "marks": [x(row["night"] - 0.5) for row in nights if row["is_new_fingerprint"]],
         "ticks": [(scale.down(tick), shown(tick)) for tick in scale.ticks()],
-        "labels": _labels(nights, x),
+        "labels": [
+            (x(row["night"]), f"{row['started_at']:%d %b}") for row in nights[:: -(-len(nights) // _MOST_NIGHTS)]
+        ],
     }
-
-
-def _labels(nights: Sequence[Row], x: Callable[[float], float]) -> list[tuple[float, str]]:
-    every = -(-len(nights) // _MOST_LABELS_NIGHTS)
-    return [(x(row["night"]), f"{row['started_at']:%d %b}") for row in nights[::every]]
 
 
 _TABLES: Final = {

@@ -334,14 +334,6 @@ def service_level(row: Row) -> str:
     return f"{said}{_budget(row)}."
 
 
-def short(row: Row) -> str:
-    """One row for a cell of a table: `P99 at most 18.7 ms of 20 ms: ok`."""
-    quantile, state = row["metric"].removeprefix("latency_").upper(), row["state"].replace("_", " ")
-    if row["ci_high_ns"] is None:
-        return f"{quantile} of {duration(row['limit_ns'])}: {state}"
-    return f"{quantile} at most {duration(row['ci_high_ns'])} of {duration(row['limit_ns'])}: {state}"
-
-
 def _lacking(row: Row) -> str:
     """Say what evidence a state lacks."""
     quantile = row["metric"].removeprefix("latency_").upper()

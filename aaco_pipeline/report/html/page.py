@@ -72,8 +72,8 @@ def render_html(document: Document, trace: bytes | None) -> str:
             sections=[(one, Markup(render_section(document, one))) for one in sections.sections_of(document)],
             views=[Markup(view) for view in rendered_kernels(document)],
             first=first_kernel(document),
-            style=_joined("report.css", "timeline.css", "kernel.css"),
-            script=_joined("report.js", "timeline_range.js", "timeline.js", "kernel.js"),
+            style=joined("report.css", "timeline.css", "kernel.css"),
+            script=joined("report.js", "timeline_range.js", "timeline.js", "kernel.js"),
             description=capital(run_description(document).removeprefix(f"{title(document)}, ")),
             half=half(document),
             answer=UNIT.sub("\N{NO-BREAK SPACE}", answer(document)),
@@ -219,7 +219,7 @@ def _cleaned(figure: Any) -> Any:
     return [_cleaned(one) for one in figure] if isinstance(figure, list | tuple) else figure
 
 
-def _joined(*names: str) -> Markup:
+def joined(*names: str) -> Markup:
     """Files of the page's own, one after another, which need no escaping."""
     folder = files("aaco_pipeline.report.html").joinpath("templates")
     return Markup("".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names))

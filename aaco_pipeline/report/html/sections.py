@@ -24,8 +24,7 @@ from aaco_pipeline.report.labels import CAUSES
 from aaco_pipeline.report.scaling import placed_curve
 from aaco_pipeline.report.session import bottlenecks, spikes, view
 from aaco_pipeline.report.session.answer import class_in_words
-from aaco_pipeline.report.session.regression import CHANGES
-from aaco_pipeline.report.session.sentences import Document, Row, history, value
+from aaco_pipeline.report.session.sentences import CHANGES, Document, Row, history, value
 from aaco_pipeline.report.session.statements import KERNEL_PAGES
 
 #: A profiled pass alone has a plot of its latencies from so many iterations on.

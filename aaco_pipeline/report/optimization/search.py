@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from aaco_pipeline.report.formatting import counted, long_duration, share
-from aaco_pipeline.report.kernel.document import listed
+from aaco_pipeline.report.formatting import counted, listed, long_duration, share
 from aaco_pipeline.report.view import Columns, Sentence, Table, Tone, View, sentences
 
 Row = Mapping[str, Any]
@@ -111,9 +110,7 @@ def remarks(document: Row) -> list[str]:
         else:
             late = ": there was no time left to time them as a whole" if document["whole_decision"] is not None else ""
             how = f"the product of theirs{late}"
-        told.append(
-            f"{accepted} changes were accepted, each compared with the source that includes those before it; the gain is {how}."
-        )
+        told.append(f"{accepted} changes were accepted, each compared with those before it; the gain is {how}.")
     told += _effect(document)
     undecided = [row for row in document["attempts"] if row["guard"] == "budget"]
     if undecided:

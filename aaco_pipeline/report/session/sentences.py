@@ -1,17 +1,20 @@
-"""Describe a session in sentences: title, run, steadiness and history.
+"""Describe a session in sentences: title, run, steadiness, and how it compares with earlier ones.
 
 Where the time went is `answer`, what limits kernels is `bottlenecks`.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from statistics import median
 from typing import Any, Final
 
-from aaco_pipeline.report.formatting import bounded, counted, duration, number, share, size
-from aaco_pipeline.report.session import regression
+from aaco_pipeline.report.formatting import bounded, capital, counted, duration, number, share, shortened, size
 from aaco_pipeline.report.session.answer import paragraph
+from aaco_pipeline.report.view import Columns
 
 Document = dict[str, Any]
+Row = dict[str, Any]
+
 #: A spread below this part of the median is not worth two figures.
 _SAME: Final = 0.001
 
@@ -77,8 +80,6 @@ def _traced(document: Document, runs: list[Document], timed: list[Document]) -> 
         told.append(f"Under {traced['profiler'] or 'the profiler'} a run took {longer} times as long.")
     return told
 
-
-Row = dict[str, Any]
 
 #: From here on a kernel's short name stands for it in a sentence.
 _LONGEST_NAME_IN_WORDS: Final = 80
@@ -158,9 +159,9 @@ def history(document: Document) -> list[str]:
     """Rank the session among earlier ones, report its campaign's result and suggest what to run, a sentence each."""
     told: list[str | None] = []
     for place in document.get("place") or []:
-        told.append(regression.against_earlier(place, document["changes"]))
-        told.append(regression.advice(document["session_id"], place, document["changes"]))
-    of_campaign = regression.of_campaign(document.get("arm"), document.get("campaign_verdicts") or [])
+        told.append(against_earlier(place, document["changes"]))
+        told.append(advice(document["session_id"], place, document["changes"]))
+    of_campaign = of_its_campaign(document.get("arm"), document.get("campaign_verdicts") or [])
     return [sentence for sentence in (*told[:1], *of_campaign, *told[1:]) if sentence is not None]
 
 
@@ -309,3 +310,121 @@ def interval(row: Row) -> str | None:
     if low is not None and high is not None and low.split()[1] == high.split()[1]:
         low = low.split()[0]
     return f"{low or '–'} … {high or '–'}"
+
+
+#: Changes that stand in the sentence, and how much of a value does.
+_TOLD: Final = 3
+_WIDTH: Final = 40
+#: Below this part of the median a session is as fast as the others.
+_AS_FAST: Final = 0.0005
+#: From here on a difference is stated as a factor, not as a share.
+_IN_TIMES: Final = 2
+#: Categories of the environment by how likely they matter; what is not named comes after them.
+_FIRST: Final = ("rocm", "identity", "host", "package", "firmware", "gpu", "device", "nvidia", "python", "kernel")
+_NAMES: Final[Mapping[tuple[str, str | None], str]] = {
+    ("rocm", "version"): "ROCm",
+    ("rocm", "amdgpu_driver"): "the amdgpu driver",
+    ("python", "version"): "Python",
+    ("kernel", "release"): "the kernel",
+    ("identity", "machine"): "the machine",
+}
+_PLAIN: Final = ("package", "host")
+CHANGES: Final[Columns] = {
+    "what": lambda row: capital(_what(row)),
+    "before": lambda row: shortened(row["from_value"], 2 * _WIDTH),
+    "here": lambda row: shortened(row["to_value"], 2 * _WIDTH),
+}
+
+
+def against_earlier(place: Row, changes: Sequence[Row]) -> str | None:
+    """Rank a session among earlier ones and name what changed, in a sentence; None when there is nothing to say."""
+    parts = [part for part in (_placed(place), _changed(changes)) if part is not None]
+    return f"{capital('; '.join(parts))}." if parts else None
+
+
+def advice(session: str, place: Row, changes: Sequence[Row]) -> str | None:
+    """Suggest what to run where a session stands out or its stack changed; None where nothing follows."""
+    previous = place["previous_session"]
+    if previous is None or not (_stands_out(place) or changes):
+        return None
+    return (
+        f"One session is no verdict: `aaco diff {previous} {session}` describes the two, and "
+        "`aaco compare --baseline SPEC --candidate SPEC` judges fresh ones."
+    )
+
+
+def of_its_campaign(arm: str | None, verdicts: Sequence[Row]) -> list[str]:
+    """Report the result of the session's campaign, a sentence for each arm it judged."""
+    return [_verdict(arm, row) for row in verdicts]
+
+
+def _placed(place: Row) -> str | None:
+    if place.get("median_ratio") is None:
+        return None
+    is_slower = _compared(place["median_ratio"])
+    where = "in this environment" if place["compared_within"] == "environment" else "on this host"
+    count = place["earlier_sessions"]
+    if count == 1:
+        return f"it {is_slower} the one earlier session {where} ({duration(place['median_ns'])})"
+    spread = "beyond all of them" if _stands_out(place) else "within their spread"
+    return f"it {is_slower} the median of {count} earlier sessions {where} ({duration(place['median_ns'])}), {spread}"
+
+
+def _compared(ratio: float) -> str:
+    """Relate a session's time to that of others; from twice on in times, as shares beyond 100 % are hard to read."""
+    if abs(ratio - 1) < _AS_FAST:
+        return "is as fast as"
+    if ratio >= _IN_TIMES:
+        return f"takes {number(ratio)} times as long as"
+    if ratio <= 1 / _IN_TIMES:
+        return f"is {number(1 / ratio)} times as fast as"
+    return f"is {share(abs(ratio - 1))} {'slower' if ratio > 1 else 'faster'} than"
+
+
+def _stands_out(place: Row) -> bool:
+    """Return whether it lies beyond every earlier session, where there are several."""
+    value = place["value_ns"]
+    several = place["earlier_sessions"] > 1 and value is not None
+    return bool(several and not place["low_ns"] <= value <= place["high_ns"])
+
+
+def _changed(changes: Sequence[Row]) -> str | None:
+    if not changes:
+        return None
+    ordered = sorted(changes, key=_by_weight)
+    told = [_change(row) for row in ordered[:_TOLD]]
+    more = f", and {counted(len(ordered) - _TOLD, 'fact')} more" if len(ordered) > _TOLD else ""
+    return f"since the session before {', '.join(told)}{more}"
+
+
+def _by_weight(row: Row) -> int:
+    if row["kind"] == "selection":
+        return -1
+    return _FIRST.index(row["what"]) if row["what"] in _FIRST else len(_FIRST)
+
+
+def _change(row: Row) -> str:
+    if (row["what"], row["subject"]) == ("boot", "time"):
+        return "the host was booted again"
+    return f"{_what(row)} changed from {shortened(row['from_value'], _WIDTH)} to {shortened(row['to_value'], _WIDTH)}"
+
+
+def _what(row: Row) -> str:
+    subject = row["subject"]
+    if row["kind"] == "selection":
+        return str(row["what"]).replace("_", " ") + (f" at {shortened(subject, _WIDTH)}" if subject else "")
+    if row["what"] in _PLAIN and subject != "name":
+        return str(subject)
+    return _NAMES.get((row["what"], subject), f"{row['what']} {subject}".replace("_", " "))
+
+
+def _verdict(arm: str | None, row: Row) -> str:
+    told = f"Its campaign {row['campaign_id']}"
+    if arm is not None:
+        told += f", of which it is a session of the {arm},"
+    told += f" holds {row['candidate']} against {row['baseline']}: {row['verdict']}"
+    if row["effect_ratio"] is not None:
+        told += f", {row['effect_ratio']:.3f} times as long"
+    if row["ci_low"] is not None:
+        told += f" (95 % interval {row['ci_low']:.3f} … {row['ci_high']:.3f})"
+    return f"{told}."

@@ -19,12 +19,12 @@ from aaco_pipeline.report.kernel.document import (
     find_kernel,
     kernel_answer,
     kernel_document,
+    kernel_view,
     lacking_evidence,
     launch_in_words,
     listed,
     rate_text,
 )
-from aaco_pipeline.report.kernel.screen import kernel_view
 from aaco_pipeline.report.session.sentences import Document, Row
 from tests.report.made_up import SESSION, printed, publish_limits, rows_of
 

@@ -13,8 +13,7 @@ import pytest
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.kernel.document import kernel_document
-from aaco_pipeline.report.kernel.screen import kernel_view
+from aaco_pipeline.report.kernel.document import kernel_document, kernel_view
 from aaco_pipeline.report.session.document import session_document, session_summary
 from aaco_pipeline.report.session.sentences import Document, answer, value
 from aaco_pipeline.report.session.view import session_view

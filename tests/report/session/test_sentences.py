@@ -17,8 +17,17 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.html.page import render_html
 from aaco_pipeline.report.markdown import render_view
 from aaco_pipeline.report.session.document import session_document
-from aaco_pipeline.report.session.regression import advice, against_earlier, of_campaign
-from aaco_pipeline.report.session.sentences import Document, answer, facts, half, of_program, whole_runs
+from aaco_pipeline.report.session.sentences import (
+    Document,
+    advice,
+    against_earlier,
+    answer,
+    facts,
+    half,
+    of_its_campaign,
+    of_program,
+    whole_runs,
+)
 from aaco_pipeline.report.session.view import report_view, session_view
 from tests.conftest import CapturedLake
 from tests.report.made_up import SESSION, printed
@@ -198,9 +207,9 @@ def test_a_campaigns_verdict_is_said_with_the_sessions_part_in_it() -> None:
         "verdict": "regressed",
     }
     row |= {"effect_ratio": 1.05, "ci_low": 1.03, "ci_high": 1.07}
-    assert of_campaign("candidate", [row]) == [
+    assert of_its_campaign("candidate", [row]) == [
         "Its campaign compare-1, of which it is a session of the candidate, holds candidate against baseline: "
         "regressed, 1.050 times as long (95 % interval 1.030 … 1.070)."
     ]
     bare = {**row, "verdict": "withheld", "effect_ratio": None, "ci_low": None, "ci_high": None}
-    assert of_campaign(None, [bare]) == ["Its campaign compare-1 holds candidate against baseline: withheld."]
+    assert of_its_campaign(None, [bare]) == ["Its campaign compare-1 holds candidate against baseline: withheld."]
