@@ -133,14 +133,8 @@ def test_the_headline_counts_what_is_judged_and_what_alerts(rows: tuple[dict[str
             "confirmed (two boots); mend it, or `aaco alerts acknowledge alert-1 --why TEXT` takes it as the new level",
         ),
         ({"alert": {**ALERT, "state": "cleared", "reasons": []}}, "cleared"),
-        (
-            {"verdict": "regressed"},
-            "regressed, but among so many comparisons of one night that is no rarity: no alert",
-        ),
-        (
-            {"verdict": "inconclusive", "recommendation": "run 40 sessions of each arm"},
-            "run 40 sessions of each arm",
-        ),
+        ({"verdict": "regressed"}, "regressed, but among so many comparisons of one night that is no rarity: no alert"),
+        ({"verdict": "inconclusive", "recommendation": "run 40 sessions of each arm"}, "run 40 sessions of each arm"),
         (
             {"against": {"kind": "itself", "since": None, "is_the_same_file": True}},
             "there was no baseline: compared with itself, and from the next night on that is the baseline",

@@ -206,9 +206,7 @@ def _series(
         ],
         "marks": [x(row["night"] - 0.5) for row in nights if row["is_new_fingerprint"]],
         "ticks": [(scale.down(tick), shown(tick)) for tick in scale.ticks()],
-        "labels": [
-            (x(row["night"]), f"{row['started_at']:%d %b}") for row in nights[:: -(-len(nights) // _MOST_NIGHTS)]
-        ],
+        "labels": [(x(row["night"]), f"{row['started_at']:%d %b}") for row in nights[::every]],
     }
 
 

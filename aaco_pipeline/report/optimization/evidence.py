@@ -176,10 +176,7 @@ HOST_FACTS: Final[Columns] = {
     "fact": lambda row: row["key"],
     "value": lambda row: row["value"],
 }
-NOT_APPLICABLE: Final[Columns] = {
-    "proposer": lambda row: row["proposer"],
-    "reason": lambda row: row["reason"],
-}
+NOT_APPLICABLE: Final[Columns] = {"proposer": lambda row: row["proposer"], "reason": lambda row: row["reason"]}
 
 
 def next_steps(document: Row) -> list[tuple[str, str | None]]:

@@ -92,10 +92,7 @@ def test_what_both_series_show_is_told_once_and_the_latest_first() -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        (
-            {},
-            "The p99 of resnet50 (candidate) reaches its limit of 8 ms in about 20 nights [15 to 31] if it goes on",
-        ),
+        ({}, "The p99 of resnet50 (candidate) reaches its limit of 8 ms in about 20 nights [15 to 31] if it goes on"),
         ({"nights_to_limit_high": None}, "in about 20 nights [15 or more] if"),
         ({"state": "no trend"}, "No forecast for the p99 of resnet50 (candidate): no trend, +0.3 %"),
         ({"state": "reached", "level_ns": 9_000_000}, "is at 9 ms, its limit of 8 ms or beyond."),

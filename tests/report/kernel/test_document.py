@@ -133,12 +133,7 @@ def test_the_document_holds_every_table_of_the_kernel_and_is_json(document: Docu
     assert document["kernel"]["total_ns"] == 1000
     assert document["roofline"]["bound"] == "dram"
     assert document["occupancy"]["next_ratio"] == 0.625
-    assert document["critical_path"] == {
-        "dispatch_count": 2,
-        "critical_count": 1,
-        "critical_ns": 5,
-        "criticality": 0.5,
-    }
+    assert document["critical_path"] == {"dispatch_count": 2, "critical_count": 1, "critical_ns": 5, "criticality": 0.5}
     assert [len(document[name]) for name in ("resource_bounds", "counter_metrics", "what_if", "operators")] == [
         4,
         4,

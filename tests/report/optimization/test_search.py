@@ -4,13 +4,7 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.report.optimization.search import (
-    ATTEMPTS,
-    is_decided,
-    remarks,
-    search_in_a_line,
-    sentence,
-)
+from aaco_pipeline.report.optimization.search import ATTEMPTS, is_decided, remarks, search_in_a_line, sentence
 
 GAIN = {"of": "confirmation", "speedup_ratio": 1.2412, "ci_low": 1.2101, "ci_high": 1.2744}
 UNCHANGED = {"of": "gfx942", "vgprs": [28, 28], "sgprs": [16, 16], "lds_bytes": [0, 0], "scratch_bytes": [0, 0]}
