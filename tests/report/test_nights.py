@@ -1,7 +1,4 @@
-"""An alert in words says what stands, on what it was seen, and what to do; nothing where nothing is known.
-
-A night in words: its headline, its table on 80 columns, and what to do next.
-"""
+"""Alerts and nights in words: what stands, on what it was seen, and what to do next."""
 
 from datetime import UTC, date, datetime
 from typing import Any

@@ -1,7 +1,4 @@
-"""How quiet a machine is, in sentences.
-
-Every finding has a title for people and its place in the documentation.
-"""
+"""How quiet a machine is in sentences, and every finding about a recording in words."""
 
 from typing import Any
 

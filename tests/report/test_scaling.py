@@ -1,5 +1,4 @@
-"""The scaling curve in words and as a picture, from tests.report.made_up import printed
-from rows as the lake holds them."""
+"""The scaling curve in words and as a picture, from rows as the lake holds them."""
 
 from typing import Any
 from xml.etree import ElementTree

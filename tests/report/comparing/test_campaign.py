@@ -1,7 +1,4 @@
-"""A campaign's verdict as a document, in words and on 80 columns: every verdict, and what it leaves out.
-
-The nights of a campaign's benchmark as a page draws them.
-"""
+"""A campaign's verdict and nights: the document, its sentences, and the view on 80 columns."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -193,12 +190,17 @@ def test_the_interval_is_told_at_its_own_level(empty_lake: TraceLake, plan: Plan
     assert (words.BETWEEN_NIGHTS, words.LEVEL) == (comparison.BETWEEN_NIGHTS, effects.LEVEL)
 
 
-def test_nights_before_and_after_are_graded(empty_lake: TraceLake, plan: Plan) -> None:
-    judged(empty_lake, plan, verdict_row("regressed between nights", design="between nights", alert_grade="one boot"))
+@pytest.mark.parametrize(("nights", "grade"), [(10, "one boot"), (22, "two boots")])
+def test_a_regression_between_nights_is_graded_and_counted_in_nights(
+    nights: int, grade: str, empty_lake: TraceLake, plan: Plan
+) -> None:
+    row = verdict_row("regressed between nights", design="between nights", blocks=nights, alert_grade=grade)
+    judged(empty_lake, plan, row)
     told = document(empty_lake, plan)
-    assert (told["regression"], told["design"], told["alert_grade"]) == (True, "between nights", "one boot")
+    assert (told["regression"], told["design"], told["alert_grade"]) == (True, "between nights", grade)
+    assert f"(95 % interval 1.030 … 1.070, {nights} nights)" in words.sentence(told)
     assert words.reasons(told)[-1] == (
-        "The arms are nights before and after the host's stack changed, seen on one boot: what else changed with it "
+        f"The arms are nights before and after the host's stack changed, seen on {grade}: what else changed with it "
         "counts."
     )
 
@@ -247,23 +249,6 @@ def test_blocks_are_counted_by_purpose_and_state(empty_lake: TraceLake, plan: Pl
 def test_a_campaign_that_was_not_judged_is_refused_by_name(empty_lake: TraceLake, plan: Plan) -> None:
     with pytest.raises(UsageError, match=f"{plan.campaign} has no verdict on candidate; `aaco compare --resume"):
         document(empty_lake, plan)
-
-
-def test_a_regression_between_nights_is_counted_in_nights_and_says_what_it_was_seen_on(
-    empty_lake: TraceLake, plan: Plan
-) -> None:
-    judged(
-        empty_lake,
-        plan,
-        verdict_row("regressed between nights", design="between nights", blocks=22, alert_grade="two boots"),
-    )
-    told = document(empty_lake, plan)
-    assert (told["regression"], told["design"], told["alert_grade"]) == (True, "between nights", "two boots")
-    assert "(95 % interval 1.030 … 1.070, 22 nights)" in words.sentence(told)
-    assert words.reasons(told)[-1] == (
-        "The arms are nights before and after the host's stack changed, seen on two boots: "
-        "what else changed with it counts."
-    )
 
 
 CAMPAIGN = "nightly-1"

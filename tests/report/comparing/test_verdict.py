@@ -1,7 +1,4 @@
-"""A change is told with its night, its size and whose it is; a forecast with its limit, or why there is none.
-
-Whether a limit is kept, in a sentence and in a cell: every state, and what is lacking.
-"""
+"""Changes, forecasts and service levels in words: every state, and what is lacking."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,4 @@
-"""One kernel: how it is named, what its document holds, and how it is told on a terminal.
-
-A kernel in sentences: its rate against its roof, its launch, and what would tell more.
-"""
+"""One kernel: how it is named, what its document holds, and how it is told on a terminal."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""The answer in sentences: at most three and seventy words, in grammar, and nothing that its rows do not say.
-
-The answer's fields for programs, bounds on what is said of it, and documents without one.
-"""
+"""The answer in sentences: at most three and seventy words, in grammar, and nothing that its rows do not say."""
 
 import re
 from typing import Any, Final
@@ -17,7 +14,7 @@ from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.report.session import answer as words
 from aaco_pipeline.report.session.answer import CLASSES, MOST_WORDS, paragraph
 from aaco_pipeline.report.session.sentences import OUTDATED, answer, steadiness
-from tests.report.made_up import ADVICE as ADVICE_made_up
+from tests.report import made_up
 from tests.report.made_up import ANSWER, KINDS_OF_WORK, TIME_SHARES
 
 Fields = dict[str, Any]
@@ -301,7 +298,7 @@ def document(side: str | None = None, **changed: Any) -> dict[str, Any]:
     return {**rows, "timeline": [{"device_id": 0, "busy_bound": side}], "provider": None}
 
 
-def said_answer_fields(side: str | None = None, **changed: Any) -> str:
+def said_of(side: str | None = None, **changed: Any) -> str:
     text = words.paragraph(document(side, **changed))
     assert text is not None
     return text
@@ -316,7 +313,7 @@ def test_the_fields_are_a_contract() -> None:
         "reasons": [{"share": "launch", "reason": "contention", "share_ratio": 0.1}],
         "resource": None,
         "kinds": {"elementwise_and_copies": 0.6, "gemm": 0.4},
-        "first_to_fix": {"kind": "elementwise_and_copies", "subject": "relu", "advice": ADVICE_made_up},
+        "first_to_fix": {"kind": "elementwise_and_copies", "subject": "relu", "advice": made_up.ADVICE},
         "rate": {"value": 2.1e12, "unit": "byte/s", "dtype": None},
         "roof": {"resource": None, "ratio": None, "source": None, "peak_ratio": None},
         "saves_at_most": {"window_ns": 300, "repetition_ns": 150, "unprofiled_ns": None},
@@ -358,17 +355,17 @@ def test_where_no_kernel_is_to_be_fixed_there_is_no_rate_and_no_roof() -> None:
     ],
 )
 def test_a_bound_on_busy_time_is_one_on_what_is_said(name: str, side: str, told: str) -> None:
-    assert told in said_answer_fields(side, **{"class": name})
-    assert " at least " not in said_answer_fields(None, **{"class": name}).split(". ")[0]
+    assert told in said_of(side, **{"class": name})
+    assert " at least " not in said_of(None, **{"class": name}).split(". ")[0]
 
 
 def test_at_least_all_of_the_time_is_all_of_it() -> None:
-    assert "at least" not in said_answer_fields("at_least", class_ratio=0.9999)
+    assert "at least" not in said_of("at_least", class_ratio=0.9999)
 
 
 def test_a_bound_of_another_device_is_none_of_this_answers() -> None:
     elsewhere = {**document(), "timeline": [{"device_id": 7, "busy_bound": "at_least"}]}
-    assert words.paragraph(elsewhere) == said_answer_fields()
+    assert words.paragraph(elsewhere) == said_of()
 
 
 def test_without_the_tables_there_is_no_answer() -> None:

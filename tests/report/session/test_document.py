@@ -1,7 +1,4 @@
-"""A session's document: every part from the statement shown for it, and what is missing said.
-
-Sessions of thread traces, from the capture to the command's answer: whose stalls they are, and by which names.
-"""
+"""A session's document: every part from the statement shown for it; thread traces from capture to answer."""
 
 import json
 import shutil

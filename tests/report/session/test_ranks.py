@@ -1,9 +1,4 @@
-"""Which rank is late in sentences, and what one rank alone can say.
-
-Ranks on the page: who waited in the judged window, each rank's time on one scale, and one rank alone.
-
-From traces of a job's ranks to the paragraph: who is late and why, and what one rank alone cannot tell.
-"""
+"""Which rank is late and why, from a job's traces to sentences and bars; and what one rank alone cannot tell."""
 
 import json
 import re

@@ -1,11 +1,4 @@
-"""What is told of a session's measurement, and nothing else.
-
-A session that is not whole is said to be so before its answer, in every form; a whole one says nothing of it.
-
-A recorded program in sentences: its runs and its iterations are told apart.
-
-Where a session lies among earlier ones in words: short, with what changed, and never as a verdict.
-"""
+"""A session in sentences: its measurement, what it lacks, its program, and its place among earlier ones."""
 
 import re
 from pathlib import Path

@@ -1,11 +1,4 @@
-"""A session on a terminal: the answer, the kernels, and the evidence when asked.
-
-How a kernel is called where a line has little room: told apart from its namesakes, and never cut in the middle.
-
-Operators with the shapes of their inputs in words.
-
-The operators of a session by shapes: in the document, on a terminal, on the page, and as CSV.
-"""
+"""The views of a session on a terminal: answer, kernels, evidence, and operators by shapes."""
 
 import csv
 import io
