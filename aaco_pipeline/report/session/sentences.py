@@ -245,7 +245,7 @@ def _distortion(document: Document) -> str | None:
     if ratio is None:
         return None
     if ratio >= 1:
-        return f"Profiling prolongs the median by a factor of {ratio:.3g}"
+        return f"Profiling increases the median by a factor of {ratio:.3g}"
     return f"The profiled median is {ratio:.3g} of the unprofiled one"
 
 

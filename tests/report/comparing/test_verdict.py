@@ -10,7 +10,6 @@ from aaco_pipeline.report.comparing.verdict import (
     changes_in_words,
     forecast_in_words,
     service_level,
-    short,
 )
 
 CHANGE: dict[str, Any] = {
@@ -110,22 +109,19 @@ SPENT = "; 0.2 % of the iterations took longer (0.1 … 0.4 %), and 1 % may."
 
 
 @pytest.mark.parametrize(
-    ("changed", "sentence", "cell"),
+    ("changed", "sentence"),
     [
         (
             {"state": "ok"},
             f"P99 of resnet50 keeps to 20 ms: at most 18.7 ms (95 %, 10 sessions){SPENT}",
-            "P99 at most 18.7 ms of 20 ms: ok",
         ),
         (
             {"state": "at_risk", "ci_high_ns": 21_000_000},
             f"P99 of resnet50 may not keep to 20 ms: 18.1 ms to 21 ms (95 %, 10 sessions){SPENT}",
-            "P99 at most 21 ms of 20 ms: at risk",
         ),
         (
             {"state": "breached", "arm": "baseline", "over_limit_ratio": None},
             "P99 of resnet50 (baseline) does not keep to 20 ms: 18.1 ms to 18.7 ms (95 %, 10 sessions).",
-            "P99 at most 18.7 ms of 20 ms: breached",
         ),
         (
             {
@@ -137,16 +133,13 @@ SPENT = "; 0.2 % of the iterations took longer (0.1 … 0.4 %), and 1 % may."
             },
             "It is not known whether P99 of resnet50 keeps to 20 ms: 3 sessions had iterations enough for a P99, "
             "and it takes five.",
-            "P99 of 20 ms: not enough data",
         ),
         (
             {"state": "not_enough_data", "iterations": 90, "over_limit_ratio": 0.0, "over_limit_low_ratio": 0.0},
             "It is not known whether P99 of resnet50 keeps to 20 ms: 90 iterations cannot show so small a share; 0 % "
             "of the iterations took longer (0 … 0.4 %), and 1 % may.",
-            "P99 at most 18.7 ms of 20 ms: not enough data",
         ),
     ],
 )
-def test_a_row_in_words(changed: dict[str, Any], sentence: str, cell: str) -> None:
-    row = {**KNOWN, **changed}
-    assert (service_level(row), short(row)) == (sentence, cell)
+def test_a_row_in_words(changed: dict[str, Any], sentence: str) -> None:
+    assert service_level({**KNOWN, **changed}) == sentence

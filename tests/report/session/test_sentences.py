@@ -31,7 +31,7 @@ def test_what_was_measured_is_told_and_nothing_else(document: Document, hollow: 
     said = facts(document)
     assert said.startswith("The median inference takes 4.")
     assert "(95 % interval 4." in said
-    assert "Profiling prolongs the median by a factor of 1.25." in said
+    assert "Profiling increases the median by a factor of 1.25." in said
     unjudged = "Whether it ran steadily was not checked"
     assert said.endswith(f"{unjudged}; other work took its CPUs 10.0 % of the time.")
     assert facts({**document, "time_shares": []}).endswith(f"{unjudged}.")
