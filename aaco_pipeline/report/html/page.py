@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -136,40 +136,26 @@ def templates() -> Environment:
         "digest": lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),
         "numbered": lambda name: f"*{name.capitalize()}" if name in instructions.NUMBERS else name.capitalize(),
     }
-    called: list[Callable[..., object]] = [
-        formatting.capital,
-        formatting.counted,
-        formatting.duration,
-        formatting.exact,
-        formatting.grouped,
-    ]
-    called += [
-        formatting.in_unit,
-        formatting.number,
-        formatting.share,
-        formatting.shortened,
-        formatting.size,
-        formatting.work,
-        sections.folds,
-        sections.ratio_of_all,
-        sections.longest_share,
-        sections.shell_command,
-        sections.tables_read,
-        sections.why_empty,
-        tables.kernel_in_words,
-    ]
-    made.filters |= {call.__name__: call for call in called}
-    made.globals |= {
-        "title": title,
-        "steadiness": steadiness,
-        "words": bottlenecks,
-        "listed": instructions,
-        "PASSES": PASSES,
-        "LISTED_INSTRUCTIONS": LISTED_INSTRUCTIONS,
-        "LISTED_KERNELS": LISTED_KERNELS,
-        "LISTED_ROWS": sections.LISTED_ROWS,
-        "SHOWN_ROWS": sections.SHOWN_ROWS,
-    }
+    numbers = (
+        "capital",
+        "counted",
+        "duration",
+        "exact",
+        "grouped",
+        "in_unit",
+        "number",
+        "share",
+        "shortened",
+        "size",
+        "work",
+    )
+    of_sections = ("folds", "ratio_of_all", "longest_share", "shell_command", "tables_read", "why_empty")
+    made.filters |= {name: getattr(formatting, name) for name in numbers}
+    made.filters |= {name: getattr(sections, name) for name in of_sections}
+    made.filters["kernel_in_words"] = tables.kernel_in_words
+    made.globals |= {"title": title, "steadiness": steadiness, "words": bottlenecks, "listed": instructions}
+    made.globals |= {"LISTED_ROWS": sections.LISTED_ROWS, "SHOWN_ROWS": sections.SHOWN_ROWS, "PASSES": PASSES}
+    made.globals |= {"LISTED_INSTRUCTIONS": LISTED_INSTRUCTIONS, "LISTED_KERNELS": LISTED_KERNELS}
     made.globals |= {name: made.get_template(f"{name}.html.jinja").module for name in ("cells", "parts")}
     return made
 

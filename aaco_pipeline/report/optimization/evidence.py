@@ -8,16 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from aaco_pipeline.report.formatting import counted, duration, grouped, long_duration, number
-from aaco_pipeline.report.optimization.search import (
-    ATTEMPTS,
-    ATTEMPTS_INTRO,
-    BLOCKS_INTRO,
-    Row,
-    remarks,
-    sentence,
-    tone,
-    what,
-)
+from aaco_pipeline.report.optimization import search
+from aaco_pipeline.report.optimization.search import Row
 from aaco_pipeline.report.view import Code, Columns, Sentence, Table, View, sentences
 
 _STEPS: Final = {"aa": "A/A", "search": "search", "confirmation": "confirmation", "whole": "confirmation"}
@@ -63,14 +55,14 @@ def asked(document: Row) -> str:
 
 def attempts_intro(document: Row) -> str:
     """Introduction above the table of attempts."""
-    return _ATTEMPTS if document["kernel"] is not None else ATTEMPTS_INTRO
+    return _ATTEMPTS if document["kernel"] is not None else search.ATTEMPTS_INTRO
 
 
 def layouts_intro(document: Row) -> tuple[str, str]:
     """The heading above the drawn layouts, and what a mark of them is."""
     heading, told = ("Layout by layout", _LAYOUTS)
     if document["kernel"] is None:
-        heading, told = ("Block by block", BLOCKS_INTRO)
+        heading, told = ("Block by block", search.BLOCKS_INTRO)
     least = number(1 + document["threshold_ratio"])
     return heading, f"{told} The orange line is the least gain that counts ({least}), the bar the interval."
 
@@ -88,7 +80,7 @@ def itself(document: Row) -> tuple[str, str | None, str] | None:
 def timed(document: Row) -> list[dict[str, Any]]:
     """Each timed step with what it is called and how many layouts it has."""
     no_attempt = {**_NO_ATTEMPT, "aa": _called_itself(document)}
-    named = {row["attempt"]: f"{row['attempt']}: {what(row)}" for row in document["attempts"]}
+    named = {row["attempt"]: f"{row['attempt']}: {search.what(row)}" for row in document["attempts"]}
     return [
         {
             **row,
@@ -183,7 +175,8 @@ def next_steps(document: Row) -> list[tuple[str, str | None]]:
     """Suggest what can be done now: a sentence and, where there is one, the command."""
     name = document["optimization_id"]
     told: list[tuple[str, str | None]] = []
-    is_kept = document["gain"] is not None  # what does not hold as a whole is kept as a patch, and not to be applied
+    # What does not hold as a whole is kept as a patch, and not to be applied.
+    is_kept = document["gain"] is not None
     if is_kept and document["patch"] is not None and document["is_applied"]:
         undo = f"patch -R -p1 < LAKE/{shlex.quote(document['patch'])}"
         told.append((f"The change stands in {document['source_name']} already. To take it back, in its folder:", undo))
@@ -262,9 +255,9 @@ def report_view(document: Row) -> View:
         title(document),
         [
             Sentence(asked(document)),
-            Sentence(sentence(document), tone(document)),
-            *sentences(remarks(document)),
-            Table(ATTEMPTS, document["attempts"], title="Attempts", most=len(document["attempts"])),
+            Sentence(search.sentence(document), search.tone(document)),
+            *sentences(search.remarks(document)),
+            Table(search.ATTEMPTS, document["attempts"], title="Attempts", most=len(document["attempts"])),
             *([] if patch is None else [Code("What was changed", patch, "diff")]),
             Sentence(f"`aaco report {document['optimization_id']}` makes the page with the plots."),
         ],

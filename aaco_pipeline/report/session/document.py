@@ -13,29 +13,18 @@ from aaco_pipeline import __version__
 from aaco_pipeline.lake.layout import require_session_id
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.session import statements as sql
 from aaco_pipeline.report.session.answer import answer_fields
 from aaco_pipeline.report.session.bottlenecks import bottleneck_fields
 from aaco_pipeline.report.session.sentences import Document, Row, value
-from aaco_pipeline.report.session.statements import (
-    DELAYS,
-    KERNEL_PAGES,
-    MISSING,
-    OF_CAMPAIGN,
-    RANKS,
-    SECTIONS,
-    STAGES,
-    SUMMARY,
-    TIMELINE,
-)
 
 
 def session_summary(lake: TraceLake, session: str) -> Document:
     """The short document, as `aaco show` prints it: the workload, its figures, its top kernels, and what is missing."""
-    document = _head(
-        lake, session, read_parts(lake, session, _filled_in({**SUMMARY, "quietness": DELAYS["quietness"]}, session))
-    )
+    wanted = _filled_in({**sql.SUMMARY, "quietness": sql.DELAYS["quietness"]}, session)
+    document = _head(lake, session, read_parts(lake, session, wanted))
     campaign = document.get("campaign_id")
-    of_campaign = _filled_in(OF_CAMPAIGN, session) if campaign else {}
+    of_campaign = _filled_in(sql.OF_CAMPAIGN, session) if campaign else {}
     return {**document, "campaign_verdicts": [], **read_parts(lake, session, of_campaign, campaign)}
 
 
@@ -49,7 +38,7 @@ def session_document(lake: TraceLake, session: str) -> Document:
     # What only the long document needs, and Polars with it.
     from aaco_pipeline.report.html.timeline import TABLES, drawn_timeline
 
-    everything = {**SUMMARY, **OF_CAMPAIGN, **SECTIONS, **DELAYS, **KERNEL_PAGES, **RANKS}
+    everything = {**sql.SUMMARY, **sql.OF_CAMPAIGN, **sql.SECTIONS, **sql.DELAYS, **sql.KERNEL_PAGES, **sql.RANKS}
     statements = _filled_in(everything, session)
     document = _head(lake, session, read_parts(lake, session, statements, campaign_of(lake, session)))
     document["moments"] = _moments(document)
@@ -59,9 +48,9 @@ def session_document(lake: TraceLake, session: str) -> Document:
     document["published"] = [{"stage": entry.stage, "table": entry.table, "rows": entry.rows} for entry in entries]
     published = {entry.stage for entry in entries}
     document["unpublished_stages"] = [
-        {"stage": stage, "gives": gives} for stage, gives in STAGES if stage not in published
+        {"stage": stage, "gives": gives} for stage, gives in sql.STAGES if stage not in published
     ]
-    document["statements"] = {**statements, **_filled_in(TIMELINE, session)}
+    document["statements"] = {**statements, **_filled_in(sql.TIMELINE, session)}
     document["written_by"] = f"aaco_pipeline {__version__}"
     return document
 
@@ -75,25 +64,24 @@ def campaign_of(lake: TraceLake, session: str) -> str | None:
 def path_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with its critical path and the causes of its gaps, as `aaco show --critical-path` prints."""
     wanted = ("path_categories", "path_kernels", "savings", "gap_causes")
-    return _part(lake, session, {name: SECTIONS[name] for name in wanted})
+    return _part(lake, session, {name: sql.SECTIONS[name] for name in wanted})
 
 
 def shapes_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with what its operators had to do by their shapes, as `aaco show --shapes` prints."""
-    wanted = {name: SECTIONS[name] for name in ("operator_shapes", "collective_rates")}
-    return _part(lake, session, {**wanted, "missing": MISSING["shapes"]})
+    wanted = {name: sql.SECTIONS[name] for name in ("operator_shapes", "collective_rates")}
+    return _part(lake, session, {**wanted, "missing": sql.MISSING["shapes"]})
 
 
 def spikes_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with what delayed its iterations, as `aaco show --spikes` prints."""
-    wanted = {name: DELAYS[name] for name in ("quietness", "spikes", "delay_causes")}
-    return _part(lake, session, {**wanted, "metrics": SUMMARY["metrics"], "missing": MISSING["spikes"]})
+    wanted = {name: sql.DELAYS[name] for name in ("quietness", "spikes", "delay_causes")}
+    return _part(lake, session, {**wanted, "metrics": sql.SUMMARY["metrics"], "missing": sql.MISSING["spikes"]})
 
 
 def _part(lake: TraceLake, session: str, wanted: Mapping[str, str]) -> Document:
-    return _head(
-        lake, session, read_parts(lake, session, _filled_in({"session": SUMMARY["session"], **wanted}, session))
-    )
+    statements = _filled_in({"session": sql.SUMMARY["session"], **wanted}, session)
+    return _head(lake, session, read_parts(lake, session, statements))
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aaco_pipeline.report.formatting import counted, duration, grouped, share, shortened, size, work
 from aaco_pipeline.report.labels import kind_in_words, rate_alone, roof_counts
-from aaco_pipeline.report.session import bottlenecks
+from aaco_pipeline.report.session import bottlenecks, spikes
 from aaco_pipeline.report.session.answer import class_in_words, sharpening
 from aaco_pipeline.report.session.sentences import (
     Document,
@@ -22,15 +22,6 @@ from aaco_pipeline.report.session.sentences import (
     metric,
     run_description,
     title,
-)
-from aaco_pipeline.report.session.spikes import (
-    CAUSE_FIGURES,
-    FIGURES,
-    SPIKES,
-    both_figures,
-    quietness,
-    rule,
-    spikes_answer,
 )
 from aaco_pipeline.report.view import Columns, Part, Sentence, Table, View, sentences
 
@@ -336,8 +327,8 @@ def headed(document: Document, text: str, parts: Iterable[Part], subject: str | 
 
 def session_view(document: Document) -> View:
     """Lay out a short or a long document for a terminal."""
-    text, measured, noise = answer(document), facts(document), quietness(document)
-    spikes = f"Why single iterations took longer: `aaco show {document['session_id']} --spikes`"
+    text, measured, noise = answer(document), facts(document), spikes.quietness(document)
+    why = f"Why single iterations took longer: `aaco show {document['session_id']} --spikes`"
     limited = document["optimization_priority"][:_LIMITED_KERNELS]
     # Nothing is listed when nothing is known of any.
     limited = limited if any(row["label"] or row["bound"] for row in document["optimization_priority"]) else []
@@ -347,7 +338,7 @@ def session_view(document: Document) -> View:
         *sentences((f"To sharpen it, record {what}: {command}" for what, command in sharpening(document)), "aside"),
         *sentences([measured] if measured and measured != text else []),
         *sentences(history(document)),
-        *sentences([noise and f"{noise} {spikes}"]),
+        *sentences([noise and f"{noise} {why}"]),
         Table(SHARES, shares(document), "Where the time went"),
         Table(
             *(KINDS, document.get("kinds_of_work", []), "By kind of work"),
@@ -386,10 +377,10 @@ def report_view(document: Document) -> View:
             Sentence(f"`{name}` — {run_description(document)}"),
             *sentences([half(document)], "open"),
             Sentence(answer(document), "good"),
-            *sentences([*history(document), quietness(document)]),
+            *sentences([*history(document), spikes.quietness(document)]),
             Table(LATENCIES, latencies(document), "Latency"),
-            *sentences([spikes_answer(document)] if document["spikes"] else []),
-            Table(SPIKES, document["spikes"], "Spikes, the longest first"),
+            *sentences([spikes.spikes_answer(document)] if document["spikes"] else []),
+            Table(spikes.SPIKES, document["spikes"], "Spikes, the longest first"),
             Table(PHASES, document["phases"], _PHASES_TITLE),
             Table(SHARES, shares(document), "Where the time went"),
             Table(KINDS, document["kinds_of_work"], "By kind of work"),
@@ -449,18 +440,18 @@ def shapes_view(document: Document) -> View:
 
 def spikes_view(document: Document) -> View:
     """Lay out the longest spikes with their causes."""
-    rows, figures = document["spikes"], both_figures(document)
+    rows, figures = document["spikes"], spikes.both_figures(document)
     spare = ("evidence", "*times", "*of it")
     parts = [
-        *sentences([quietness(document)]),
-        Table(SPIKES, rows[:_LISTED_SPIKES], "Spikes, the longest first", names=("who",), spare=spare),
+        *sentences([spikes.quietness(document)]),
+        Table(spikes.SPIKES, rows[:_LISTED_SPIKES], "Spikes, the longest first", names=("who",), spare=spare),
         *_rest(rows, _LISTED_SPIKES, "spike", "; `--json` has all"),
-        Table(CAUSE_FIGURES, document["delay_causes"], "What each cause did to the measured iterations"),
-        Table(FIGURES, figures, "With and without disturbed iterations"),
-        *sentences([rule()] if figures else [], "aside"),
+        Table(spikes.CAUSE_FIGURES, document["delay_causes"], "What each cause did to the measured iterations"),
+        Table(spikes.FIGURES, figures, "With and without disturbed iterations"),
+        *sentences([spikes.rule()] if figures else [], "aside"),
         Table(MISSING, document["missing"], "What was missing"),
     ]
-    return headed(document, spikes_answer(document), parts)
+    return headed(document, spikes.spikes_answer(document), parts)
 
 
 def _rest(rows: Sequence[Row], shown: int, noun: str, where: str) -> list[Part]:
