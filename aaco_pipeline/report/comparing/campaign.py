@@ -19,7 +19,8 @@ from aaco_pipeline.statistics.session_quantiles import session_quantiles
 from aaco_pipeline.statistics.verdicts.comparison import METRICS, REGRESSED_BETWEEN_NIGHTS
 from aaco_pipeline.statistics.verdicts.decision import REGRESSED
 
-Document = Row = dict[str, Any]
+Document = dict[str, Any]
+Row = dict[str, Any]
 
 
 def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Document | None:

@@ -11,6 +11,7 @@ import pytest
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.providers import CPU_PROVIDER
+from aaco_pipeline.report.formatting import listed
 from aaco_pipeline.report.kernel.document import (
     against_roof,
     find_kernel,
@@ -19,7 +20,6 @@ from aaco_pipeline.report.kernel.document import (
     kernel_view,
     lacking_evidence,
     launch_in_words,
-    listed,
     rate_text,
 )
 from aaco_pipeline.report.session.sentences import Document, Row
