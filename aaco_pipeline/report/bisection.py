@@ -92,9 +92,6 @@ def estimate(row: Row) -> str:
     )
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _named(row: Row) -> str:
     if row["revision"] is None:
         return f"build {row['build']} ({row['label']})"

@@ -184,9 +184,6 @@ def night_document(
     }
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _is_wanted(row: Document, only: Collection[tuple[str, str]] | None) -> bool:
     return only is None or (row["workload"], row["backend"]) in only
 

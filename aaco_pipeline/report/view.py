@@ -5,7 +5,7 @@ Each medium has one renderer: `terminal.print_view`, `markdown.render_view`, `ht
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypeAlias
 
 Columns = Mapping[str, Callable[[Any], str | None]]
 Medium = Literal["terminal", "markdown"]
@@ -76,7 +76,7 @@ class View:
     only: Medium | None = None
 
 
-Part = Union[Sentence, Lines, Table, Code, View]  # noqa: UP007  (a forward reference)
+Part: TypeAlias = Sentence | Lines | Table | Code | View
 
 
 def sentences(texts: Iterable[str | None], tone: Tone = "", only: Medium | None = None) -> list[Part]:

@@ -86,9 +86,6 @@ def signed(nanoseconds: float | None) -> str:
     return f"{'−' if nanoseconds < 0 else '+'}{text}"
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _interval(row: Row) -> str:
     if row["ci_low_ns"] is None:
         return ""

@@ -135,9 +135,6 @@ def environment(document: Row) -> list[str]:
     return [*(row["in_words"] for row in rows[:LISTED]), *more]
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _device(side: Row) -> str:
     """A device by its product with its architecture: `AMD Instinct MI300X (gfx942)`."""
     product, arch = side["product"], side["arch"]

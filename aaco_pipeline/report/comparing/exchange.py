@@ -97,9 +97,6 @@ def of_stored_difference(document: Document) -> Outcome:
     )
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _level(document: Document, arm: str) -> float | None:
     """Geometric mean over the arm's sessions that count; None without one."""
     own = [one for one in document["sessions"] if one["arm"] == arm and not one["is_excluded"]]
@@ -136,9 +133,6 @@ def render_bencher(outcome: Outcome) -> str:
 def render_github_action_benchmark(outcome: Outcome) -> str:
     """One entry a figure, the smaller the better."""
     return json.dumps([_entry(outcome, figure) for figure in outcome.figures], indent=2, ensure_ascii=False) + "\n"
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _metric(figure: Figure) -> dict[str, float]:

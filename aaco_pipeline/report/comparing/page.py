@@ -123,9 +123,6 @@ def placed_steps(steps: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _interval(row: Row) -> list[float]:
     return [] if row["ci_low"] is None else [row["ci_low"], row["ci_high"]]
 
@@ -148,9 +145,6 @@ def cells(columns: Mapping[str, Callable[[Row], str | None]], rows: Iterable[Row
     """A table as texts; empty, and so not shown, without rows."""
     told = [["–" if (text := show(row)) is None else text for show in columns.values()] for row in rows]
     return {"columns": list(columns), "rows": told} if told else {}
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _held(value: Any) -> Any:

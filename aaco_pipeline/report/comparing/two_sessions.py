@@ -63,9 +63,6 @@ def difference_document(lake: TraceLake, baseline: str, candidate: str) -> Docum
     return document
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _side(side: Arm, tables: dict[str, pl.DataFrame]) -> Document:
     session = side.sessions.row(0, named=True)
     device = side.devices.sort("device_id").row(0, named=True) if side.devices.height else {}

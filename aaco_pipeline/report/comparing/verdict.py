@@ -63,9 +63,6 @@ def night(at: datetime) -> str:
     return f"{at.day} {at:%B %Y}"
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _difference(row: Row) -> str:
     """Format the effect with its interval: `4.8 % [3.9, 5.7] longer`."""
     effect = row["effect_ratio"]
@@ -242,9 +239,6 @@ def kept(document: Row) -> list[str]:
 def metric_in_words(name: str) -> str:
     """A metric as a sentence names it: `the median`."""
     return _NAMES.get(name, name.removeprefix("latency_").replace("_", " "))
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _of_arm(document: Row, arm: str) -> list[Row]:

@@ -92,9 +92,6 @@ def lanes_in_order(rows: pl.DataFrame, judged: int | None) -> pl.DataFrame:
     ).select("lane", "kind", "device_id")
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _whole(rows: pl.DataFrame) -> pl.DataFrame:
     missing = [pl.lit(None).alias(name) for name in COLUMNS if name not in rows.columns]
     return rows.with_columns(missing).select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items())

@@ -191,9 +191,6 @@ def next_steps(document: Row) -> list[tuple[str, str | None]]:
     return [*told, (again, f"aaco optimize --replay {name}")]
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _changed(before: int | None, after: Row | None, name: str) -> str | None:
     then = None if after is None else after.get(name)
     if before is None or then is None or then == before:

@@ -57,9 +57,6 @@ def placed_layouts(timings: Sequence[Row], threshold_ratio: float) -> dict[str, 
     }
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _ticks(scale: Scale) -> list[float]:
     kept: list[float] = []
     for tick in _TICKS:

@@ -207,9 +207,6 @@ def replayed(document: Row) -> str:
     return f"{made} made again from the journal: all came out as recorded."
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _of_a_kernel(document: Row) -> str:
     kernel, where, ended = document["kernel"], document["executed_on"], document["ended_by"]
     decided = [row for row in document["attempts"] if row["decision"] != "undecided"]

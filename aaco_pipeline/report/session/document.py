@@ -84,9 +84,6 @@ def _part(lake: TraceLake, session: str, wanted: Mapping[str, str]) -> Document:
     return _head(lake, session, read_parts(lake, session, statements))
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _filled_in(statements: Mapping[str, str], session: str) -> dict[str, str]:
     require_session_id(session)
     return {name: statement.format(session=session) for name, statement in statements.items()}
