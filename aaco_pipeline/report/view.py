@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 Columns = Mapping[str, Callable[[Any], str | None]]
 Medium = Literal["terminal", "markdown"]
-#: `good`, `bad` and `open` mark the answer itself; `strong` and `aside` are for a terminal alone.
+#: `good`, `bad` and `open` mark the answer itself, `strong` and `aside` what matters more or less.
 Tone = Literal["", "good", "bad", "open", "strong", "aside"]
 
 
@@ -43,6 +43,8 @@ class Table:
         whole: The option that prints all columns.
         heading: Heading in Markdown, if another than `title`.
         most: Rows that Markdown shows.
+        strong: Text that makes its row stand out on a page.
+        folded: What a page shows until a click opens the table.
     """
 
     columns: Columns
@@ -53,6 +55,8 @@ class Table:
     whole: str = "--json"
     heading: str | None = None
     most: int = 20
+    strong: str | None = None
+    folded: str | None = None
     only: Medium | None = None
 
 

@@ -16,14 +16,13 @@ from aaco_pipeline.pipeline.comparing.plan import Plan
 from aaco_pipeline.report.comparing.campaign import verdict_document
 from aaco_pipeline.report.comparing.causes import steps
 from aaco_pipeline.report.comparing.page import (
-    HEIGHT,
-    Scale,
     placed_blocks,
     placed_intervals,
     placed_nights,
     placed_steps,
     render_verdict,
 )
+from aaco_pipeline.report.html.view_page import HEIGHT, Scale
 from tests.pipeline.comparing.made_up import judged, measured, planned, verdict_row
 from tests.report.comparing.test_campaign import CAUSES, SELECTION
 from tests.report.html.pages import Page
