@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 #: Builds that failed within the range, named one by one up to so many.
 _NAMED: Final = 5
-#: What is ruled out when nothing was found, and no more than this: then nobody needs to look again.
+#: Largest change that a negative answer may leave open: then nobody needs to look again.
 SMALL: Final = 0.01
 
 

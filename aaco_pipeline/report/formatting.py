@@ -49,7 +49,7 @@ def share(ratio: float | None) -> str | None:
 
 
 def bounded(amount: str | None, side: str | None) -> str | None:
-    """A figure in words with the side of the truth that it is on, `at_least` or `at_most`; None of none."""
+    """A figure in words with the side of the truth that it is on, `at_least` or `at_most`; None without a figure."""
     return amount if amount is None or side is None else f"{side.replace('_', ' ')} {amount}"
 
 
@@ -133,7 +133,7 @@ def in_lines(text: str) -> str:
 def _shown(one: str) -> str:
     if one.isprintable() and UNSEEN.match(one) is None:
         return one
-    # What is left of the spaces are those that begin no line or paragraph of their own, such as the unbreakable one.
+    # The remaining spaces, such as the no-break one, begin no line or paragraph.
     if one.isspace() and one > "\x9f" and one not in "\u2028\u2029":
         return " "
     return one.encode("unicode_escape").decode()

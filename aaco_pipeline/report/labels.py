@@ -110,7 +110,7 @@ LABELS: Final = {
     "occupancy": "too few wavefronts in flight",
     "spill": "register spills",
 }
-#: A sentence on limits is said where roofs limit at least this part of the kernel time, and names those of this part.
+#: A sentence on limits needs roofs that limit at least this part of the kernel time, and names those of this part.
 _MOST: Final = 0.5
 _WORTH_NAMING: Final = 0.05
 _NAMED: Final = 2
@@ -135,7 +135,7 @@ def limits_in_words(labels: Sequence[Mapping[str, Any]]) -> str | None:
     return f"{text}; the heaviest kernel, {heaviest['operator']}, is at {near} of its roof"
 
 
-#: By `gaps.cause`.
+#: Causes of idle time by `gaps.cause`.
 CAUSES: Final[Mapping[str, str]] = {
     "sync": "sync: the host waited in a blocking call",
     "host_wait": "host wait: the next launch came late",

@@ -143,7 +143,7 @@ def _percent(ratio: float | None) -> str | None:
     return None if ratio is None else "> 100 %" if ratio > 1 else f"{100 * ratio:.2g} %"
 
 
-#: What alerts is said beneath the table, with what to do about it.
+#: Alerts stand beneath the table, with what to do about them.
 COLUMNS: Final[Columns] = {
     "benchmark": lambda row: f"{row['workload']}:{row['backend']}",
     "verdict": lambda row: row["verdict"],
@@ -153,7 +153,7 @@ COLUMNS: Final[Columns] = {
 }
 
 
-#: What is shown of a verdict.
+#: Columns of a verdict that are shown.
 _FIGURES = ("effect_ratio", "ci_low", "ci_high", "threshold_ratio", "minimum_detectable_ratio", "blocks")
 _OF_AN_ALERT = (
     *("alert", "state", "is_recovering", "sorted_as", "alert_grade"),

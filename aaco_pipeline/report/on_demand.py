@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aaco_pipeline.report.session.sentences import Document
 
 
-# What draws is imported where something is drawn: the list of stages needs none of it.
+# Drawing code is imported where something is drawn: the list of stages needs none of it.
 
 #: The tables that a trace is drawn from.
 DRAWN: Final = (

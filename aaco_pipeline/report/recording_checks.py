@@ -121,7 +121,7 @@ TITLES: Final[Mapping[str, str]] = {
     "dropped_by_tool": "the tool dropped records",
     "file_truncated": "a file is cut or damaged",
 }
-#: What a finding does to figures, by the column that lists them.
+#: Effects of a finding on figures, by the column that lists them.
 CONSEQUENCES: Final[Mapping[str, str]] = {
     "voids": "Void",
     "at_least": "The truth is at least",

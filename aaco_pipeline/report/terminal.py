@@ -25,7 +25,7 @@ LONGEST_WORD: Final = 50
 SHORTEST_NAME: Final = 24
 #: A column is left out before texts up to this length are wrapped.
 _SHORT_TEXT: Final = 32
-#: Where all else does not fit, names are cut to this length and words of sentences broken that are longer.
+#: If nothing else fits, names are cut to this length, and longer words of sentences are broken.
 _SHORT_WORD: Final = 12
 _BETWEEN_COLUMNS: Final = 3
 _EDGES: Final = 2
@@ -146,7 +146,7 @@ _STYLES: Final[Mapping[Tone, str]] = {
     **{"": "", "strong": "bold", "aside": "dim"},
     **{"good": "bold green", "bad": "bold red", "open": "bold yellow"},
 }
-#: Where neither a terminal nor COLUMNS says how wide it is, as in a file.
+#: Width where neither a terminal nor COLUMNS states one, as in a file.
 _WIDTH_OF_A_FILE: Final = 160
 #: Words; one with a command in backticks in it has the command's spaces, too, and a number stays with its unit.
 _WORDS_OF_PROSE: Final = re.compile(r"(?:`[^`]*`|[^\s`]|`|(?<=[0-9]) (?=(?:[mµn]?s|%)(?![^\W_])))+")
@@ -265,7 +265,7 @@ def draw(screen: "Console", columns: Sequence[Column]) -> None:
     widths = column_widths(columns, screen.width)
     print_trimmed(screen, _table(columns, widths, (), has_heading=True))
     rows = zip(*(column.cut(width) for column, width in zip(columns, widths, strict=True)), strict=True)
-    # What need not be wrapped is set here: many rows cost little. Names were cut to fit.
+    # Rows that need no wrapping are set here, which is fast for many rows. Names were cut to fit.
     wraps = [
         place
         for place, (column, width) in enumerate(zip(columns, widths, strict=True))
@@ -326,9 +326,9 @@ def print_trimmed(screen: "Console", renderable: "RenderableType") -> None:
 
 
 _LEFT_OUT: Final = "…"
-#: Of more rows the first and the last halves of as many are shown.
+#: Rows that are shown; of more rows the first and the last half of as many.
 _SHOWN_ROWS: Final = 40
-#: By so many columns one end may be shown more of than the other.
+#: Columns that one end may show more of than the other.
 _UNEVEN: Final = 2
 
 

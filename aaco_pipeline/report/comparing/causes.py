@@ -41,7 +41,7 @@ _GAPS: Final[Mapping[str, str]] = {
     "ends_of_steps": "idle before the first and after the last work of a step",
 }
 
-#: What is counted, one and several.
+#: Counted things in the singular and plural.
 _COUNTED: Final[Mapping[str, tuple[str, str]]] = {
     "launches": ("launch", "launches"),
     "communication": ("collective", "collectives"),

@@ -15,7 +15,7 @@ from aaco_pipeline.report.view import Columns, Lines, Sentence, Table, Tone, Vie
 Row = Mapping[str, Any]
 
 _UNCHANGED: Final = "unchanged code of the same nights"
-#: Days that a raw and a paired change may lie apart to be told as one.
+#: Days that a raw and a paired change may lie apart to be reported as one.
 _SAME_DAYS: Final = 7
 
 
@@ -59,7 +59,7 @@ def forecast_in_words(row: Row) -> str:
 
 
 def night(at: datetime) -> str:
-    """A night's date as it is said: `12 March 2026`."""
+    """A night's date in words: `12 March 2026`."""
     return f"{at.day} {at:%B %Y}"
 
 
@@ -190,7 +190,7 @@ def certainty(document: Row) -> str | None:
     known = [row["is_certain"] for row in parts if row["is_certain"] is not None]
     if parts and not known:
         return "None of these parts is certain: so few traced sessions tell nothing of how much the parts vary."
-    # What is put together has no interval of its own, but every certain part is shown by itself.
+    # Parts shown together have no interval, but every certain part is shown by itself.
     return None if any(known) or not known else "None of these parts is certain: the interval of each holds zero."
 
 

@@ -52,7 +52,7 @@ _GENERATION: Final = {
     "time_per_output_token_p50": "Further token",
     "request_latency_p50": "Request",
 }
-#: What the page itself is set with, besides what can be seen.
+#: Invisible characters that the page itself uses.
 OF_THE_PAGE: Final = "\n\N{NO-BREAK SPACE}"
 #: The space between a number and its unit, where no line may end.
 UNIT: Final = re.compile(r"(?<=[0-9]) (?=(?:%|[mµn]?s|inferences)\b|%)")

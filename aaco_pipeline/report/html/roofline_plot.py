@@ -193,7 +193,7 @@ def _frame(
     intensities += [roof["value"] / bandwidth["value"] for roof in roofs for bandwidth in bandwidths]
     rates = [float(row["value"]) for row in roofs] + [float(row["achieved_flops_per_s"]) for row in kernels]
     left, right = _span(min(intensities), max(intensities), 0.3)
-    # What is known lies below the roofs, so an axis that would be too short grows downward.
+    # Everything known lies below the roofs, so an axis that would be too short grows downward.
     low, high = _span(min(rates), max(rates), 0.3, below=1.0)
     wide = width >= WIDE
     # Names of roofs are pushed upward at most so far.

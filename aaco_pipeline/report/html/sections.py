@@ -68,7 +68,7 @@ def sections_of(document: Document) -> list[Section]:
 def _holds(document: Document, part: str) -> bool:
     """Return whether a part of the document has rows.
 
-    `latencies` are the iterations of a pass that is worth a plot, `history` is what can be said of earlier sessions.
+    `latencies` are the iterations of a pass that is worth a plot, `history` are the sentences on earlier sessions.
     """
     if part == "latencies":
         passes = Counter(row["pass"] for row in document["iterations"] if row["latency_ns"] is not None)

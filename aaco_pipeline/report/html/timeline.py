@@ -114,7 +114,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 #: Kinds of work that have a colour of their own; the others share one.
 COLOURS: Final = 7
-#: What has no kind of work, as the page numbers it beside them.
+#: Activities without a kind of work, as the page numbers them.
 OTHER_KINDS: Final[Mapping[str, int]] = {"call": -1, "copy": -2, "idle": -3}
 #: A name is given in full up to so many characters; a template's may have tens of thousands.
 FULL_NAME: Final = 1500

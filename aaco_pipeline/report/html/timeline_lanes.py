@@ -22,8 +22,8 @@ MOST_THREADS: Final = 12
 _OTHER_THREADS: Final = "Host, other threads"
 #: Frames of an interpreter enclose everything: where a thread has other calls, those say what it did.
 _FRAMES: Final = "python"
-#: What every activity has here: what it is (`kind`), the number of it in its table, and of a kernel the number of the
-#: kernel and of the dispatch that it is inside.
+#: Columns of every activity: its `kind`, its number in its table, and for a kernel its `kernel_id` and the dispatch
+#: that it is inside.
 #: There are millions of rows, and few lanes and names: those are a small number in each.
 COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "kind": pl.Enum(["kernel", "copy", "idle", "call"]),
@@ -44,7 +44,7 @@ def activities(tables: Mapping[str, pl.DataFrame], *, on_cpu: bool) -> pl.DataFr
     """Kernels, copies, idle intervals and host calls in the columns `COLUMNS`, each sorted by start, longest first.
 
     `tables` are `dispatches`, `memory_copies`, `gaps` and `api_calls`; what has no times is left out. An idle interval
-    is named by its cause; one of which a finding says that work may have run unrecorded is `unknown`, as in the shares.
+    is named by its cause; one in which a finding suspects unrecorded work is `unknown`, as in the shares.
     """
     dispatches, copies, gaps = (timed(tables[name]) for name in ("dispatches", "memory_copies", "gaps"))
     kernels = dispatches.select(
@@ -147,7 +147,7 @@ Times = npt.NDArray[np.int64]
 #: Kernels and copies that are drawn one by one, and host calls, at most. Idle intervals lie between the former.
 DRAWN_ACTIVITIES: Final = 4500
 DRAWN_CALLS: Final = 4000
-#: Of these a single iteration that is worth looking at may take so many.
+#: Activities that a single iteration worth a look may take of them.
 _OF_AN_ITERATION: Final = 800
 
 

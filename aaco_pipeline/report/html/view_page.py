@@ -26,7 +26,7 @@ class Scale:
     """Map values to per cents of the width, clamped to the edges."""
 
     def __init__(self, low: float, high: float) -> None:
-        # What differs by no more than rounding has the middle of the paper.
+        # A range within rounding gets the middle of the plot.
         size = max(abs(low), abs(high), 1e-9)
         room = 0.0 if high - low > 1e-9 * size else 0.01 * size
         self.low, self.high = low - room, high + room

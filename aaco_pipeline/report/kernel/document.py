@@ -163,7 +163,7 @@ def against_roof(kernel: Row, bounds: Sequence[Row]) -> str | None:
     rate = None if row["unit"] == "ns" else rate_text(row["work"], row["unit"], kernel["counted_ns"])
     least = "at least " if row["work_source"] == "model" else ""
     at = f"It reaches {least}{rate} at its nearest roof, {roof}" if rate else f"Its nearest roof is that of {roof}"
-    # Of a roof that several resources share, another one's own count may be what decided.
+    # If several resources share a roof, another one's own count may have decided.
     if abs(row["share_ratio"] - near) > _SAME and any(
         abs(one["share_ratio"] - near) <= _SAME and one["ceiling_source"] == "busy" for one in known
     ):

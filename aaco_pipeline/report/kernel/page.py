@@ -27,11 +27,11 @@ from aaco_pipeline.report.session import bottlenecks, view
 from aaco_pipeline.report.session.sentences import Document, Row
 from aaco_pipeline.report.session.view import kernel_in_words
 
-#: How wide the arrow of the most bytes is, the least that is still seen, and one of which nothing is known.
+#: Widths of the arrow of the most bytes, of the least visible one, and of one without known bytes.
 _WIDEST: Final = 40.0
 _LEAST: Final = 2.0
 _HOLLOW: Final = 14.0
-#: How a row says that its bytes are those of operators' shapes, and that DRAM's may have come from the cache before it.
+#: Flags of a row whose bytes come from operators' shapes, and whose DRAM bytes may have come from the cache above.
 _MODEL_BASED: Final = "model_based"
 _ASSUMED: Final = "infinity_cache_not_excluded"
 
@@ -53,7 +53,7 @@ class Level:
 
 
 def memory_levels(kernel: Row, bounds: Sequence[Row], metrics: Mapping[str, float]) -> list[Level]:
-    """The levels from LDS to DRAM; empty where no counter tells of any.
+    """The levels from LDS to DRAM; empty where nothing was counted.
 
     `kernel` is a row of `roofline` with counted_ns (its duration) and counted (its dispatches), `bounds` its rows of
     `resource_bounds`, `metrics` figures of `counter_metrics` by name.
@@ -135,7 +135,7 @@ _UNITS: Final[Mapping[str, Sequence[str]]] = {
     "Data return": ("data_return_busy_ratio",),
     "L2": ("l2_busy_ratio",),
 }
-#: What wavefronts did with their cycles.
+#: Shares of wavefronts' cycles.
 _WAVES: Final = {
     "issuing_ratio": "Issuing",
     "issue_wait_ratio": "Waiting to issue",
@@ -187,7 +187,7 @@ def _view(document: Document, kernel: Row, parts: Mapping[str, list[Row]]) -> di
     lacks = {
         "utilization": not units,
         "occupancy": kernel["achieved_ratio"] is None,
-        # What DRAM carried is concluded from the fabric's bytes: no counter would add it.
+        # DRAM's bytes are concluded from the fabric's: no counter would add them.
         "levels": not levels or any(level.bytes_ is None for level in levels if level.key != "dram"),
         "durations": not parts["kernel_durations"],
         "stalls": not (stalls["stalls"] or stalls["instructions"]),

@@ -22,7 +22,7 @@ from aaco_pipeline.optimization.timing_rule import Pairs, log_ratio
 
 Document = dict[str, Any]
 _FIGURES = ("speedup_ratio", "ci_low", "ci_high")
-#: Columns of `optimizations` that a session's page tells of a search.
+#: Columns of `optimizations` that a session's page shows for a search.
 _TOLD = (
     *("executed_on", "ended_by", *_FIGURES, "speedup_of", "effect_scope", "critical_share_ratio", "shorter_ratio"),
     *("shorter_low_ratio", "shorter_high_ratio", "effect_reason"),
@@ -82,7 +82,7 @@ def _resources(accepted: Sequence[Mapping[str, Any]]) -> Document | None:
     return {"of": accepted[-1]["resources_of"], **figures}
 
 
-#: What the first line of a journal says of how was measured, as it stands there; null where a search has no such thing.
+#: Facts about the measurement in the first line of a journal; null where a search has no such thing.
 _BEGUN: Final = ("clock", "writer", "floor", "block", "environment", "run_options")
 _INTERVAL: Final = ("speedup_ratio", "ci_low", "ci_high")
 

@@ -13,7 +13,7 @@ from aaco_pipeline.report.optimization.search import Row
 from aaco_pipeline.report.view import Code, Columns, Sentence, Table, View, sentences
 
 _STEPS: Final = {"aa": "A/A", "search": "search", "confirmation": "confirmation", "whole": "confirmation"}
-#: What is timed besides attempts.
+#: Things timed besides attempts.
 _NO_ATTEMPT: Final = {"aa": "identical code", "whole": "all that was accepted"}
 _ATTEMPTS: Final = (
     "In the order in which they were tried, each compared with the source as accepted so far. The "

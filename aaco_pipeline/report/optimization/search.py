@@ -76,7 +76,7 @@ _RESOURCES: Final = {
     "lds_bytes": "bytes of LDS",
     "scratch_bytes": "bytes of scratch",
 }
-#: How the timing rule begins a reason: with the ratio and its interval.
+#: The beginning of a reason by the timing rule: the ratio and its interval.
 _FIGURES_FIRST: Final = re.compile(
     r"\A[0-9.]+ times as fast(?: for each item)?(?: \[[^]]*\])?(?:, (?=confirmed)| (?=in the ))"
 )
@@ -187,7 +187,7 @@ ATTEMPTS: Final[Columns] = {
     "*times as fast": _gain,
     "reason": _reason,
 }
-#: What a narrow screen leaves out; the guard says in a word what the reason says in a sentence.
+#: Columns that a narrow screen leaves out; the guard is a word for the reason.
 SPARE: Final = ("reason",)
 
 REPLAYED: Final[Columns] = {

@@ -35,7 +35,7 @@ def session_document(lake: TraceLake, session: str) -> Document:
     holds the SQL of each part. `moments` are up to three iterations of the traced pass: the median, the slowest and the
     first measured one. `drawn_timeline` is what a page draws of the activities; None where none has times.
     """
-    # What only the long document needs, and Polars with it.
+    # Only the long document needs it, and Polars with it.
     from aaco_pipeline.report.html.timeline import TABLES, drawn_timeline
 
     everything = {**sql.SUMMARY, **sql.OF_CAMPAIGN, **sql.SECTIONS, **sql.DELAYS, **sql.KERNEL_PAGES, **sql.RANKS}

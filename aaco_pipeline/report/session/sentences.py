@@ -200,7 +200,7 @@ def _speed(document: Document) -> str | None:
             text += f" ({interval(each)})" if interval(each) else ""
         return text + (f": {number(rate)} tokens/s in all" if rate is not None else "")
     if median is None or median["value"] is None or whole_runs(document):
-        # How long a run takes is said before all else.
+        # The duration of a run comes before all else.
         return None
     throughput = value(document, "throughput", "latency")
     aside = [f"95 % interval {interval(median)}"] if interval(median) else []

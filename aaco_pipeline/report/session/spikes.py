@@ -10,7 +10,7 @@ from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.report.formatting import counted, duration, grouped, share
 from aaco_pipeline.report.session.sentences import Document, Row, interval, value
 
-#: What each cause is called, as one would say it after `because`.
+#: Each cause in words, as it follows `because`.
 CAUSES: Final[Mapping[str, str]] = {
     "preempted": "another thread had the CPU",
     "throttled": "its CPU quota was used up",
@@ -28,7 +28,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "on_cpu": "on the CPU",
     "unknown": "not known",
 }
-#: Of a spike of which no part grew by half of what it is too long by.
+#: For a spike in which no part grew by half of the excess.
 NO_SINGLE_CAUSE: Final = "no single cause"
 _NOUNS: Final[Mapping[str, str]] = {
     **{"preempted": "preemption", "throttled": "throttling", "stopped": "stops", "queued": "waits for a CPU"},
@@ -36,7 +36,7 @@ _NOUNS: Final[Mapping[str, str]] = {
     **{"timer": "timer ticks", "minor_faults": "minor page faults", "blocked": "blocking"},
     "on_cpu_longer": "longer work on the CPU",
 }
-#: What to do about each cause before anything else.
+#: The first step against each cause.
 _FIRST: Final[Mapping[str, str]] = {
     "preempted": "keep other threads off its CPUs",
     "throttled": "raise the CPU quota of its control group",
@@ -129,7 +129,7 @@ def both_figures(document: Document) -> list[Row]:
 
 
 def marking_cause(row: Row) -> str | None:
-    """What an iteration is coloured by: a spike by what made it one, None where nothing did; any other by what
+    """Cause that colours an iteration: for a spike what made it one, None where nothing did; for any other what
     disturbed it, `unknown` where events are not whole.
     """
     cause: str | None = row["spike_cause"] if row["is_spike"] else row["disturbed_by"] or "unknown"
@@ -234,4 +234,3 @@ def _most_often(cause: str, spikes: Sequence[Row]) -> str:
     return f" ({told}{which}{in_how_many})"
 
 
-#: How many iterations the machine disturbed.

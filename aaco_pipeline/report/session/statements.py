@@ -55,7 +55,7 @@ RANKS: Final = statements("ranks")
 DELAYS: Final = statements("delays")
 MISSING: Final = statements("missing")
 
-#: The stages whose tables a report shows, with what a reader lacks when one has published nothing.
+#: The stages whose tables a report shows, with what is missing when one has published nothing.
 STAGES: Final = (
     ("capture", "the workload and how it ran"),
     ("session_environment", "the environment, the devices and the clocks"),
