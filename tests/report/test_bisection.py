@@ -63,7 +63,7 @@ def test_of_many_that_failed_some_are_named() -> None:
     assert remarks(told)[-1] == "2 more could not be made or run; `--json` names them."
 
 
-def test_several_steps_are_told_as_such() -> None:
+def test_several_steps_are_reported_as_such() -> None:
     assert sentence(document("several steps")).startswith(
         "The change came in several steps, all of them after build 1 "
     )

@@ -16,7 +16,7 @@ def test_markdown_shows_names_as_text_in_tables_of_equal_width(document: Documen
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
 
 
-def test_spikes_and_how_quiet_the_machine_was_are_told(document: Document) -> None:
+def test_spikes_and_how_quiet_the_machine_was_are_reported(document: Document) -> None:
     quiet = {"iterations": 300, "clean": 280, "disturbed": 20, "unknown": 0, "disturbed_by": "preempted", "spikes": 1}
     spike = {
         **{"iteration": 57, "latency_ns": 9_000_000, "excess_ns": 4_000_000, "spike_cause": "preempted"},

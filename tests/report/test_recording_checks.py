@@ -38,7 +38,7 @@ def test_what_vanished_what_the_timer_costs_and_who_ran() -> None:
     ]
 
 
-def test_cpus_that_differ_are_told_as_a_range() -> None:
+def test_cpus_that_differ_are_reported_as_a_range() -> None:
     rows = [
         row("interrupt", "local_timer", 2_500, 20_000_000, cpu=cpu, typical_gap_ns=gap)
         for cpu, gap in ((0, 33_000), (1, 40_000), (2, None))

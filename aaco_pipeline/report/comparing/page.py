@@ -26,7 +26,7 @@ _GRADES: Final = Markup(
 def placed_intervals(verdicts: Sequence[Row]) -> dict[str, Any] | None:
     """The interval of every metric beside what matters, the primary first; None where no metric has an effect.
 
-    The axis is that of the primary: wider intervals of others go on beyond its edges, and marked as such.
+    The axis is that of the primary: wider intervals of others go on beyond its edges and are marked so.
     """
     known = [row for row in verdicts if row["effect_ratio"] is not None]
     if not known:

@@ -105,7 +105,9 @@ def test_the_primary_metric_decides_whatever_the_others_say(empty_lake: TraceLak
     assert [row["metric"] for row in told["verdicts"]] == ["latency_p50", "latency_mean", "zz"]
 
 
-def test_without_an_interval_none_is_told(empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_interval_none_is_reported(
+    empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = verdict_row("inconclusive", ci_low=None, ci_high=None, minimum_detectable_ratio=None, reasons=None)
     judged(empty_lake, plan, row)
     told = document(empty_lake, plan)
@@ -184,7 +186,7 @@ def test_a_placebo_that_differs_takes_the_trust_away(empty_lake: TraceLake, plan
     assert words.placebo(told) == "Of the placebo, the baseline once more, the verdict is withheld."
 
 
-def test_the_interval_is_told_at_its_own_level(empty_lake: TraceLake, plan: Plan) -> None:
+def test_the_interval_is_reported_at_its_own_level(empty_lake: TraceLake, plan: Plan) -> None:
     judged(empty_lake, plan, verdict_row("regressed", level=0.005))
     assert "(99.5 % interval 1.030 … 1.070, 10 blocks)" in words.sentence(document(empty_lake, plan))
     assert (words.BETWEEN_NIGHTS, words.LEVEL) == (comparison.BETWEEN_NIGHTS, effects.LEVEL)
@@ -205,7 +207,7 @@ def test_a_regression_between_nights_is_graded_and_counted_in_nights(
     )
 
 
-def test_host_time_and_mean_kernel_time_are_told_from_the_causes(empty_lake: TraceLake, plan: Plan) -> None:
+def test_host_time_and_mean_kernel_time_are_reported_from_the_causes(empty_lake: TraceLake, plan: Plan) -> None:
     gemm = {"baseline_count": 2.0, "candidate_count": 4.0, "baseline_ns": 20_000, "candidate_ns": 60_000}
     causes = [
         cause("duration", "gemm", 40_000, **gemm),
@@ -300,7 +302,7 @@ def test_of_several_hosts_it_is_the_latest(empty_lake: TraceLake) -> None:
     assert history_of(empty_lake, CAMPAIGN, "placebo", METRIC) is None
 
 
-def test_changes_and_the_forecast_are_told_in_the_historys_own_words(empty_lake: TraceLake) -> None:
+def test_changes_and_the_forecast_are_reported_in_the_historys_own_words(empty_lake: TraceLake) -> None:
     found = change(3, workload="net", owed_to="code", effect_ratio=1.05)
     forecast = {**night(0, 0), "nights": 9, "state": "no trend", "reason": "the slope may be 0"}
     published(empty_lake, [night(0, 100), night(3, 105, segment=1)], [found])

@@ -71,11 +71,11 @@ FORECAST: dict[str, Any] = {
         ),
     ],
 )
-def test_a_change_is_told_in_one_sentence(changed: dict[str, Any], told: str) -> None:
+def test_a_change_is_reported_in_one_sentence(changed: dict[str, Any], told: str) -> None:
     assert change_in_words({**CHANGE, **changed}) == told
 
 
-def test_what_both_series_show_is_told_once_and_the_latest_first() -> None:
+def test_what_both_series_show_is_reported_once_and_the_latest_first() -> None:
     later = {**CHANGE, "started_at": datetime(2026, 5, 2, tzinfo=UTC), "of": "paired"}
     improved = {**CHANGE, "of": "paired", "effect_ratio": 0.9, "ci_low": 0.88, "ci_high": 0.92}
     told = changes_in_words([CHANGE, {**CHANGE, "of": "paired"}, later, improved])
@@ -94,7 +94,7 @@ def test_what_both_series_show_is_told_once_and_the_latest_first() -> None:
         ({"state": "reached", "level_ns": 9_000_000}, "is at 9 ms, its limit of 8 ms or beyond."),
     ],
 )
-def test_a_forecast_is_told_with_its_limit(changed: dict[str, Any], told: str) -> None:
+def test_a_forecast_is_reported_with_its_limit(changed: dict[str, Any], told: str) -> None:
     assert told in forecast_in_words({**FORECAST, **changed})
 
 

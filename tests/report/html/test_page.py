@@ -97,7 +97,7 @@ def test_sql_on_the_page_can_be_pasted_into_a_shell(page: str, document: Documen
         assert done.stdout in document["statements"].values()
 
 
-def test_what_a_faster_kernel_would_save_is_told_on_page_and_terminal(full: TraceLake) -> None:
+def test_what_a_faster_kernel_would_save_is_reported_on_page_and_terminal(full: TraceLake) -> None:
     document = path_document(full, SESSION)
     name = next(row["name"] for row in session_document(full, SESSION)["kernels"] if row["kernel_id"] == 0)
     assert [(row["name"], row["saved_ns"]) for row in document["savings"]] == [(name, 25)]

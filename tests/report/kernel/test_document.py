@@ -1,4 +1,4 @@
-"""One kernel: how it is named, what its document holds, and how it is told on a terminal."""
+"""One kernel: how it is named, what its document holds, and its view on a terminal."""
 
 import json
 import re
@@ -72,7 +72,7 @@ def test_a_part_of_several_names_is_refused_and_lists_them_with_their_numbers() 
         find_kernel(named(*[(f"kernel {i}", "kernel") for i in range(30)]), "kern")
 
 
-def test_equal_names_are_told_apart_by_their_number() -> None:
+def test_equal_names_are_distinguished_by_their_number() -> None:
     twins = named(("same", "same"), ("same", "same"))
     with pytest.raises(UsageError, match="10: same; 11: same"):
         find_kernel(twins, "same")
@@ -238,7 +238,7 @@ def test_another_ones_own_count_may_decide_for_a_roof_that_both_share() -> None:
 
 
 @pytest.mark.parametrize("change", [{"efficiency_ratio": None}, {"bound": None}, {"bound": "l2"}])
-def test_without_a_roof_nothing_is_said_of_one(change: dict[str, Any]) -> None:
+def test_without_a_roof_nothing_is_stated_for_one(change: dict[str, Any]) -> None:
     assert against_roof({**KERNEL, **change}, [DRAM]) is None
 
 

@@ -145,7 +145,7 @@ def test_what_was_not_recorded_is_a_dash_and_not_zero() -> None:
     assert row.split()[:3] == ["–", "–", "5"]
 
 
-def test_listings_are_told_apart_by_kernel_dispatch_and_kind_with_traced_ones_first() -> None:
+def test_listings_are_distinguished_by_kernel_dispatch_and_kind_with_traced_ones_first() -> None:
     hot = {"stall_cycles": 7}
     frame = pl.concat(
         [

@@ -73,7 +73,7 @@ def test_the_answer(changed: dict[str, Any], told: str) -> None:
     assert sentence(document(**changed)) == told
 
 
-def test_a_gain_is_told_though_the_search_ended_early() -> None:
+def test_a_gain_is_reported_though_the_search_ended_early() -> None:
     found = document(ended_by="baseline", reason="y is wrong", gain=GAIN, attempts=[ACCEPTED], patch="a/row_dot.patch")
     assert sentence(found).startswith("row_dot is 1.24")
     assert remarks(found) == [
@@ -82,7 +82,7 @@ def test_a_gain_is_told_though_the_search_ended_early() -> None:
     ]
 
 
-def test_what_the_gain_of_several_changes_is_is_told_and_a_workgroup_needs_no_patch() -> None:
+def test_what_the_gain_of_several_changes_is_is_reported_and_a_workgroup_needs_no_patch() -> None:
     several = document(gain=GAIN | {"of": "whole"}, attempts=[ACCEPTED, ACCEPTED], whole_decision="accepted")
     told = remarks(several)
     assert told[0].startswith("2 changes were accepted") and told[0].endswith(
@@ -120,7 +120,7 @@ PREDICTED = {
 }
 
 
-def test_a_predicted_effect_is_told_with_its_interval_its_condition_and_how_to_measure_it() -> None:
+def test_a_predicted_effect_is_reported_with_its_interval_its_condition_and_how_to_measure_it() -> None:
     assert remarks(document(**PREDICTED))[0] == (
         "row_dot takes 12.0 % of an iteration of session S on its critical path: 1.24 [1.21, 1.27] times as fast would "
         "make it 2.3 [2.1, 2.5] % shorter, if the gain is the same at the session's sizes. This is predicted; after a "

@@ -60,7 +60,7 @@ def sentences(text: str) -> list[str]:
     return re.split(r"(?<=[.])\s+(?=[A-Z])", text)
 
 
-def test_a_busy_device_is_told_with_its_kinds_and_what_an_iteration_saves() -> None:
+def test_a_busy_device_is_reported_with_its_kinds_and_what_an_iteration_saves() -> None:
     assert said() == (
         "The GPU is the limit: kernels run 90 % of 10 ms. Matrix products take 80 % of the kernel time (aten::mm at "
         "466 TFLOP/s, 36 % of the published bf16 matrix peak). Tune the matrix products (shapes, layout, library): "
@@ -133,7 +133,7 @@ def test_one_kind_takes_and_several_take(kind: str, told: str) -> None:
     assert f" {told} all of the kernel time" in said([{**_KIND, "kind": kind, "share_ratio": 0.9999}], kind=kind)
 
 
-def test_a_rate_is_said_of_whose_it_is() -> None:
+def test_a_rate_is_stated_for_whose_it_is() -> None:
     assert "(aten::mm at 466 TFLOP/s, 36 %" in said()
     assert "(the heaviest kernel at 466 TFLOP/s, 36 %" in said([{**_KIND, "operator": None}])
     moved = {**_KIND, "dtype": None, "rate": 4.36e12, "rate_unit": "byte/s", "roof": "dram", "roof_source": "measured"}
@@ -206,7 +206,7 @@ def test_another_share_is_said_where_it_is_large() -> None:
     assert "another" not in str(paragraph(document)), "that a device which is idle works otherwise need not be said"
 
 
-def test_a_late_rank_is_told_beside_any_class() -> None:
+def test_a_late_rank_is_reported_beside_any_class() -> None:
     late = "rank 3 is late by 80 µs a collective (median), because it runs more kernels: the others wait for it"
     assert f"kernels run 90 % of 10 ms; {late}." in said(reason=late)
     row: Fields = {"class": "imbalance", "subject": None, "kind": None, "advice": ADVICE["imbalance"], "reason": late}
@@ -394,7 +394,7 @@ def test_a_run_whose_level_held_while_others_took_its_cpus_did_not_simply_run_st
     assert steadiness(drifting) == "It did not run steadily; other work took its CPUs 78.6 % of the time"
 
 
-def test_where_only_the_beginning_was_at_another_level_its_end_is_told() -> None:
+def test_where_only_the_beginning_was_at_another_level_its_end_is_reported() -> None:
     level = {"metric": "steady_state", "pass": "latency", "phase": None, "value": 0.0}
     since = {"metric": "steady_from", "pass": "latency", "phase": None, "value": 63.0}
     runs = [{"run": 0, "pass": "latency"}, {"run": 1, "pass": "latency"}, {"run": 2, "pass": "trace"}]
@@ -411,10 +411,10 @@ SLOWED: Final = "profiling slowed it"
 @pytest.mark.parametrize("level", [None, 0.0, 0.99, 1.0])
 @pytest.mark.parametrize("contended", [0.0, 0.0999, 0.1, 0.5])
 @pytest.mark.parametrize("distortion", [None, 1.0, 1.99, 2.0, 12.8])
-def test_pressure_distortion_and_drift_are_told_together(
+def test_pressure_distortion_and_drift_are_reported_together(
     level: float | None, contended: float, distortion: float | None
 ) -> None:
-    """Whatever else is told: each of the three from its edge on, and none before it."""
+    """Whatever else is reported: each of the three from its edge on, and none before it."""
     metrics = [
         {"metric": "steady_state", "pass": "latency", "phase": None, "value": level},
         {"metric": "profiler_distortion", "pass": None, "phase": None, "value": distortion},

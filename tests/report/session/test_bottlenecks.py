@@ -118,7 +118,7 @@ def test_signals_that_only_follow_from_a_missing_one_are_not_named_beside_it() -
     assert limits.unmeasured(["at_memory_dram"]) == ["nearness to the roof of DRAM traffic"]
 
 
-def test_missing_signals_are_told_once_for_each_reason_after_the_rest() -> None:
+def test_missing_signals_are_reported_once_for_each_reason_after_the_rest() -> None:
     items = [("signal nearest_roof", "no work"), ("signal at_memory_l2", "another is nearer"), ("counters", "none")]
     items += [("signal waiting", "not taken"), ("signal lds_busy", "not taken"), ("signal share_host", "no clock")]
     rows = [{"item": item, "status": "absent", "reason": reason} for item, reason in items]
@@ -157,7 +157,7 @@ def test_every_label_of_the_rules_is_known_in_words() -> None:
         (None, "ns", "–"),
     ],
 )
-def test_a_value_is_told_in_the_unit_a_person_reads(value: float | None, unit: str, text: str) -> None:
+def test_a_value_is_reported_in_the_unit_that_reads_best(value: float | None, unit: str, text: str) -> None:
     assert limits.measure(value, unit) == text
 
 

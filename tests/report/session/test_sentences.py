@@ -27,7 +27,7 @@ from tests.report.made_up import SESSION, printed
 from tests.report.session.test_answer import document
 
 
-def test_what_was_measured_is_told_and_nothing_else(document: Document, hollow: TraceLake) -> None:
+def test_what_was_measured_is_reported_and_nothing_else(document: Document, hollow: TraceLake) -> None:
     said = facts(document)
     assert said.startswith("The median inference takes 4.")
     assert "(95 % interval 4." in said
@@ -42,7 +42,7 @@ def test_what_was_measured_is_told_and_nothing_else(document: Document, hollow: 
     assert facts(level).endswith(" Its level held, but other work took its CPUs 10.0 % of the time.")
 
 
-def test_time_between_iterations_is_told_where_it_is_noticeable(document: Document) -> None:
+def test_time_between_iterations_is_reported_where_it_is_noticeable(document: Document) -> None:
     def said(ratio: float) -> str:
         gaps = {"pass": "latency", "phase": "measure"}
         figures = [{**gaps, "metric": "gap_ratio", "value": ratio}, {**gaps, "metric": "gap_longest", "value": 4.1e7}]
@@ -179,7 +179,7 @@ def test_alone_in_the_lake_there_is_nothing_to_say() -> None:
     assert advice("this", alone, []) is None
 
 
-def test_what_matters_most_is_told_first_and_the_rest_counted() -> None:
+def test_what_matters_most_is_reported_first_and_the_rest_counted() -> None:
     rows = [change("boot", "time"), change("cpu", "microcode"), change("package", "onnxruntime"), ROCM]
     told = against_earlier(PLACE, [*rows, change("gemm_backend", "aten::mm", "selection")])
     assert told is not None

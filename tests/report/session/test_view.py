@@ -111,7 +111,7 @@ def test_shapes_are_written_as_people_do(shapes: Any, detail: str | None, text: 
     assert shapes_text(row(shapes=json.dumps(shapes), detail=detail)) == text
 
 
-def test_a_row_is_told_in_units_and_what_is_not_known_is_left_open() -> None:
+def test_a_row_is_reported_in_units_and_what_is_not_known_is_left_open() -> None:
     told = {name: show(row()) for name, show in SHAPES.items()}
     assert (told["*work a call"], told["*rate"], told["*of its roof"]) == ("51.58 Gflop", "466.4 Tflop/s", "35.7 %")
     unknown = dict.fromkeys(("flops", "least_bytes", "achieved_flops_per_s", "achieved_bytes_per_s", "bound"))
