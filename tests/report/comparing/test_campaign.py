@@ -105,9 +105,7 @@ def test_the_primary_metric_decides_whatever_the_others_say(empty_lake: TraceLak
     assert [row["metric"] for row in told["verdicts"]] == ["latency_p50", "latency_mean", "zz"]
 
 
-def test_without_an_interval_none_is_reported(
-    empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_interval_none_is_shown(empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     row = verdict_row("inconclusive", ci_low=None, ci_high=None, minimum_detectable_ratio=None, reasons=None)
     judged(empty_lake, plan, row)
     told = document(empty_lake, plan)
