@@ -12,7 +12,7 @@ from aaco_pipeline.report.view import Code, Lines, Part, Sentence, Table, View
 
 def render_view(view: View) -> str:
     """The view as a Markdown document; names from the capture are escaped, so that they are text and nothing else."""
-    parts = [f"# {markdown_text(view.title)}"]
+    parts = [f"# {_with_code(view.title)}"]
     for part in view.parts:
         parts += _rendered(part) if part.only != "terminal" else ()
     return "\n\n".join(parts) + "\n"

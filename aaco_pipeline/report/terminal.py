@@ -182,7 +182,7 @@ def _print_parts(screen: "Console", view: View) -> None:
     if view.identifier is not None:
         print_trimmed(screen, Text.assemble((view.identifier, "bold"), "  ", in_a_line(view.title)))
     elif view.title:
-        print_prose(screen, view.title, "bold")
+        print_prose(screen, view.title.replace("`", ""), "bold")
     for part in view.parts:
         if part.only == "markdown":
             continue

@@ -228,7 +228,7 @@ def difference_view(document: Row) -> View:
     both = [Table(SIDES, sides(document), heading="The two sessions", names=()), kinds]
     causes = Table(CAUSES, waterfall(document), heading="Causes", names=("cause",), spare=("*iteration then",))
     return View(
-        " against ".join(document[side]["session_id"] for side in ("candidate", "baseline")),
+        " against ".join(f"`{document[side]['session_id']}`" for side in ("candidate", "baseline")),
         [
             *sentences(opening(document), "good"),
             *sentences(verdict(document)),

@@ -232,5 +232,3 @@ def _most_often(cause: str, spikes: Sequence[Row]) -> str:
     of = sum(row["spike_cause"] == cause for row in spikes)
     in_how_many = "" if of == 1 else " in all" if len(rows) == of else f" in {len(rows):,}"
     return f" ({told}{which}{in_how_many})"
-
-
