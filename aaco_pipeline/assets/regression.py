@@ -15,7 +15,7 @@ from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.report.formatting import counted
-from aaco_pipeline.report.session.regression import against_earlier
+from aaco_pipeline.report.session.sentences import against_earlier
 from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
 from aaco_pipeline.statistics.causes.arms import FACTS, Arm, arm
 from aaco_pipeline.statistics.session_history import MOST_EARLIER, alike, changes, newest, place

@@ -17,7 +17,7 @@ from aaco_pipeline.pipeline.optimizing.asking import DEFAULT_BUDGET_NS, DEFAULT_
 from aaco_pipeline.pipeline.optimizing.search import run
 from aaco_pipeline.report.markdown import fenced
 from aaco_pipeline.report.optimization.document import optimization_report
-from aaco_pipeline.report.optimization.search import ATTEMPTS, remarks_optimization, sentence_optimization
+from aaco_pipeline.report.optimization.search import ATTEMPTS, remarks, sentence
 from aaco_pipeline.resources.host.kernel_files import process_tags
 from aaco_pipeline.resources.project_settings import trusted_folders
 
@@ -51,7 +51,7 @@ def told(lake: TraceLake, search: str) -> dict[str, Any]:
         schema_overrides={name.lstrip("*"): pl.String for name in ATTEMPTS},
     )
     return {
-        "answer": "\n".join((sentence_optimization(document), *remarks_optimization(document))),
+        "answer": "\n".join((sentence(document), *remarks(document))),
         "attempts": dg.MetadataValue.md(markdown_table(shown)),
         **({} if patch is None else {"change": dg.MetadataValue.md(fenced(patch, "diff"))}),
         "page": f"aaco report {search}",

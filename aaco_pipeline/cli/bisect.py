@@ -97,13 +97,14 @@ def bisect(
 
 def show_bisection(lake: "TraceLake", name: str, *, strict: bool, as_json: bool) -> int:
     """Print the answer of a search; the exit code that it means."""
-    from aaco_pipeline.report.bisection import bisection_document, is_decided, print_bisection
+    from aaco_pipeline.report.bisection import bisection_document, bisection_view, is_decided
+    from aaco_pipeline.report.terminal import print_view
 
     document = bisection_document(lake, name)
     if as_json:
         print_json(document)
     else:
-        print_bisection(document)
+        print_view(bisection_view(document))
     if strict and not is_decided(document):
         return INCONCLUSIVE
     return REGRESSION if document["regression"] else 0

@@ -41,7 +41,8 @@ def nightly(project: "Project", *, as_json: bool, strict: bool, only: tuple[str,
     from aaco_pipeline.pipeline.comparing.running import run
     from aaco_pipeline.pipeline.nightly.benchmarks import chosen, load_benchmarks, night_of
     from aaco_pipeline.pipeline.nightly.night import begin_due, due_now
-    from aaco_pipeline.report.nights import night_document, print_night
+    from aaco_pipeline.report.nights import night_document, night_view
+    from aaco_pipeline.report.terminal import print_view
     from aaco_pipeline.resources.measure.runner import InferenceRunner
     from aaco_pipeline.resources.progress import progress_listener
 
@@ -64,7 +65,7 @@ def nightly(project: "Project", *, as_json: bool, strict: bool, only: tuple[str,
     if as_json:
         print_json({**document, "failed": [{"what": what, "why": str(why)} for what, why in failed]})
     else:
-        print_night(document)
+        print_view(night_view(document))
     for what, why in failed:
         say(f"aaco: {what}: {why}", err=True)
     if document["regression"]:

@@ -44,7 +44,8 @@ def optimize_model(
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.optimizing import models
     from aaco_pipeline.report.optimization.document import optimization_document
-    from aaco_pipeline.report.optimization.search import is_decided, print_optimization
+    from aaco_pipeline.report.optimization.search import is_decided, search_view
+    from aaco_pipeline.report.terminal import print_view
     from aaco_pipeline.resources.progress import progress_listener
 
     if wrong := [name for name, default in _OF_KERNELS.items() if asked[name] != default]:
@@ -68,7 +69,7 @@ def optimize_model(
     if as_json:
         print_json(document)
     else:
-        print_optimization(document)
+        print_view(search_view(document))
     return INCONCLUSIVE if strict and not is_decided(document) else 0
 
 
@@ -187,7 +188,8 @@ def _search(project: "Project", order: "Order", *, strict: bool, as_json: bool) 
     from aaco_pipeline.optimization.harness import NoHarness
     from aaco_pipeline.pipeline.optimizing.search import run
     from aaco_pipeline.report.optimization.document import optimization_document
-    from aaco_pipeline.report.optimization.search import is_decided, print_optimization
+    from aaco_pipeline.report.optimization.search import is_decided, search_view
+    from aaco_pipeline.report.terminal import print_view
 
     lake = TraceLake(project.lake)
     try:
@@ -200,7 +202,7 @@ def _search(project: "Project", order: "Order", *, strict: bool, as_json: bool) 
     if as_json:
         print_json(document)
     else:
-        print_optimization(document)
+        print_view(search_view(document))
     return INCONCLUSIVE if strict and not is_decided(document) else 0
 
 
@@ -208,7 +210,8 @@ def _replay(project: "Project", named: str, *, as_json: bool) -> int:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.optimizing.record import find_optimization, read_kept
     from aaco_pipeline.pipeline.optimizing.search import decide_again
-    from aaco_pipeline.report.optimization.search import print_replay
+    from aaco_pipeline.report.optimization.search import replay_view
+    from aaco_pipeline.report.terminal import print_view
 
     path = Path(named)
     if path.is_file():
@@ -227,7 +230,7 @@ def _replay(project: "Project", named: str, *, as_json: bool) -> int:
     if as_json:
         print_json(document)
     else:
-        print_replay(document)
+        print_view(replay_view(document))
     return 0 if document["is_same"] else IncompleteError.exit_code
 
 

@@ -118,7 +118,6 @@ WRITTEN: Final = ("markdown", "html", "junit", "bencher", "github-action-benchma
 #: For programs that follow: what `--json` prints, beside every file that is written.
 BESIDE: Final = "verdict.json"
 Kind = Literal["verdict", "difference", "stored difference"]
-Print = Callable[[dict[str, Any], TextIO | None], None]
 
 
 def verdict_format(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,7 +142,7 @@ def verdict_format(command: Callable[..., Any]) -> Callable[..., Any]:
 def give(document: dict[str, Any], form: str, output: Path | None, of: Kind) -> None:
     """Print the document in that form, or write it to `output` and the document itself beside it."""
     if output is None and form == "table":
-        return _on_screen(of)(document, None)
+        return _print(document, of)
     if output is None and form == "json":
         return print_json(document)
     text = _rendered(document, form, of)
@@ -155,16 +154,12 @@ def give(document: dict[str, Any], form: str, output: Path | None, of: Kind) -> 
     return say(output)
 
 
-def _on_screen(of: Kind) -> Print:
-    """What prints it for a terminal."""
-    from aaco_pipeline.report import terminal
-    from aaco_pipeline.report.comparing import difference
+def _print(document: dict[str, Any], of: Kind, stream: TextIO | None = None) -> None:
+    """Print it for a terminal."""
+    from aaco_pipeline.report.comparing.exchange import VIEWS
+    from aaco_pipeline.report.terminal import print_view
 
-    return {
-        "verdict": terminal.print_verdict,
-        "difference": difference.print_difference,
-        "stored difference": difference.print_stored_difference,
-    }[of]
+    print_view(VIEWS[of](document), stream)
 
 
 def _rendered(document: dict[str, Any], form: str, of: Kind) -> str:
@@ -172,19 +167,13 @@ def _rendered(document: dict[str, Any], form: str, of: Kind) -> str:
     if form == "json":
         return _as_json(document)
     if form == "table":
-        text = StringIO()
-        _on_screen(of)(document, text)
+        _print(document, of, text := StringIO())
         return text.getvalue()
-    from aaco_pipeline.report.comparing import exchange
+    from aaco_pipeline.report.comparing.exchange import forms, rendered
 
-    tables = {
-        "verdict": exchange.VERDICT,
-        "difference": exchange.DIFFERENCE,
-        "stored difference": exchange.STORED_DIFFERENCE,
-    }
-    if form not in tables[of]:
-        raise click.UsageError(f"there is no {form} of a {of}; there is {', '.join(tables[of])}")
-    return tables[of][form](document)
+    if form not in forms(of):
+        raise click.UsageError(f"there is no {form} of a {of}; there is {', '.join(forms(of))}")
+    return rendered(document, of, form)
 
 
 def _as_json(document: dict[str, Any]) -> str:

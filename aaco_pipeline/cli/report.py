@@ -17,9 +17,10 @@ from aaco_pipeline.cli.output import BESIDE, give, json_value, say
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors, write_atomically
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.markdown import render_markdown, render_search
+from aaco_pipeline.report.markdown import render_view
 from aaco_pipeline.report.session.sentences import Document
-from aaco_pipeline.report.session.view import print_session
+from aaco_pipeline.report.session.view import report_view, session_view
+from aaco_pipeline.report.terminal import print_view
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -103,9 +104,10 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     from aaco_pipeline.report.session.document import session_document
 
     document = session_document(lake, identifier)
+    if output is None and form == "terminal":  # as wide as the terminal is
+        return print_view(session_view(document))
     if output is None:
-        # On a terminal as wide as that is.
-        return print_session(document) if form == "terminal" else click.echo(_rendered(document, form), nl=False)
+        return click.echo(_rendered(document, form), nl=False)
     with lake_errors(path := output.absolute()):
         write_atomically(path, _rendered(document, form).encode())
     say(path)
@@ -138,14 +140,14 @@ def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, 
     """A search by `aaco optimize`: the page into the lake, unless there is another place for it."""
     from aaco_pipeline.pipeline.optimizing.record import find_optimization
     from aaco_pipeline.report.optimization.document import optimization_report
-    from aaco_pipeline.report.optimization.search import print_optimization
+    from aaco_pipeline.report.optimization.search import search_view
 
     if form in _OF_VERDICTS:
         raise click.UsageError(f"--format {form} is of verdicts, and {named} is a search by `aaco optimize`")
     name = find_optimization(lake, named)
     document = optimization_report(lake, name)
     if form == "terminal" and output is None:
-        return print_optimization(document)
+        return print_view(search_view(document))
     content = _search_rendered(document, form)
     path = lake.search_page(name) if form == "html" and output is None else output
     if path is None:
@@ -167,10 +169,12 @@ def _search_rendered(document: Document, form: str) -> str:
     if form == "json":
         return json.dumps(document, indent=2, default=json_value) + "\n"
     if form == "markdown":
-        return render_search(document)
-    from aaco_pipeline.report.optimization.search import print_optimization
+        from aaco_pipeline.report.optimization.evidence import report_view as view_of_search
 
-    print_optimization(document, text := StringIO())
+        return render_view(view_of_search(document))
+    from aaco_pipeline.report.optimization.search import search_view
+
+    print_view(search_view(document), text := StringIO())
     return text.getvalue()
 
 
@@ -180,9 +184,9 @@ def _rendered(document: Document, form: str) -> str:
         # How a page draws the activities is the page's affair.
         return json.dumps({key: part for key, part in document.items() if key != "drawn_timeline"}, indent=2) + "\n"
     if form == "markdown":
-        return render_markdown(document)
+        return render_view(report_view(document))
     text = StringIO()
-    print_session(document, text)
+    print_view(session_view(document), text)
     return text.getvalue()
 
 

@@ -85,7 +85,8 @@ def sweep(
     from aaco_pipeline.errors import AacoError
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.sweeps import publish_curve, sweep_points
-    from aaco_pipeline.report.scaling import print_scaling
+    from aaco_pipeline.report.scaling import scaling_view
+    from aaco_pipeline.report.terminal import print_view
     from aaco_pipeline.resources.measure.inference import check_request
 
     request = request_of(options, prompt_tokens=prompt_tokens[0] if prompt_tokens else None)
@@ -109,7 +110,7 @@ def sweep(
         if as_json:
             print_json({"campaign_id": campaign, "points": curve.to_dicts()})
         else:
-            print_scaling(campaign, curve.to_dicts())
+            print_view(scaling_view(campaign, curve.to_dicts()))
     if failure is not None:
         raise failure
     return 0

@@ -18,19 +18,19 @@ from aaco_pipeline.lake.manifest import LostManifestError
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.formatting import counted, duration, grouped, share, size
-from aaco_pipeline.report.kernel.document import kernel_document
-from aaco_pipeline.report.kernel.screen import print_kernel
+from aaco_pipeline.report.kernel.document import kernel_document, kernel_view
 from aaco_pipeline.report.session.document import path_document, session_summary, shapes_document, spikes_document
 from aaco_pipeline.report.session.sentences import Document, Row
 from aaco_pipeline.report.session.statements import SECTIONS
 from aaco_pipeline.report.session.view import (
-    print_critical_path,
-    print_evidence,
-    print_session,
-    print_shapes,
-    print_spikes,
+    evidence_view,
+    path_view,
+    session_view,
+    shapes_view,
+    spikes_view,
 )
-from aaco_pipeline.report.terminal import print_table
+from aaco_pipeline.report.terminal import print_table, print_view
+from aaco_pipeline.report.view import View
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -148,24 +148,24 @@ def show(
 
             run = recorded({name: lake.read(name, found).drop("session_id") for name in RECORDED_FROM})
             document["what_if"] = saving_of_kernel(run, document["kernel"]["kernel_id"], faster).to_dicts()
-        _show(document, print_kernel, as_json=as_json)
+        _show(document, kernel_view, as_json=as_json)
     else:
         parts = (
-            (shapes, shapes_document, print_shapes),
-            (spikes, spikes_document, print_spikes),
-            (critical_path, path_document, print_critical_path),
-            (evidence, session_summary, print_evidence),
-            (True, session_summary, print_session),
+            (shapes, shapes_document, shapes_view),
+            (spikes, spikes_document, spikes_view),
+            (critical_path, path_document, path_view),
+            (evidence, session_summary, evidence_view),
+            (True, session_summary, session_view),
         )
-        _, read, for_people = next(one for one in parts if one[0])
-        _show(read(lake, found), for_people, as_json=as_json)
+        _, read, view = next(one for one in parts if one[0])
+        _show(read(lake, found), view, as_json=as_json)
 
 
 def show_session(lake: TraceLake, session: str, *, as_json: bool) -> None:
     """Print one session: the workload, its metrics, its top kernels, and what is missing."""
-    _show(session_summary(lake, session), print_session, as_json=as_json)
+    _show(session_summary(lake, session), session_view, as_json=as_json)
 
 
-def _show(document: Document, for_people: Callable[[Document], None], *, as_json: bool) -> None:
-    """Print a document as it is, or as `for_people` does."""
-    (print_json if as_json else for_people)(document)
+def _show(document: Document, view: Callable[[Document], View], *, as_json: bool) -> None:
+    """Print a document as it is, or its view."""
+    print_json(document) if as_json else print_view(view(document))

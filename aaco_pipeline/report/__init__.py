@@ -1,1 +1,1 @@
-"""Rendering from lake tables for people: terminal, HTML, plots."""
+"""Documents of the lake's tables, and their views: terminal, Markdown, HTML, plots."""

@@ -3,8 +3,8 @@
 The answer is computed by `aaco_pipeline.statistics.bisection`; here it is only gathered and put into words.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TextIO
+from collections.abc import Mapping
+from typing import Any, Final
 
 import polars as pl
 
@@ -13,13 +13,13 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.comparing import verdict
 from aaco_pipeline.report.comparing.campaign import time_spent, verdict_document
 from aaco_pipeline.report.formatting import counted, long_duration
-from aaco_pipeline.report.terminal import open_screen, print_prose, print_table, print_verdict
+from aaco_pipeline.report.view import Columns, Part, Sentence, Table, View, sentences
 
 Row = Mapping[str, Any]
 
 #: Builds that failed within the range, named one by one up to so many.
 _NAMED: Final = 5
-#: What is ruled out when nothing was found, and no more than this: then nobody needs to look again.
+#: Largest change that a negative answer may leave open: then nobody needs to look again.
 SMALL: Final = 0.01
 
 
@@ -42,7 +42,7 @@ def sentence(document: Row) -> str:
 
 
 def remarks(document: Row) -> list[str]:
-    """What makes the answer a range, and which build is the likeliest."""
+    """Say what makes the answer a range, and which build is the likeliest."""
     answer, builds = document["answer"], document["builds"]
     told = []
     if answer["answer"] == "range" and answer["likeliest"] is not None:
@@ -58,14 +58,14 @@ def remarks(document: Row) -> list[str]:
 
 
 def is_decided(document: Row) -> bool:
-    """Whether one build is named, or a change that matters is ruled out."""
+    """Return whether one build is named, or a change that matters is ruled out."""
     if document["answer"]["answer"] == "no change":
         return bool(document["ci_low"] >= 1 - SMALL and document["ci_high"] <= 1 + SMALL)
     return bool(document["answer"]["answer"] == "step")
 
 
 def against_each_other(document: Row) -> str | None:
-    """Which two builds the verdict after the answer is on."""
+    """Name the two builds that the verdict after the answer compares."""
     if document["pair"] is None:
         return None
     answer = document["answer"]
@@ -73,26 +73,23 @@ def against_each_other(document: Row) -> str | None:
 
 
 def spent(document: Row) -> str:
-    """What was foretold and what it took."""
+    """Compare the time that was estimated with the time that it took."""
     took = document["spent"]
     told = f"Spent: {counted(took['blocks'], 'block')}"
     told += f", {counted(took['sessions'], 'session')} with the two builds' own" if document["pair"] is not None else ""
     told += f", {'' if took['all_timed'] else 'at least '}{long_duration(took['time_ns'])}"
-    return f"{told}. {foretold(document['foretold'])}"
+    return f"{told}. {estimate(document['foretold'])}"
 
 
-def foretold(row: Row) -> str:
-    """What was foretold of the search, or that nothing was."""
+def estimate(row: Row) -> str:
+    """State the estimate of the search, or that there was none."""
     if row["blocks"] is None:
-        return "Nothing was foretold: this host had no history of the workload with these options."
+        return "Nothing was estimated: this host had no history of the workload with these options."
     took = "" if row["time_ns"] is None else f" and {long_duration(row['time_ns'])}"
     return (
-        f"Foretold: {counted(row['blocks'], 'block')}{took}, for a change of {_percent(row['detectable_ratio'])}, the "
+        f"Estimated: {counted(row['blocks'], 'block')}{took}, for a change of {_percent(row['detectable_ratio'])}, the "
         "least that is found four times in five; a larger one takes less."
     )
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _named(row: Row) -> str:
@@ -117,7 +114,7 @@ def _percent(ratio: float) -> str:
     return f"{100 * ratio:.2g} %"
 
 
-BUILDS: Final[Mapping[str, Callable[[Any], str | None]]] = {
+BUILDS: Final[Columns] = {
     "*build": lambda row: str(row["build"]),
     "what": lambda row: row["label"] if row["title"] is None else f"{row['label']} {row['title']}",
     "state": lambda row: row["state"],
@@ -176,35 +173,39 @@ def _pair(lake: TraceLake, campaign: str) -> Document:
     return {**document, "asked_differently": told}
 
 
-def print_bisection(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print which build it was, what is known of each, the verdict on the two beside it, and what all of it took."""
-    screen = open_screen(stream)
-    print_prose(screen, f"{document['bisection_id']}  {document['workload']} on {document['backend']}", "bold")
-    style = "bold red" if document["regression"] else "bold green" if is_decided(document) else "bold yellow"
-    print_prose(screen, sentence(document), style)
-    for line in remarks(document):
-        print_prose(screen, line)
+def bisection_view(document: Document) -> View:
+    """Lay out the answer, what is known of each build, the verdict on the two beside it, and what all of it took."""
     # Thousands of revisions of which a dozen were looked at: the others say nothing.
     looked_at = [row for row in document["builds"] if row["state"] != "skipped"]
-    print_table(screen, BUILDS, looked_at, names=("what",))
+    pair: list[Part] = []
     if (title := against_each_other(document)) is not None:
-        screen.print()
-        print_prose(screen, title, "bold")
-        print_verdict(document["pair"], stream)
-    screen.print()
-    print_prose(screen, spent(document))
+        pair = [Sentence(""), Sentence(title, "strong"), verdict.verdict_view(document["pair"])]
+    return View(
+        f"{document['workload']} on {document['backend']}",
+        [
+            Sentence(
+                sentence(document), "bad" if document["regression"] else "good" if is_decided(document) else "open"
+            ),
+            *sentences(remarks(document)),
+            Table(BUILDS, looked_at, names=("what",)),
+            *pair,
+            Sentence(""),
+            Sentence(spent(document)),
+        ],
+        identifier=document["bisection_id"],
+    )
 
 
 def campaign_plan(document: Row) -> list[str]:
-    """Of `aaco compare --plan`: how much is measured, from what it is foretold, and what."""
+    """Describe the plan of `aaco compare --plan`: its size, and the estimate with its basis."""
     blocks, traced = document["blocks"], document["traced_blocks"]
     told = f"{document['workload']} on {document['backend']}: {counted(blocks, 'block')} of {document['arms']} sessions"
     told += f", then {counted(traced, 'traced block')}." if traced else "."
-    return [told, history(document["history"]), verdict.foretold(document["foretold"])]
+    return [told, history(document["history"]), verdict.estimate(document["foretold"])]
 
 
 def search_plan(document: Row) -> list[str]:
-    """Of `aaco bisect --plan`: the builds, how many of them are measured, from what it is foretold, and what."""
+    """Describe the plan of `aaco bisect --plan`: the builds, how many are measured, and the estimate with its basis."""
     builds = document["builds"]
     told = f"{document['workload']} on {document['backend']}: {counted(len(builds), 'build')}, "
     told += f"{_called(builds[0])} to {_called(builds[-1])}."
@@ -213,11 +214,11 @@ def search_plan(document: Row) -> list[str]:
         f"At most {most} of them {'is' if most == 1 else 'are'} measured beside the first, in "
         f"{document['least_blocks']} to {document['most_blocks']} blocks of two sessions altogether."
     )
-    return [told, bounds, history(document["history"]), foretold(document["foretold"])]
+    return [told, bounds, history(document["history"]), estimate(document["foretold"])]
 
 
 def history(row: Row) -> str:
-    """What earlier campaigns showed, or why nothing can be foretold."""
+    """Summarize what earlier campaigns showed, or why nothing can be estimated."""
     if not row["campaigns"]:
         return "No campaign of this workload with these options was measured on this host: the first one tells."
     told = f"From {counted(row['campaigns'], 'campaign')} on this host: "

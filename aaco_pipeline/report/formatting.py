@@ -4,14 +4,16 @@ Nothing here knows a table or a document: sentences live with their subjects.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aaco_pipeline.optimization.guards.characters import UNSEEN
 
+DECIMAL: Final[Mapping[str, float]] = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
+
 
 def duration(nanoseconds: float | None) -> str | None:
-    """Nanoseconds in the unit a person would choose, with four significant digits."""
+    """Nanoseconds in the unit that reads best, with four significant digits."""
     if nanoseconds is None:
         return None
     unit, least = prefixed(nanoseconds, {"s": 1e9, "ms": 1e6, "µs": 1e3}, "ns")
@@ -19,7 +21,7 @@ def duration(nanoseconds: float | None) -> str | None:
 
 
 def long_duration(nanoseconds: float | None) -> str | None:
-    """Nanoseconds as a person plans by them: seconds, from two minutes on minutes, from two hours on hours."""
+    """Nanoseconds for planning: seconds, from two minutes on minutes, from two hours on hours."""
     if nanoseconds is None:
         return None
     seconds = nanoseconds / 1e9
@@ -41,13 +43,13 @@ def prefixed(amount: float, units: Mapping[str, float], smallest: str) -> tuple[
 
 
 def share(ratio: float | None) -> str | None:
-    """A ratio as a percentage for people; tables and JSON keep the ratio."""
+    """A ratio as a percentage; tables and JSON keep the ratio."""
     # Adding zero makes a negative zero a plain one.
     return None if ratio is None else f"{round(100 * ratio, 1) + 0.0:.1f} %"
 
 
 def bounded(amount: str | None, side: str | None) -> str | None:
-    """A figure in words with the side of the truth that it is on, `at_least` or `at_most`; None of none."""
+    """A figure in words with the side of the truth that it is on, `at_least` or `at_most`; None without a figure."""
     return amount if amount is None or side is None else f"{side.replace('_', ' ')} {amount}"
 
 
@@ -65,7 +67,7 @@ def work(amount: float | None) -> str | None:
 
 
 def in_unit(amount: float | None, unit: str | None) -> str | None:
-    """A figure with its unit, in the form a person reads where there is one."""
+    """A figure with its unit, in a readable form where there is one."""
     if unit == "ns" or amount is None:
         return duration(amount)
     return f"{number(amount)}" if unit in ("ratio", "count", None) else f"{number(amount)} {unit}"
@@ -87,6 +89,11 @@ def exact(amount: float | None, unit: str | None = None) -> str | None:
 def counted(count: int, noun: str, plural: str = "s") -> str:
     """`1 session`, `2 sessions`; `plural` is what several of them end in."""
     return f"{count:,} {noun}" + ("" if count == 1 else plural)
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
 def shortened(name: str, width: int = 100) -> str:
@@ -126,7 +133,7 @@ def in_lines(text: str) -> str:
 def _shown(one: str) -> str:
     if one.isprintable() and UNSEEN.match(one) is None:
         return one
-    # What is left of the spaces are those that begin no line or paragraph of their own, such as the unbreakable one.
+    # The remaining spaces, such as the no-break one, begin no line or paragraph.
     if one.isspace() and one > "\x9f" and one not in "\u2028\u2029":
         return " "
     return one.encode("unicode_escape").decode()

@@ -6,11 +6,11 @@ The sentences that use these names are in `session` and `comparing`.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aaco_pipeline.report.formatting import number
+from aaco_pipeline.report.formatting import DECIMAL, number, prefixed
 
 Row = Mapping[str, Any]
 
-#: Kinds of work as people say them; what is not here is said by its name, and takes a singular verb.
+#: Kinds of work in words; what is not here goes by its name, and takes a singular verb.
 _KINDS: Final[Mapping[str, str]] = {
     "gemm": "matrix products",
     "elementwise_and_copies": "elementwise kernels and copies",
@@ -34,27 +34,28 @@ _WHOSE: Final[Mapping[str, str]] = {"measured": "measured ", "reported": "achiev
 
 
 def kind_in_words(name: str) -> str:
-    """A kind of work as people say it."""
+    """A kind of work in words."""
     return _KINDS.get(name, name.replace("_", " "))
 
 
 def rate_alone(kind: Row) -> str | None:
-    """What the heaviest of a kind of work achieved: `466 TFLOP/s`."""
+    """Rate that the heaviest operator of a kind of work achieved: `466 TFLOP/s`."""
     if kind["rate"] is None:
         return None
-    scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
-    return f"{number(float(f'{scale:.3g}'))} {unit}"
+    prefix, least = prefixed(kind["rate"], DECIMAL, "")
+    scaled = float(f"{kind['rate'] / least:.3g}")
+    return f"{number(scaled)} {prefix}{'FLOP/s' if kind['rate_unit'] == 'flop/s' else 'B/s'}"
 
 
 def roof_counts(kind: Row) -> bool:
-    """Whether the rate of a kind is one that its nearest roof limits: operations by units, bytes by the memory."""
+    """Return whether the nearest roof limits a kind's rate: operations by units, bytes by the memory."""
     if kind["roof_ratio"] is None:
         return False
     return kind["roof"] in _RESOURCES if kind["rate_unit"] == "flop/s" else kind["roof"] == "dram"
 
 
 def rate_in_words(kind: Row) -> str | None:
-    """What the heaviest of a kind of work achieved, and its part of the roof.
+    """Rate that the heaviest operator of a kind of work achieved, and its part of the roof.
 
     As in `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of what is reached at best`: a share of what the product is
     reported to reach, with that of the published peak beside it.
@@ -62,10 +63,10 @@ def rate_in_words(kind: Row) -> str | None:
     text = rate_alone(kind)
     if text is None or not roof_counts(kind):
         return text
-    # Whose figure the roof is is said only where it is known.
+    # The source of the roof is named only where it is known.
     whose = _WHOSE.get(kind["roof_source"] or "", "")
     if kind["rate_unit"] != "flop/s":
-        # Of an operator only the bytes that no cache can hold are certain to come from memory.
+        # Only the bytes that no cache can hold certainly come from memory.
         least = "at least " if kind["operator"] else ""
         return f"{text}, {least}{percent(kind['roof_ratio'])} of the {whose}memory bandwidth"
     name = " ".join(part for part in (kind["dtype"], _RESOURCES[kind["roof"]]) if part)
@@ -76,7 +77,7 @@ def rate_in_words(kind: Row) -> str | None:
 
 
 def is_one(name: str) -> bool:
-    """Whether a kind of work is said in the singular: attention takes, matrix products take."""
+    """Return whether a kind of work is a singular noun: attention takes, matrix products take."""
     return name not in _KINDS or name in _SINGULAR
 
 
@@ -85,16 +86,6 @@ def percent(ratio: float | None) -> str:
     if ratio is None:
         return "an unknown part"
     return f"{100 * ratio:.0f} %" if ratio >= 0.01 or not ratio else f"{100 * ratio:.1g} %"
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
-def _scaled(rate: float, unit: str) -> tuple[float, str]:
-    for prefix, least in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if rate >= least:
-            return rate / least, prefix + unit
-    return rate, unit
 
 
 LABELS: Final = {
@@ -119,7 +110,7 @@ LABELS: Final = {
     "occupancy": "too few wavefronts in flight",
     "spill": "register spills",
 }
-#: A sentence on limits is said where roofs limit at least this part of the kernel time, and names those of this part.
+#: A sentence on limits needs roofs that limit at least this part of the kernel time, and names those of this part.
 _MOST: Final = 0.5
 _WORTH_NAMING: Final = 0.05
 _NAMED: Final = 2
@@ -144,7 +135,7 @@ def limits_in_words(labels: Sequence[Mapping[str, Any]]) -> str | None:
     return f"{text}; the heaviest kernel, {heaviest['operator']}, is at {near} of its roof"
 
 
-#: By `gaps.cause`.
+#: Causes of idle time by `gaps.cause`.
 CAUSES: Final[Mapping[str, str]] = {
     "sync": "sync: the host waited in a blocking call",
     "host_wait": "host wait: the next launch came late",

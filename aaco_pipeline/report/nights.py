@@ -3,23 +3,23 @@
 Which events make an alert is decided in `aaco_pipeline.statistics.alerts`.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import date, datetime
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import polars as pl
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.comparing.verdict import service_level
 from aaco_pipeline.report.formatting import capital, counted
-from aaco_pipeline.report.terminal import open_screen, print_prose, print_table
+from aaco_pipeline.report.view import Columns, Part, Sentence, Table, View, sentences
 from aaco_pipeline.statistics.alerts.events import ACKNOWLEDGED, CONFIRMED, alerts
 
 Row = Mapping[str, Any]
 
 
 def sentence(alert: Row) -> str:
-    """Where an alert stands: `resnet50 on migraphx: confirmed on two boots, 1.045 times (1.031 … 1.059) as long …`.
+    """State an alert: `resnet50 on migraphx: confirmed on two boots, 1.045 times (1.031 … 1.059) as long …`.
 
     `alert` is a row of `statistics.alerts.events.alerts`.
     """
@@ -33,7 +33,7 @@ def sentence(alert: Row) -> str:
         told += f", known to {alert['who']}"
     if alert["sorted_as"] not in (None, "real"):
         told += f"; before code is blamed: {alert['sorted_as']}"
-    return f"{told} (since {_day(alert)})."
+    return f"{told} (since {alert['began_night'] or alert['began_at'].date()})."
 
 
 def why(alert: Row) -> str:
@@ -42,7 +42,7 @@ def why(alert: Row) -> str:
 
 
 def next_step(alert: Row) -> str | None:
-    """What to do next; None for an alert that is over, or that a person knows of."""
+    """Suggest what to do next; None for an alert that is over or acknowledged."""
     if not alert["is_open"]:
         return None
     if alert["is_recovering"]:
@@ -58,7 +58,7 @@ def next_step(alert: Row) -> str | None:
 
 
 def benchmark(alert: Row) -> str:
-    """What alerts: `resnet50 on migraphx`, with the class of hosts where it is known."""
+    """Name the benchmark: `resnet50 on migraphx`, with the class of hosts where it is known."""
     host = f", {alert['host']}" if alert["host"] else ""
     return f"{alert['workload']} on {alert['backend']}{host}"
 
@@ -69,10 +69,6 @@ def effect(alert: Row) -> str | None:
         return None
     limits = "" if alert["ci_low"] is None else f" ({alert['ci_low']:.3f} … {alert['ci_high']:.3f})"
     return f"{alert['effect_ratio']:.3f} times{limits}"
-
-
-def _day(alert: Row) -> str:
-    return f"{alert['began_night'] or alert['began_at'].date()}"
 
 
 Document = dict[str, Any]
@@ -89,11 +85,8 @@ def alerts_document(lake: TraceLake) -> Document:
     return told
 
 
-Columns = Mapping[str, Callable[[Any], str | None]]
-
-
 def headline(document: Row) -> str:
-    """How much of the night is done, and what of it alerts."""
+    """Say how much of the night is done, and how many benchmarks alert."""
     rows = document["benchmarks"]
     if not rows:
         return f"Night of {document['night']}: nothing was planned."
@@ -105,12 +98,12 @@ def headline(document: Row) -> str:
 
 
 def name(row: Row) -> str:
-    """What a benchmark is called."""
+    """Name of a benchmark."""
     return f"{row['workload']} on {row['backend']}"
 
 
-def next_step_night(row: Row) -> str | None:
-    """What to do about a benchmark; None when nothing follows."""
+def advice_on(row: Row) -> str | None:
+    """Suggest what to do about a benchmark; None when nothing follows."""
     alert, confirm_at = row["alert"], row["confirm_at"]
     if row["verdict"] is None:
         return "not judged yet; `aaco nightly` goes on with it tonight"
@@ -122,7 +115,7 @@ def next_step_night(row: Row) -> str | None:
     if row["verdict"] == "regressed":
         return "regressed, but among so many comparisons of one night that is no rarity: no alert"
     if row["against"]["kind"] == "itself":
-        return "there was no baseline: held against itself, and from the next night on that is the baseline"
+        return "there was no baseline: compared with itself, and from the next night on that is the baseline"
     return None if row["verdict"] != "inconclusive" or row["recommendation"] is None else row["recommendation"]
 
 
@@ -139,7 +132,7 @@ def _of_alert(alert: Row) -> str:
 
 
 def _effect(row: Row) -> str | None:
-    """How many times as long it takes, with the interval where there is one."""
+    """Ratio to the baseline, with the interval where there is one."""
     if row["effect_ratio"] is None:
         return None
     interval = "" if row["ci_low"] is None else f" ({row['ci_low']:.3f}…{row['ci_high']:.3f})"
@@ -150,7 +143,7 @@ def _percent(ratio: float | None) -> str | None:
     return None if ratio is None else "> 100 %" if ratio > 1 else f"{100 * ratio:.2g} %"
 
 
-#: What alerts is said beneath the table, with what to do about it.
+#: Alerts stand beneath the table, with what to do about them.
 COLUMNS: Final[Columns] = {
     "benchmark": lambda row: f"{row['workload']}:{row['backend']}",
     "verdict": lambda row: row["verdict"],
@@ -160,7 +153,7 @@ COLUMNS: Final[Columns] = {
 }
 
 
-#: What is shown of a verdict.
+#: Columns of a verdict that are shown.
 _FIGURES = ("effect_ratio", "ci_low", "ci_high", "threshold_ratio", "minimum_detectable_ratio", "blocks")
 _OF_AN_ALERT = (
     *("alert", "state", "is_recovering", "sorted_as", "alert_grade"),
@@ -169,12 +162,9 @@ _OF_AN_ALERT = (
 
 
 def night_document(
-    lake: TraceLake,
-    night: date,
-    confirm_at: Mapping[str, datetime],
-    only: Collection[tuple[str, str]] | None = None,
+    lake: TraceLake, night: date, confirm_at: Mapping[str, datetime], only: Collection[tuple[str, str]] | None = None
 ) -> Document:
-    """What the night came to so far, one entry a benchmark in the order of their names.
+    """Gather the night's results so far, one entry a benchmark in the order of their names.
 
     `confirm_at` says from when on a campaign's finding can be confirmed; `only` names workloads and backends.
     """
@@ -192,9 +182,6 @@ def night_document(
         "regression": any(one["alert"] is not None and one["alert"]["state"] == CONFIRMED for one in told),
         "benchmarks": told,
     }
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _is_wanted(row: Document, only: Collection[tuple[str, str]] | None) -> bool:
@@ -223,7 +210,7 @@ def _benchmark(lake: TraceLake, planned: Document, second: str | None, standing:
 
 
 def _against(lake: TraceLake, campaign: str) -> Document:
-    """What the candidate was held against: a baseline of the lake, or itself where there is none yet."""
+    """The candidate's baseline: one of the lake, or itself where there is none yet."""
     arms = {row["arm"]: row for row in lake.read("campaign_arms", campaign).to_dicts()}
     identifier = arms["baseline"]["baseline"]
     rows = [] if identifier is None else lake.read("baselines", identifier).to_dicts()
@@ -253,15 +240,12 @@ def _service_levels(lake: TraceLake, campaign: str) -> list[Document]:
     return [{**row, "in_words": service_level(row)} for row in rows.sort("metric").to_dicts()]
 
 
-def print_night(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print what the night came to, a row a benchmark, then service levels and what to do next, a line each."""
-    screen = open_screen(stream)
-    print_prose(screen, headline(document), "bold red" if document["regression"] else "bold")
+def night_view(document: Document) -> View:
+    """Lay out the night: a row a benchmark, then service levels and what to do next, a line each."""
     rows = document["benchmarks"]
-    if rows:
-        print_table(screen, COLUMNS, rows, names=("benchmark",))
+    parts: list[Part] = [Table(COLUMNS, rows, names=("benchmark",))]
     for row in rows:
-        for level in row["service_levels"]:
-            print_prose(screen, level["in_words"])
-        if (advice := next_step_night(row)) is not None:
-            print_prose(screen, f"{name(row)}: {advice}.", "bold")
+        parts += sentences(level["in_words"] for level in row["service_levels"])
+        if (advice := advice_on(row)) is not None:
+            parts.append(Sentence(f"{name(row)}: {advice}.", "strong"))
+    return View("", [Sentence(headline(document), "bad" if document["regression"] else "strong"), *parts])

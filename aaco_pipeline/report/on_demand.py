@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aaco_pipeline.report.session.sentences import Document
 
 
-# What draws is imported where something is drawn: the list of stages needs none of it.
+# Drawing code is imported where something is drawn: the list of stages needs none of it.
 
 #: The tables that a trace is drawn from.
 DRAWN: Final = (
@@ -149,7 +149,7 @@ _ADDRESS: Final = re.compile(rf"{_PREFIX}/(?:reports|traces)/session_id=({SESSIO
 
 
 def address_of(path: Path) -> str:
-    """Where a lake's report or trace is served while `aaco ui` runs, on the same host as Dagster's pages."""
+    """Path at which `aaco ui` serves a lake's report or trace, on the same host as Dagster's pages."""
     return "/".join((_PREFIX, *path.parts[-3:]))
 
 

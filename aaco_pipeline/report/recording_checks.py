@@ -18,7 +18,7 @@ _NAMELESS: Final = {"unseen": "nothing that was seen", "beside": "around handler
 def machine_sentences(
     rows: Sequence[Row], runnable: Sequence[int] | None, seconds: float, reason: str | None
 ) -> list[str]:
-    """What was seen: time that vanished, the timer, other threads and interrupts, how many threads wanted a CPU.
+    """Report vanished time, the timer, other threads and interrupts, and how many threads wanted a CPU.
 
     `rows` are `machine_takes`; `reason` is why the kernel was not recorded, None where it was; `runnable` is None
     where the host does not say it.
@@ -78,7 +78,7 @@ def _most(rows: Sequence[Row]) -> str:
 
 
 def _typically(gaps: Sequence[int | None]) -> str:
-    """How long a gap is that holds the timer alone, by the medians of the CPUs that had one."""
+    """Typical length of a gap that holds the timer alone, from the medians of the CPUs that had one."""
     known = [gap for gap in gaps if gap is not None]
     if not known:
         return ""
@@ -121,7 +121,7 @@ TITLES: Final[Mapping[str, str]] = {
     "dropped_by_tool": "the tool dropped records",
     "file_truncated": "a file is cut or damaged",
 }
-#: What a finding does to figures, by the column that lists them.
+#: Effects of a finding on figures, by the column that lists them.
 CONSEQUENCES: Final[Mapping[str, str]] = {
     "voids": "Void",
     "at_least": "The truth is at least",
@@ -130,7 +130,7 @@ CONSEQUENCES: Final[Mapping[str, str]] = {
 
 
 def headline(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Whether the recording can carry the answer, in one sentence."""
+    """Say in one sentence whether the recording can carry the answer."""
     if not findings:
         return "Nothing that it states shows a loss: it can carry the answer as far as a recording can tell."
     counts = {name: sum(one["severity"] == name for one in findings) for name in ("fault", "bound", "note")}
@@ -143,5 +143,5 @@ def headline(findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def consequences(finding: Mapping[str, Any]) -> list[str]:
-    """What a finding does to which figures, a line each."""
+    """List how a finding affects which figures, a line each."""
     return [f"{words}: {', '.join(finding[name])}." for name, words in CONSEQUENCES.items() if finding[name]]

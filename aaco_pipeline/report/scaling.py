@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from aaco_pipeline.report.formatting import duration, grouped, number, share
-from aaco_pipeline.report.terminal import open_screen, print_table
+from aaco_pipeline.report.view import Sentence, Table, View
 
 Row = dict[str, Any]
 
@@ -53,7 +53,7 @@ def filled(curve: Sequence[Row]) -> list[Column]:
 
 
 def sentences(curve: Sequence[Row]) -> str:
-    """What the curve says, one sentence or two for each prompt length."""
+    """Summarize the curve in one or two sentences for each prompt length."""
     return " ".join(_sentence(list(rows)) for _, rows in groupby(curve, key=lambda row: row["prompt_tokens"]))
 
 
@@ -76,18 +76,12 @@ def _sentence(rows: list[Row]) -> str:
     return f"{text} It was not saturated at batch {last['batch_size']}, the largest measured."
 
 
-def print_scaling(campaign: str, curve: Sequence[Row]) -> None:
-    """Print the curve on standard output: the answer first, then the points."""
-    screen = open_screen()
-    screen.print(campaign, style="bold", markup=False)
-    screen.print(sentences(curve), style="bold green", markup=False)
+def scaling_view(campaign: str, curve: Sequence[Row]) -> View:
+    """Lay out the curve: the answer first, then the points."""
     columns = {("*" if column.numeric else "") + column.name: column.shown for column in filled(curve)}
-    print_table(
-        screen,
-        {**columns, "session": lambda row: row["session_id"]},
-        curve,
-        spare=("*time", "*95 % interval", "*efficiency", "*first token"),
-    )
+    spare = ("*time", "*95 % interval", "*efficiency", "*first token")
+    points = Table({**columns, "session": lambda row: row["session_id"]}, curve, spare=spare)
+    return View(campaign, [Sentence(sentences(curve), "good"), points])
 
 
 WIDTH, HEIGHT = 720, 300

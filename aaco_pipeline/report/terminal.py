@@ -12,15 +12,12 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from aaco_pipeline.report.comparing import verdict as words
 from aaco_pipeline.report.formatting import counted, in_a_line, in_lines
+from aaco_pipeline.report.view import Lines, Sentence, Table, Tone, View
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 #: Words up to this length, such as an id of a session, are never broken.
 LONGEST_WORD: Final = 50
@@ -28,7 +25,7 @@ LONGEST_WORD: Final = 50
 SHORTEST_NAME: Final = 24
 #: A column is left out before texts up to this length are wrapped.
 _SHORT_TEXT: Final = 32
-#: Where all else does not fit, names are cut to this length and words of sentences broken that are longer.
+#: If nothing else fits, names are cut to this length, and longer words of sentences are broken.
 _SHORT_WORD: Final = 12
 _BETWEEN_COLUMNS: Final = 3
 _EDGES: Final = 2
@@ -72,12 +69,12 @@ class Column:
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds neither names nor figures."""
+        """True if it holds neither names nor figures."""
         return not self.is_name and not self.name.startswith("*")
 
     @property
     def is_prose(self) -> bool:
-        """Whether it holds sentences, whose words may be broken where nothing else helps."""
+        """True if it holds sentences, whose words may be broken where nothing else helps."""
         return self.is_text and any(" " in text for text in self.texts)
 
     def cut(self, width: int) -> Iterable[str]:
@@ -103,7 +100,7 @@ def kept_columns(columns: Sequence[Column], room: int, spare: Sequence[str]) -> 
 
 
 def column_widths(columns: Sequence[Column], room: int) -> list[int]:
-    """How wide each column is: what is left goes to those that lack least, so that long texts share what remains."""
+    """Width of each column: room left goes to those that lack least, so that long texts share the rest."""
     widths = [column.comfortable for column in columns]
     if table_width(widths) > room:
         widths = [column.least for column in columns]
@@ -119,7 +116,7 @@ def column_widths(columns: Sequence[Column], room: int) -> list[int]:
 
 
 def table_width(widths: Sequence[int]) -> int:
-    """How wide a table of columns of these widths is."""
+    """Width of a table of columns of these widths."""
     return sum(widths) + _BETWEEN_COLUMNS * (len(widths) - 1) + _EDGES
 
 
@@ -128,7 +125,7 @@ def _longest_word(text: str) -> int:
 
 
 def cells_of(text: str) -> int:
-    """How many places of a terminal the text takes."""
+    """Terminal cells that the text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -145,7 +142,11 @@ def cut(text: str, width: int) -> str:
 
 
 MISSING: Final = "–"
-#: Where neither a terminal nor COLUMNS says how wide it is, as in a file.
+_STYLES: Final[Mapping[Tone, str]] = {
+    **{"": "", "strong": "bold", "aside": "dim"},
+    **{"good": "bold green", "bad": "bold red", "open": "bold yellow"},
+}
+#: Width where neither a terminal nor COLUMNS states one, as in a file.
 _WIDTH_OF_A_FILE: Final = 160
 #: Words; one with a command in backticks in it has the command's spaces, too, and a number stays with its unit.
 _WORDS_OF_PROSE: Final = re.compile(r"(?:`[^`]*`|[^\s`]|`|(?<=[0-9]) (?=(?:[mµn]?s|%)(?![^\W_])))+")
@@ -168,6 +169,35 @@ def open_screen(stream: TextIO | None = None) -> "Console":
     out = stream or sys.stdout
     known = out.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     return Piped(file=out, highlight=False, width=None if known else _WIDTH_OF_A_FILE)
+
+
+def print_view(view: View, stream: TextIO | None = None) -> None:
+    """Print a view, on standard output unless told otherwise."""
+    _print_parts(open_screen(stream), view)
+
+
+def _print_parts(screen: "Console", view: View) -> None:
+    from rich.text import Text
+
+    if view.identifier is not None:
+        print_trimmed(screen, Text.assemble((view.identifier, "bold"), "  ", in_a_line(view.title)))
+    elif view.title:
+        print_prose(screen, view.title.replace("`", ""), "bold")
+    for part in view.parts:
+        if part.only == "markdown":
+            continue
+        if isinstance(part, View):
+            _print_parts(screen, part)
+        elif isinstance(part, Sentence):
+            print_prose(screen, part.text, _STYLES[part.tone])
+        elif isinstance(part, Lines):
+            if part.headed and part.lines:
+                print_prose(screen, f"{part.heading}:", "bold")
+            for line in part.lines:
+                print_prose(screen, line)
+        elif isinstance(part, Table):
+            layout = {"title": part.title, "names": part.names, "spare": part.spare, "whole": part.whole}
+            print_table(screen, part.columns, part.rows, **layout)
 
 
 def print_prose(screen: "Console", text: str, style: str = "") -> None:
@@ -235,7 +265,7 @@ def draw(screen: "Console", columns: Sequence[Column]) -> None:
     widths = column_widths(columns, screen.width)
     print_trimmed(screen, _table(columns, widths, (), has_heading=True))
     rows = zip(*(column.cut(width) for column, width in zip(columns, widths, strict=True)), strict=True)
-    # What need not be wrapped is set here: many rows cost little. Names were cut to fit.
+    # Rows that need no wrapping are set here, which is fast for many rows. Names were cut to fit.
     wraps = [
         place
         for place, (column, width) in enumerate(zip(columns, widths, strict=True))
@@ -296,9 +326,9 @@ def print_trimmed(screen: "Console", renderable: "RenderableType") -> None:
 
 
 _LEFT_OUT: Final = "…"
-#: Of more rows the first and the last halves of as many are shown.
+#: Rows that are shown; of more rows the first and the last half of as many.
 _SHOWN_ROWS: Final = 40
-#: By so many columns one end may be shown more of than the other.
+#: Columns that one end may show more of than the other.
 _UNEVEN: Final = 2
 
 
@@ -368,35 +398,3 @@ def _kept(columns: Sequence[Column], room: int, rows: int) -> list[Column]:
                 fitting.append((left, right))
     left, right = max(fitting, key=lambda ends: (sum(ends), -abs(ends[0] - ends[1]), ends))
     return [*columns[:left], *([mark] if left + right < len(columns) else []), *columns[len(columns) - right :]]
-
-
-_COLOURS = {
-    "regressed": "bold red",
-    "regressed between nights": "bold red",
-    "improved": "bold green",
-    "equivalent": "bold green",
-}
-
-
-def print_verdict(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print the verdict, why, what was selected differently, what the change is made of, and what to do next."""
-    screen = open_screen(stream)
-    print_prose(screen, f"{document['campaign_id']}  {words.title(document)}", "bold")
-    print_prose(screen, words.sentence(document), _COLOURS.get(document["verdict"], "bold yellow"))
-    placebo = words.placebo(document)
-    opening = (words.asked(document), *([placebo] if placebo else []), *words.reasons(document))
-    for line in (*opening, *words.kept(document), *words.selected(document)):
-        print_prose(screen, line)
-    print_table(screen, words.METRICS, document["verdicts"], names=(), spare=("*blocks",))
-    made_of = "What the change is made of"
-    print_table(screen, words.CAUSES, words.waterfall(document), names=("cause",), title=made_of)
-    if (doubt := words.certainty(document)) is not None:
-        print_prose(screen, doubt)
-    if document["environment"]:
-        print_prose(screen, "Environment that differs (no cause by itself):", "bold")
-    for line in words.environment(document):
-        print_prose(screen, line)
-    if (advice := words.next_step(document)) is not None:
-        print_prose(screen, advice, "bold")
-    if (told := words.spent(document)) is not None:
-        print_prose(screen, told)

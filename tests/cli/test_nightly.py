@@ -50,7 +50,7 @@ def test_a_night_is_measured_once_and_a_benchmark_that_cannot_be_is_told(aaco: A
     again = aaco("nightly", "--only", "control_flow", project=place)
     assert again.returncode == 0, again.stderr
     assert "1 of 1 benchmark judged; no alert." in again.stdout
-    assert "control_flow on cpu: there was no baseline: held against itself" in again.stdout
+    assert "control_flow on cpu: there was no baseline: compared with itself" in again.stdout
     assert lake.read("campaign_sessions", row["campaign_id"]).equals(rows)
     assert lake.read("campaigns").height == 1
 

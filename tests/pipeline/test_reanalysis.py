@@ -5,7 +5,6 @@ A session of an earlier version: it is shown as it is, found by `doctor`, and br
 The proof that a session's tables are what its raw capture gives: when it holds, and what it names when not.
 """
 
-import io
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,13 +22,14 @@ from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.pipeline.reanalysis import Plan, chosen_stages, plan, prove, readers_of, reanalyse, stale_sessions
 from aaco_pipeline.pipeline.session_stages import finish_session
 from aaco_pipeline.report.html.page import render_html
-from aaco_pipeline.report.markdown import render_markdown
+from aaco_pipeline.report.markdown import render_view
 from aaco_pipeline.report.session.document import session_document
 from aaco_pipeline.report.session.sentences import OUTDATED, answer
-from aaco_pipeline.report.session.view import print_evidence, print_session
+from aaco_pipeline.report.session.view import evidence_view, report_view, session_view
 from tests.conftest import CapturedLake
 from tests.pipeline.conftest import Before
 from tests.places import CONFIGS, SHARED
+from tests.report.made_up import printed
 from tests.sessions import replayed, republished, tables_of, taken_in, unlisted
 
 EARLIER: Final = "0-earlier"
@@ -192,11 +192,9 @@ def test_every_form_shows_a_session_of_before_and_says_what_brings_it_up_to_date
     document = session_document(earlier, session)
     assert document["answer"] is None
     assert answer(document).startswith(f"{OUTDATED} The median inference takes ")
-    told = io.StringIO()
-    for form in (print_session, print_evidence):
-        form(document, told)
-    assert " ".join(told.getvalue().split()).count(OUTDATED) == 2
-    assert OUTDATED in render_markdown(document).replace("\\", "")
+    for view in (session_view, evidence_view):
+        assert OUTDATED in " ".join(printed(view(document)).split())
+    assert OUTDATED in render_view(report_view(document)).replace("\\", "")
     assert "The median inference takes " in render_html(document, None)
 
 

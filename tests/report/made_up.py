@@ -1,7 +1,7 @@
 """What the tests of the reports share: rows that fulfil a table's contract, and a session's made-up limits."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -9,7 +9,8 @@ import polars as pl
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.session.sentences import Document
+from aaco_pipeline.report.terminal import print_view
+from aaco_pipeline.report.view import View
 
 SESSION: Final = "20260102T030405Z-0123abcd"
 EVIL: Final = "</script><img src=x onerror=alert(1)>|`**&amp;"
@@ -26,10 +27,10 @@ def rows_of(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(series)
 
 
-def printed(form: Callable[[Document, io.StringIO], None], document: Document) -> str:
-    """What a form for terminals prints of a document."""
+def printed(view: View) -> str:
+    """What a terminal shows of a view."""
     out = io.StringIO()
-    form(document, out)
+    print_view(view, out)
     return out.getvalue()
 
 

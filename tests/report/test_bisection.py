@@ -1,4 +1,4 @@
-"""The answer of a search in words: which build, by how much, what is not known, and what was foretold."""
+"""The answer of a search in words: which build, by how much, what is not known, and what was estimated."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from aaco_pipeline.report.bisection import (
     campaign_plan,
-    foretold,
+    estimate,
     history,
     is_decided,
     remarks,
@@ -63,7 +63,7 @@ def test_of_many_that_failed_some_are_named() -> None:
     assert remarks(told)[-1] == "2 more could not be made or run; `--json` names them."
 
 
-def test_several_steps_are_told_as_such() -> None:
+def test_several_steps_are_reported_as_such() -> None:
     assert sentence(document("several steps")).startswith(
         "The change came in several steps, all of them after build 1 "
     )
@@ -77,16 +77,16 @@ def test_no_change_is_an_answer_where_the_interval_rules_out_one(low: float, hig
     assert (remarks(told) == []) == decided
 
 
-def test_what_was_foretold_stands_beside_what_was_spent() -> None:
+def test_the_estimate_stands_beside_what_was_spent() -> None:
     told = document("step", pair={})
     told["spent"] = {"blocks": 45, "sessions": 120, "time_ns": 3 * MINUTE, "all_timed": False}
     told["foretold"] = {"blocks": 102, "time_ns": 130 * MINUTE, "detectable_ratio": 0.014}
     assert spent(told) == (
-        "Spent: 45 blocks, 120 sessions with the two builds' own, at least 3 min. Foretold: 102 blocks and 2.2 h, for "
+        "Spent: 45 blocks, 120 sessions with the two builds' own, at least 3 min. Estimated: 102 blocks and 2.2 h, for "
         "a change of 1.4 %, the least that is found four times in five; a larger one takes less."
     )
-    assert foretold({"blocks": None}).startswith("Nothing was foretold: ")
-    assert " and " not in foretold({"blocks": 102, "time_ns": None, "detectable_ratio": 0.014})
+    assert estimate({"blocks": None}).startswith("Nothing was estimated: ")
+    assert " and " not in estimate({"blocks": 102, "time_ns": None, "detectable_ratio": 0.014})
 
 
 def test_a_plan_says_what_it_knows_and_from_what() -> None:
@@ -98,7 +98,7 @@ def test_a_plan_says_what_it_knows_and_from_what() -> None:
     asked = {"workload": "m", "backend": "cpu", "blocks": 10, "arms": 2, "traced_blocks": 0, "history": known}
     told = campaign_plan({**asked, "foretold": {"time_ns": MINUTE // 2, "detectable_ratio": 0.02}})
     assert told[0] == "m on cpu: 10 blocks of 2 sessions."
-    assert told[2] == "Foretold: 30 s, and a difference of 2 % found four times in five."
+    assert told[2] == "Estimated: 30 s, and a difference of 2 % found four times in five."
     bounds = {"builds": [build(0), build(1)], "most_measured": 1, "least_blocks": 10, "most_blocks": 60}
     unknown = {"blocks": None, "time_ns": None, "detectable_ratio": None}
     lines = search_plan({**asked, **bounds, "history": none, "foretold": unknown})

@@ -1,11 +1,11 @@
-"""Numbers are in units that a person reads."""
+"""Numbers are in readable units."""
 
 import pytest
 
 from aaco_pipeline.report import formatting
 
 
-def test_numbers_are_in_units_a_person_reads() -> None:
+def test_numbers_are_in_units_that_reads_best() -> None:
     assert [formatting.duration(value) for value in (None, 0, 999, 1500, 2.5e6, 12_345_678_900_000)] == [
         None,
         "0 ns",

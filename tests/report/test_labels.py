@@ -36,7 +36,7 @@ def test_every_roof_has_words() -> None:
         ([], None),
     ],
 )
-def test_limits_are_told_where_roofs_limit_half_of_the_time(labels: list[dict[str, Any]], told: str | None) -> None:
+def test_limits_are_reported_where_roofs_limit_half_of_the_time(labels: list[dict[str, Any]], told: str | None) -> None:
     found = limits_in_words(labels)
     assert (found is None) == (told is None)
     assert told is None or told in str(found)
@@ -47,7 +47,7 @@ def test_limits_are_told_where_roofs_limit_half_of_the_time(labels: list[dict[st
 @pytest.mark.parametrize(
     ("kind", "rate", "by_limits"), [("unnamed", 1e12, True), ("gemm", None, True), ("gemm", 1e12, False)]
 )
-def test_a_recording_of_counters_is_told_by_what_limits_it(kind: str, rate: float | None, by_limits: bool) -> None:
+def test_a_recording_of_counters_is_reported_by_what_limits_it(kind: str, rate: float | None, by_limits: bool) -> None:
     """Where no steady part is, and the heaviest kind of work has no name or no rate to tell."""
     row = {"class": "incomplete", "reason": "nothing repeats in 167 activities", "sharpen": [], "sharpen_commands": []}
     of_kind = {

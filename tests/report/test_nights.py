@@ -1,16 +1,12 @@
-"""An alert in words says what stands, on what it was seen, and what to do; nothing where nothing is known.
+"""Alerts and nights in words: what stands, on what it was seen, and what to do next."""
 
-A night in words: its headline, its table on 80 columns, and what to do next.
-"""
-
-import io
 from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 
-from aaco_pipeline.report.nights import headline, next_step, print_night, sentence, why
-from aaco_pipeline.report.nights import next_step_night as next_step_nights
+from aaco_pipeline.report.nights import advice_on, headline, next_step, night_view, sentence, why
+from tests.report.made_up import printed
 
 
 def alert(**changed: Any) -> dict[str, Any]:
@@ -134,35 +130,27 @@ def test_the_headline_counts_what_is_judged_and_what_alerts(rows: tuple[dict[str
             "confirmed (two boots); mend it, or `aaco alerts acknowledge alert-1 --why TEXT` takes it as the new level",
         ),
         ({"alert": {**ALERT, "state": "cleared", "reasons": []}}, "cleared"),
-        (
-            {"verdict": "regressed"},
-            "regressed, but among so many comparisons of one night that is no rarity: no alert",
-        ),
-        (
-            {"verdict": "inconclusive", "recommendation": "run 40 sessions of each arm"},
-            "run 40 sessions of each arm",
-        ),
+        ({"verdict": "regressed"}, "regressed, but among so many comparisons of one night that is no rarity: no alert"),
+        ({"verdict": "inconclusive", "recommendation": "run 40 sessions of each arm"}, "run 40 sessions of each arm"),
         (
             {"against": {"kind": "itself", "since": None, "is_the_same_file": True}},
-            "there was no baseline: held against itself, and from the next night on that is the baseline",
+            "there was no baseline: compared with itself, and from the next night on that is the baseline",
         ),
     ],
 )
 def test_what_to_do_next(changed: dict[str, Any], said: str | None) -> None:
-    assert next_step_nights({**ROW, **changed}) == said
+    assert advice_on({**ROW, **changed}) == said
 
 
 def test_a_night_fits_a_terminal_and_says_what_is_next_beneath_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     levels = [{"in_words": "P99 of resnet50 keeps to 20 ms."}]
     suspected = {**ROW, "verdict": "regressed", "alert": ALERT, "confirm_at": "2026-03-12T03:32+00:00"}
-    stream = io.StringIO()
-    print_night(document({**suspected, "service_levels": levels}), stream)
-    printed = stream.getvalue()
-    assert "resnet50:migraphx" in printed
-    assert "1.001 (0.998…1.004)" in printed
-    assert max(map(len, printed.splitlines())) <= 80
-    last = printed.rstrip().splitlines()[-2:]
+    told = printed(night_view(document({**suspected, "service_levels": levels})))
+    assert "resnet50:migraphx" in told
+    assert "1.001 (0.998…1.004)" in told
+    assert max(map(len, told.splitlines())) <= 80
+    last = told.rstrip().splitlines()[-2:]
     assert last == [
         "P99 of resnet50 keeps to 20 ms.",
         "resnet50 on migraphx: suspected; `aaco nightly` after 03:32 UTC confirms it.",

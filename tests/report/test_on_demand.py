@@ -1,7 +1,4 @@
-"""A session's page and trace: made when asked, kept while what they were made from is the same, and never needed.
-
-Addresses of a lake's reports and traces beside Dagster's pages: which give a file, and which give nothing.
-"""
+"""A session's page and trace: made when asked, kept while what they were made from is the same, and never needed."""
 
 import os
 import shutil
@@ -258,12 +255,6 @@ def test_nothing_else_of_the_disk_is_given(lake: TraceLake, address: str) -> Non
     assert content_of(lake, address) is None
     assert lake.sessions() == [SESSION]
     assert not lake.report(SESSION).exists()
-
-
-def test_a_torn_page_is_made_again(lake: TraceLake) -> None:
-    page = content_of(lake, address_of(lake.report(SESSION)))
-    lake.report(SESSION).write_bytes(b"report.htnl")
-    assert content_of(lake, address_of(lake.report(SESSION))) == page
 
 
 def test_a_torn_table_is_named(lake: TraceLake) -> None:

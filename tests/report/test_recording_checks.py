@@ -1,7 +1,4 @@
-"""How quiet a machine is, in sentences.
-
-Every finding has a title for people and its place in the documentation.
-"""
+"""How quiet a machine is in sentences, and every finding about a recording in words."""
 
 from typing import Any
 
@@ -41,7 +38,7 @@ def test_what_vanished_what_the_timer_costs_and_who_ran() -> None:
     ]
 
 
-def test_cpus_that_differ_are_told_as_a_range() -> None:
+def test_cpus_that_differ_are_reported_as_a_range() -> None:
     rows = [
         row("interrupt", "local_timer", 2_500, 20_000_000, cpu=cpu, typical_gap_ns=gap)
         for cpu, gap in ((0, 33_000), (1, 40_000), (2, None))

@@ -13,9 +13,9 @@ from aaco_pipeline.cli.report import report
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.html.page import render_html
-from aaco_pipeline.report.markdown import render_markdown
+from aaco_pipeline.report.markdown import render_view
 from aaco_pipeline.report.session.document import session_document
-from aaco_pipeline.report.session.view import print_evidence, print_session
+from aaco_pipeline.report.session.view import evidence_view, report_view, session_view
 from tests.report.html.pages import SECTIONS, Page
 from tests.report.made_up import SESSION, printed
 
@@ -23,9 +23,9 @@ from tests.report.made_up import SESSION, printed
 @pytest.mark.parametrize("which", ["bare", "hollow"])
 def test_every_form_can_be_made_of_a_session_with_less(which: str, request: pytest.FixtureRequest) -> None:
     document = session_document(request.getfixturevalue(which), SESSION)
-    for form in (print_session, print_evidence):
-        assert SESSION in printed(form, document)
-    assert SESSION in render_markdown(document)
+    for form in (session_view, evidence_view):
+        assert SESSION in printed(form(document))
+    assert SESSION in render_view(report_view(document))
     # A section without content is not there; what is missing is said in the last one.
     parsed = Page(render_html(document, None))
     shown = {str(attributes["id"]) for tag, attributes in parsed.elements if tag == "section"}

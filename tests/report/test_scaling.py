@@ -1,7 +1,5 @@
 """The scaling curve in words and as a picture, from rows as the lake holds them."""
 
-import io
-from contextlib import redirect_stdout
 from typing import Any
 from xml.etree import ElementTree
 
@@ -11,7 +9,8 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.report import scaling
 from aaco_pipeline.report.html.page import templates
-from aaco_pipeline.report.scaling import placed_curve, print_scaling
+from aaco_pipeline.report.scaling import placed_curve, scaling_view
+from tests.report.made_up import printed
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -77,10 +76,7 @@ def test_every_curve_is_a_picture_with_its_points_inside(rates: dict[int, float]
 
 @pytest.mark.parametrize("prompt", [None, 16])
 def test_the_terminal_shows_only_the_columns_that_have_something(prompt: int | None) -> None:
-    out = io.StringIO()
-    with redirect_stdout(out):
-        print_scaling("sweep-x", [row(1, 100, prompt), row(2, 150, prompt, is_knee=True)])
-    text = out.getvalue()
+    text = printed(scaling_view("sweep-x", [row(1, 100, prompt), row(2, 150, prompt, is_knee=True)]))
     assert "sweep-x" in text
     assert "2 (knee)" in text
     assert ("first token" in text) == (prompt is not None)

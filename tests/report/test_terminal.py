@@ -1,7 +1,4 @@
-"""Tables fit the width of the screen: ids stay whole, names are cut in the middle, what does not fit is counted.
-
-What a statement gave fits the screen: its middle is left out and counted, ids and figures are never broken.
-"""
+"""Tables fit the width of the screen: ids stay whole, names are cut in the middle, what does not fit is counted."""
 
 import io
 from collections.abc import Sequence

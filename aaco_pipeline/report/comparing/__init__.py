@@ -1,0 +1,1 @@
+"""Verdicts of campaigns and differences of sessions: documents, sentences, views and pages."""

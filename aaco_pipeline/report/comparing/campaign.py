@@ -20,6 +20,7 @@ from aaco_pipeline.statistics.verdicts.comparison import METRICS, REGRESSED_BETW
 from aaco_pipeline.statistics.verdicts.decision import REGRESSED
 
 Document = dict[str, Any]
+Row = dict[str, Any]
 
 
 def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Document | None:
@@ -45,10 +46,9 @@ def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Documen
         if row["campaign"] in places
     ]
     levels = pl.concat(_levels(nights, of) for of in ("raw", "paired"))
-    foretold = lake.read("forecasts", campaign).drop("campaign_id").filter(ours & of_host)
-    forecast = foretold.row(0, named=True) if foretold.height else None
+    forecasts = lake.read("forecasts", campaign).drop("campaign_id").filter(ours & of_host)
     return {
-        "forecast": forecast,
+        "forecast": forecasts.row(0, named=True) if forecasts.height else None,
         "host": host,
         "nights": nights.to_dicts(),
         "changes": changes,
@@ -57,7 +57,7 @@ def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Documen
 
 
 def _levels(nights: pl.DataFrame, of: str) -> pl.DataFrame:
-    """What each segment of the raw or the paired series lies at, over the nights that enter it."""
+    """Level of each segment of the raw or the paired series, over the nights that enter it."""
     before = "" if of == "raw" else "paired_"
     value = pl.col("level_ns" if of == "raw" else "paired_ratio").cast(pl.Float64)
     counts = pl.col(f"{before}segment").is_not_null() & ~pl.col(f"{before}is_outlier").fill_null(False)
@@ -67,9 +67,6 @@ def _levels(nights: pl.DataFrame, of: str) -> pl.DataFrame:
         .agg(first=pl.col("night").min(), last=pl.col("night").max(), value=value.log().mean().exp())
         .select(pl.lit(of).alias("of"), pl.all())
     )
-
-
-Row = dict[str, Any]
 
 
 def iterations_of(lake: TraceLake, members: pl.DataFrame) -> pl.DataFrame:
@@ -169,16 +166,13 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
     effect = primary["effect_ratio"]
     return {
         "campaign_id": campaign,
-        "workload": plan["workload"],
-        "backend": plan["backend"],
+        **{name: plan[name] for name in ("workload", "backend")},
         "arms": arms.select("arm", "artefact", "artefact_sha256").to_dicts(),
         "asked_differently": _asked_differently(arms, candidate),
         "regression": primary["verdict"] in REGRESSIONS,
         "verdict": primary["verdict"],
         "severity": _severity(primary),
-        "design": primary["design"],
-        "alert_grade": primary["alert_grade"],
-        "confidence": primary["confidence"],
+        **{name: primary[name] for name in ("design", "alert_grade", "confidence")},
         "latency_delta_pct": None if effect is None else 100 * (effect - 1),
         "suspected_cause": primary["suspected_cause"],
         "evidence": _evidence(causes),
@@ -195,20 +189,17 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
         "ratios": block_ratios(sessions, primary),
         "history": history_of(lake, campaign, candidate, primary["metric"]),
         "campaign_kind": plan["kind"],
-        "foretold": {
-            "time_ns": plan["foretold_ns"],
-            "detectable_ratio": plan["foretold_detectable_ratio"],
-        },
-        "spent": _spent(lake, campaign),
+        "foretold": {"time_ns": plan["foretold_ns"], "detectable_ratio": plan["foretold_detectable_ratio"]},
+        "spent": time_spent(lake.read("campaign_sessions", campaign).filter(pl.col("state") == "finished")),
     }
 
 
 def _asked_differently(arms: pl.DataFrame, candidate: str) -> list[str]:
-    """What the two arms were asked for differently, and whether their files differ: the one thing that was changed."""
+    """List how the requests and files of the two arms differ: the one thing that was changed."""
     both = [arms.row(by_predicate=pl.col("arm") == arm, named=True) for arm in ("baseline", candidate)]
     before, after = (json.loads(one["specification"]) for one in both)
     for asked in (before, after):
-        asked.pop("artefact", None)  # where the lake keeps the file: what is in it is told by its digest
+        asked.pop("artefact", None)  # where the lake keeps the file; the digest identifies its content
     told = [
         f"{key.replace('_', ' ')}: {_plain(before.get(key))} → {_plain(after.get(key))}"
         for key in sorted({*before, *after} - {"model"})
@@ -235,7 +226,7 @@ def _placebo(judged: pl.DataFrame, candidate: str) -> Document | None:
 
 
 def _severity(row: Document) -> float | None:
-    """How many times the threshold the whole interval lies beyond it; null for what is no regression."""
+    """Distance of the whole interval beyond the threshold, in thresholds; null unless it is a regression."""
     if row["verdict"] not in REGRESSIONS:
         return None
     return float((row["ci_low"] - 1) / row["threshold_ratio"])
@@ -286,13 +277,8 @@ def _traced(lake: TraceLake, campaign: str, arms: Sequence[str]) -> dict[str, li
     return {arm: own for arm in arms if (own := rows.filter(pl.col("arm") == arm).get_column("session_id").to_list())}
 
 
-def _spent(lake: TraceLake, campaign: str) -> Document:
-    """Finished sessions, and the time that they took with their stages, at the least where some are not timed."""
-    return time_spent(lake.read("campaign_sessions", campaign).filter(pl.col("state") == "finished"))
-
-
 def time_spent(rows: pl.DataFrame) -> Document:
-    """Of rows of `campaign_sessions`: how many, the time that is known of them, and whether that is all of it."""
+    """Count rows of `campaign_sessions`, add up their known times, and say whether all are known."""
     times = rows.select("spent_ns", "stages_ns")
     return {
         "sessions": rows.height,

@@ -41,7 +41,7 @@ _GAPS: Final[Mapping[str, str]] = {
     "ends_of_steps": "idle before the first and after the last work of a step",
 }
 
-#: What is counted, one and several.
+#: Counted things in the singular and plural.
 _COUNTED: Final[Mapping[str, tuple[str, str]]] = {
     "launches": ("launch", "launches"),
     "communication": ("collective", "collectives"),
@@ -84,9 +84,6 @@ def signed(nanoseconds: float | None) -> str:
         return "–"
     text = duration(abs(nanoseconds))
     return f"{'−' if nanoseconds < 0 else '+'}{text}"
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _interval(row: Row) -> str:
@@ -149,12 +146,12 @@ def _more(row: Row, one: str, several: str) -> str:
 
 
 def _changed(row: Row) -> bool:
-    """Whether the count is another one as far as it is told."""
+    """Return whether the counts differ as printed."""
     return round(float(row["candidate_count"] - row["baseline_count"]), 1) != 0.0
 
 
 def _with_idle(row: Row) -> str:
-    """That the part of launches is mostly the idle time before them, where it is."""
+    """A remark where most of the change is the idle time before the launches."""
     own = abs((row["candidate_ns"] or 0.0) - (row["baseline_ns"] or 0.0))
     return " (with idle)" if abs(row["delta_ns"]) > 2 * own else ""
 
@@ -203,7 +200,7 @@ def steps(causes: Sequence[Row], begins_at: float = 0.0) -> list[dict[str, Any]]
 
 
 def of_change(ratio: float | None) -> str | None:
-    """A part of the change as people say it; causes that work against each other have more than all of it."""
+    """A part of the change in per cent; causes that work against each other have more than all of it."""
     return None if ratio is None else f"{round(100 * ratio):d} %".replace("-", "−")
 
 

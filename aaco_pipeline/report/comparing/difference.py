@@ -4,16 +4,15 @@ The documents are gathered by `two_sessions`. Nothing here loads polars.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.report.comparing.causes import of_change, signed, steps
 from aaco_pipeline.report.formatting import capital, counted, duration, number
 from aaco_pipeline.report.labels import kind_in_words, percent
-from aaco_pipeline.report.terminal import open_screen, print_prose, print_table
+from aaco_pipeline.report.view import Columns, Lines, Sentence, Table, View, sentences
 
 Row = Mapping[str, Any]
-Columns = Mapping[str, Callable[[Any], str | None]]
 
 #: Hidden work below this part of an iteration is not shown.
 _LEAST: Final = 0.01
@@ -47,7 +46,7 @@ SIDES: Final[Columns] = {
 
 
 def title(document: Row) -> str:
-    """What stands beside what: the work of both sessions, and their devices where these differ."""
+    """Title: the work of both sessions, and their devices where these differ."""
     pair = [document[side] for side in ("candidate", "baseline")]
     works = [one["model_name"] or one["workload"] or one["session_id"] for one in pair]
     if document["hardware_differs"]:
@@ -83,7 +82,7 @@ def opening(document: Row) -> list[str]:
 
 
 def verdict(document: Row) -> list[str]:
-    """That nothing is judged, and by how much the two differ."""
+    """Say that nothing is judged, and by how much the two differ."""
     lines = [f"Described, no verdict: {document['verdict_reason']}."]
     rules = [document[side]["step"] for side in ("baseline", "candidate")]
     if document["latency_delta_pct"] is not None:
@@ -130,13 +129,10 @@ def sides(document: Row) -> list[dict[str, str | None]]:
 
 
 def environment(document: Row) -> list[str]:
-    """What else differs, a line each."""
+    """List what else differs, a line each."""
     rows: Sequence[Row] = document["environment"]
     more = [f"{len(rows) - LISTED} more in `--json`"] if len(rows) > LISTED else []
     return [*(row["in_words"] for row in rows[:LISTED]), *more]
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _device(side: Row) -> str:
@@ -175,7 +171,7 @@ def _latency(document: Row) -> str:
 
 
 def _of_the_host(document: Row) -> bool:
-    """Whether most of the change is the device waiting for its host, which a recorder slows down."""
+    """Return whether most of the change is the device waiting for its host, which a recorder slows down."""
     change = document["change"]
     if change is None:
         return False
@@ -193,7 +189,7 @@ def _roof(row: Row, side: str) -> str | None:
 
 #: Figures without a counterpart that are named.
 _NAMED: Final = 5
-METRICS: Final[Mapping[str, Callable[[Any], str | None]]] = {
+STORED_METRICS: Final[Columns] = {
     "metric": lambda row: row["metric"].replace("_", " "),
     "*baseline file": lambda row: duration(row["baseline_ns"]),
     "*session": lambda row: duration(row["candidate_ns"]),
@@ -201,18 +197,18 @@ METRICS: Final[Mapping[str, Callable[[Any], str | None]]] = {
 }
 
 
-def title_stored_difference(document: Row) -> str:
-    """What stands beside what."""
+def stored_title(document: Row) -> str:
+    """Title of a session beside a baseline file."""
     return f"{document['candidate']['session_id']} against the file {document['baseline']['name']}"
 
 
-def sentence(document: Row) -> str:
-    """That nothing is decided, and why."""
+def stored_sentence(document: Row) -> str:
+    """Say that nothing is decided, and why."""
     return f"Inconclusive: {document['verdict_reason']}."
 
 
-def lines(document: Row) -> list[str]:
-    """What differs, what of the file is refused, and what has no counterpart."""
+def stored_lines(document: Row) -> list[str]:
+    """List what differs, what of the file is refused, and what has no counterpart."""
     told = [f"Not the same work or hardware: {'; '.join(document['differs'])}."] if document["differs"] else []
     told += [f"Refused: {one}." for one in document["refused"]]
     if more := document["not_compared"]:
@@ -221,36 +217,37 @@ def lines(document: Row) -> list[str]:
     return told
 
 
-def next_step(document: Row) -> str:
-    """What to run to have a verdict."""
+def stored_next_step(document: Row) -> str:
+    """Say what to run to get a verdict."""
     return f"Next: {document['recommendation']}."
 
 
-def print_difference(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print what was selected differently, how much slower it is, why, what else differs, and what to run next."""
-    screen = open_screen(stream)
-    print_prose(screen, f"{document['candidate']['session_id']} against {document['baseline']['session_id']}", "bold")
-    for line in opening(document):
-        print_prose(screen, line, "bold green")
-    for line in verdict(document):
-        print_prose(screen, line)
-    print_table(screen, CAUSES, waterfall(document), names=("cause",), spare=("*iteration then",))
-    if document["hardware_differs"]:
-        print_table(screen, SIDES, sides(document), names=())
-        print_table(screen, KINDS, document["kinds"], names=("kind of work",), title="Kinds of work, an iteration")
-    if document["environment"]:
-        print_prose(screen, "Environment that differs (no cause by itself):", "bold")
-    for line in environment(document):
-        print_prose(screen, line)
-    print_prose(screen, f"Next: {document['recommendation']}.", "bold")
+def difference_view(document: Row) -> View:
+    """Lay out what was selected differently, how much slower it is, why, what else differs, and what to run next."""
+    kinds = Table(KINDS, document["kinds"], title="Kinds of work, an iteration", names=("kind of work",))
+    both = [Table(SIDES, sides(document), heading="The two sessions", names=()), kinds]
+    causes = Table(CAUSES, waterfall(document), heading="Causes", names=("cause",), spare=("*iteration then",))
+    return View(
+        " against ".join(f"`{document[side]['session_id']}`" for side in ("candidate", "baseline")),
+        [
+            *sentences(opening(document), "good"),
+            *sentences(verdict(document)),
+            causes,
+            *(both if document["hardware_differs"] else ()),
+            Lines("Environment that differs (no cause by itself)", environment(document)),
+            Sentence(f"Next: {document['recommendation']}.", "strong"),
+        ],
+    )
 
 
-def print_stored_difference(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print that nothing is decided and why, the figures beside each other, what was refused, and what to run."""
-    screen = open_screen(stream)
-    print_prose(screen, title_stored_difference(document), "bold")
-    print_prose(screen, sentence(document), "bold yellow")
-    for line in lines(document):
-        print_prose(screen, line)
-    print_table(screen, METRICS, document["metrics"], names=())
-    print_prose(screen, next_step(document), "bold")
+def stored_difference_view(document: Row) -> View:
+    """Lay out that nothing is decided and why, the figures beside each other, what was refused, and what to run."""
+    return View(
+        stored_title(document),
+        [
+            Sentence(stored_sentence(document), "open"),
+            *sentences(stored_lines(document)),
+            Table(STORED_METRICS, document["metrics"], heading="Latency", names=()),
+            Sentence(stored_next_step(document), "strong"),
+        ],
+    )

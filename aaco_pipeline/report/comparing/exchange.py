@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 
 from aaco_pipeline.report.comparing import difference, verdict
 from aaco_pipeline.report.formatting import in_lines, printable
-from aaco_pipeline.report.markdown import render_difference, render_stored_difference, render_verdict
+from aaco_pipeline.report.markdown import render_view
+from aaco_pipeline.report.view import View
 
 Document = Mapping[str, Any]
 
@@ -47,12 +48,7 @@ def of_verdict(document: Document) -> Outcome:
     """The outcome of a campaign: the metric that decides says whether it failed; figures are of all metrics."""
     primary = document["verdicts"][0]
     decided = document["verdict"] in ("improved", "equivalent")
-    more = (
-        verdict.placebo(document),
-        *verdict.reasons(document),
-        *verdict.kept(document),
-        *verdict.selected(document),
-    )
+    more = (verdict.placebo(document), *verdict.reasons(document), *verdict.kept(document), *verdict.selected(document))
     figures = [
         Figure(f"{row['metric']}_ratio", "x baseline", row["effect_ratio"], row["ci_low"], row["ci_high"])
         for row in document["verdicts"]
@@ -91,17 +87,14 @@ def of_stored_difference(document: Document) -> Outcome:
         str(candidate["model_name"] or candidate["session_id"]),
         "latency_p50",
         "skipped",
-        difference.sentence(document),
-        (*difference.lines(document), difference.next_step(document)),
+        difference.stored_sentence(document),
+        (*difference.stored_lines(document), difference.stored_next_step(document)),
         tuple(
             Figure(row["metric"], "ns", row["candidate_ns"])
             for row in document["metrics"]
             if row["candidate_ns"] is not None
         ),
     )
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _level(document: Document, arm: str) -> float | None:
@@ -142,9 +135,6 @@ def render_github_action_benchmark(outcome: Outcome) -> str:
     return json.dumps([_entry(outcome, figure) for figure in outcome.figures], indent=2, ensure_ascii=False) + "\n"
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _metric(figure: Figure) -> dict[str, float]:
     ends = {"lower_value": figure.low, "upper_value": figure.high}
     return {"value": figure.value, **{name: end for name, end in ends.items() if end is not None}}
@@ -157,39 +147,35 @@ def _entry(outcome: Outcome, figure: Figure) -> dict[str, Any]:
     return {**entry, "extra": "\n".join((outcome.sentence, *outcome.lines))}
 
 
-Render = Callable[[dict[str, Any]], str]
-
-
-def _verdict_page(document: dict[str, Any]) -> str:
-    from aaco_pipeline.report.comparing import page  # templates are only loaded for a page
-
-    return page.render_verdict(document)
-
-
-def _difference_page(document: dict[str, Any]) -> str:
-    from aaco_pipeline.report.comparing import page
-
-    return page.render_difference(document)
-
-
-VERDICT: Final[Mapping[str, Render]] = {
-    "markdown": render_verdict,
-    "html": _verdict_page,
-    "junit": lambda document: render_junit(of_verdict(document)),
-    "bencher": lambda document: render_bencher(of_verdict(document)),
-    "github-action-benchmark": lambda document: render_github_action_benchmark(of_verdict(document)),
+Kind = Literal["verdict", "difference", "stored difference"]
+VIEWS: Final[Mapping[Kind, Callable[[Document], View]]] = {
+    "verdict": verdict.verdict_view,
+    "difference": difference.difference_view,
+    "stored difference": difference.stored_difference_view,
 }
-#: Without sessions there is nothing to draw, and so no page.
-STORED_DIFFERENCE: Final[Mapping[str, Render]] = {
-    "markdown": render_stored_difference,
-    "junit": lambda document: render_junit(of_stored_difference(document)),
-    "bencher": lambda document: render_bencher(of_stored_difference(document)),
-    "github-action-benchmark": lambda document: render_github_action_benchmark(of_stored_difference(document)),
+_OUTCOMES: Final[Mapping[Kind, Callable[[Document], Outcome]]] = {
+    "verdict": of_verdict,
+    "difference": of_difference,
+    "stored difference": of_stored_difference,
 }
-DIFFERENCE: Final[Mapping[str, Render]] = {
-    "markdown": render_difference,
-    "html": _difference_page,
-    "junit": lambda document: render_junit(of_difference(document)),
-    "bencher": lambda document: render_bencher(of_difference(document)),
-    "github-action-benchmark": lambda document: render_github_action_benchmark(of_difference(document)),
+_FOR_PROGRAMS: Final[Mapping[str, Callable[[Outcome], str]]] = {
+    "junit": render_junit,
+    "bencher": render_bencher,
+    "github-action-benchmark": render_github_action_benchmark,
 }
+
+
+def forms(kind: Kind) -> list[str]:
+    """The forms in which a document of this kind is written; without sessions there is nothing to draw on a page."""
+    return ["markdown", *([] if kind == "stored difference" else ["html"]), *_FOR_PROGRAMS]
+
+
+def rendered(document: Document, kind: Kind, form: str) -> str:
+    """The document in one of the `forms` of its kind."""
+    if form == "markdown":
+        return render_view(VIEWS[kind](document))
+    if form == "html":
+        from aaco_pipeline.report.comparing import page  # templates are only loaded for a page
+
+        return page.render_verdict(document) if kind == "verdict" else page.render_difference(document)
+    return _FOR_PROGRAMS[form](_OUTCOMES[kind](document))

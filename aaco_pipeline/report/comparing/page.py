@@ -1,66 +1,32 @@
-"""Lay out the page of a verdict or a difference.
+"""Lay out the page of a verdict or a difference: its sections, and the places in their plots.
 
-Text and tables come from templates; only the positions in the plots are computed here.
+The page itself is rendered by `html.view_page`.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from markupsafe import Markup
 
-from aaco_pipeline import __version__
 from aaco_pipeline.report.comparing import difference, verdict
 from aaco_pipeline.report.comparing.causes import of_change, signed
 from aaco_pipeline.report.comparing.verdict import Row
-from aaco_pipeline.report.formatting import capital, duration, printable, share
-from aaco_pipeline.report.html.page import OF_THE_PAGE, UNIT, templates
+from aaco_pipeline.report.formatting import capital, duration, share
 from aaco_pipeline.report.html.sections import shell_command
+from aaco_pipeline.report.html.view_page import Block, Page, PagePart, Scale, Section, render_page
+from aaco_pipeline.report.view import Lines, Sentence, Table, sentences
 
-#: Height of a plot over blocks or nights, and of what is kept free above and below.
-HEIGHT: Final = 220
-EDGE: Final = 14
-_TICKS: Final = 4
 _MOST_LABELS: Final = 12
-
-
-class Scale:
-    """From values to per cents of the width; what lies beyond is put on the edge."""
-
-    def __init__(self, low: float, high: float) -> None:
-        # What differs by no more than rounding has the middle of the paper.
-        size = max(abs(low), abs(high), 1e-9)
-        room = 0.0 if high - low > 1e-9 * size else 0.01 * size
-        self.low, self.high = low - room, high + room
-
-    def at(self, value: float) -> float:
-        """The place of a value, from 0 to 100."""
-        return 100 * min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
-
-    def down(self, value: float) -> float:
-        """Its place on a plot of `HEIGHT`, the higher the smaller."""
-        return HEIGHT - EDGE - self.at(value) / 100 * (HEIGHT - 2 * EDGE)
-
-    def span(self, low: float, high: float) -> dict[str, Any]:
-        """Both ends of an interval, and whether it goes on beyond the edges."""
-        return {
-            "low": self.at(low),
-            "high": self.at(high),
-            "goes_on": (low < self.low, high > self.high),
-        }
-
-    def ticks(self) -> list[float]:
-        """A few round values within."""
-        step = _round_step((self.high - self.low) / _TICKS)
-        first, last = math.ceil(self.low / step), math.floor(self.high / step)
-        return [number * step for number in range(first, last + 1)]
+_GRADES: Final = Markup(
+    "No cause by itself: <em>observed</em> differs, <em>correlated</em> also splits one arm into slow and fast "
+    "sessions, <em>isolated</em> is the only thing that differs between arms that alternated."
+)
 
 
 def placed_intervals(verdicts: Sequence[Row]) -> dict[str, Any] | None:
     """The interval of every metric beside what matters, the primary first; None where no metric has an effect.
 
-    The axis is that of the primary: wider intervals of others go on beyond its edges, and are said so.
+    The axis is that of the primary: wider intervals of others go on beyond its edges and are marked so.
     """
     known = [row for row in verdicts if row["effect_ratio"] is not None]
     if not known:
@@ -76,7 +42,7 @@ def placed_intervals(verdicts: Sequence[Row]) -> dict[str, Any] | None:
             "point": scale.at(row["effect_ratio"]),
             "beyond": not scale.low <= row["effect_ratio"] <= scale.high,
             "span": scale.span(*_interval(row)) if _interval(row) else None,
-            "band": _band(scale, row["threshold_ratio"]),
+            "band": None if (most := row["threshold_ratio"]) is None else (scale.at(1 - most), scale.at(1 + most)),
         }
         for row in known
     ]
@@ -128,57 +94,11 @@ def placed_steps(steps: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _interval(row: Row) -> list[float]:
     return [] if row["ci_low"] is None else [row["ci_low"], row["ci_high"]]
 
 
-def _band(scale: Scale, matters: float | None) -> tuple[float, float] | None:
-    return None if matters is None else (scale.at(1 - matters), scale.at(1 + matters))
-
-
-def _round_step(rough: float) -> float:
-    """The smallest of 1, 2, 5 x a power of ten that is not below `rough`."""
-    power = math.pow(10, math.floor(math.log10(rough)))
-    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= rough * 0.999)
-
-
-def framed_page(template: str, **values: Any) -> str:
-    """A page of `templates/comparison` with its style and script; the same values give the same page."""
-    folder = files("aaco_pipeline.report.html").joinpath("templates")
-    style, script = (
-        Markup("".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names))
-        for names in (("report.css", "comparison/comparison.css"), ("comparison/comparison.js",))
-    )
-    page = (
-        templates()
-        .get_template(f"comparison/{template}.html.jinja")
-        .render(style=style, script=script, height=HEIGHT, written_by=f"aaco_pipeline {__version__}", **_held(values))
-    )
-    return printable(page, keep=OF_THE_PAGE)
-
-
-def cells(columns: Mapping[str, Callable[[Row], str | None]], rows: Iterable[Row]) -> dict[str, Any]:
-    """A table as texts; empty, and so not shown, without rows."""
-    told = [["–" if (text := show(row)) is None else text for show in columns.values()] for row in rows]
-    return {"columns": list(columns), "rows": told} if told else {}
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
-def _held(value: Any) -> Any:
-    """The same with every figure held to its unit, so that no line ends between them; markup, as code is, stays."""
-    if isinstance(value, str):
-        return value if isinstance(value, Markup) else UNIT.sub("\N{NO-BREAK SPACE}", value)
-    if isinstance(value, dict):
-        return {key: _held(one) for key, one in value.items()}
-    return type(value)(map(_held, value)) if isinstance(value, list | tuple) else value
-
-
-_MOST_LABELS_NIGHTS: Final = 6
+_MOST_NIGHTS: Final = 6
 
 
 def placed_nights(history: Row | None) -> list[dict[str, Any]]:
@@ -200,9 +120,8 @@ def _series(
     room = max(0.1 * (max(known) - min(known)), 0.005 * max(known))
     scale = Scale(min(known) - room, max(known) + room)
 
-    across = Scale(nights[0]["night"] - 0.5, nights[-1]["night"] + 0.5)
-    x = across.at
-
+    x = Scale(nights[0]["night"] - 0.5, nights[-1]["night"] + 0.5).at
+    every = -(-len(nights) // _MOST_NIGHTS)
     return {
         "of": of,
         "dots": [
@@ -223,116 +142,146 @@ def _series(
         ],
         "marks": [x(row["night"] - 0.5) for row in nights if row["is_new_fingerprint"]],
         "ticks": [(scale.down(tick), shown(tick)) for tick in scale.ticks()],
-        "labels": _labels(nights, x),
+        "labels": [(x(row["night"]), f"{row['started_at']:%d %b}") for row in nights[::every]],
     }
-
-
-def _labels(nights: Sequence[Row], x: Callable[[float], float]) -> list[tuple[float, str]]:
-    every = -(-len(nights) // _MOST_LABELS_NIGHTS)
-    return [(x(row["night"]), f"{row['started_at']:%d %b}") for row in nights[::every]]
-
-
-_BAD: Final = ("regressed", "regressed between nights")
-_GOOD: Final = ("improved", "equivalent")
-_TABLES: Final = {
-    "intervals": "verdicts",
-    "blocks": "campaign_sessions",
-    "selections": "selections",
-    "causes": "attributions",
-    "history": "nights",
-}
 
 
 def render_verdict(document: Row) -> str:
     """The page of a campaign's verdict, from `verdict_document`. The same document gives the same page."""
-    primary = document["verdicts"][0]
-    placebo = verdict.placebo(document)
-    values = {
-        "intervals": placed_intervals(document["verdicts"]),
-        "blocks": placed_blocks(document["ratios"], primary),
-        "selections": [row["in_words"] for row in document["selections"]],
-        "causes": _steps(verdict.waterfall(document), None),
-        "environment": verdict.environment(document),
-        "history": placed_nights(document["history"]),
-        "next": capital((verdict.next_step(document) or "").removeprefix("Next: ")),
-    }
-    labels = {
-        "intervals": "Interval",
-        "blocks": "Blocks",
-        "selections": "Selected",
-        "causes": "Causes",
-        "environment": "Environment",
-        "history": "History",
-        "next": "Next",
-    }
-    return framed_page(
-        "verdict",
-        document=document,
-        primary=primary,
-        decides=capital(verdict.metric_in_words(primary["metric"])),
-        shown=[(name, label) for name, label in labels.items() if values[name]],
-        heading=verdict.title(document),
+    primary, campaign = document["verdicts"][0], document["campaign_id"]
+    decides = capital(verdict.metric_in_words(primary["metric"]))
+    sentence, blocks = verdict.sentence(document), placed_blocks(document["ratios"], primary)
+    band = " (blue band)" if blocks and blocks["interval"] else ""
+    doubt = verdict.certainty(document)
+
+    def source(table: str) -> tuple[str, str]:
+        return table, shell_command(f"SELECT * FROM {table} WHERE campaign_id = '{campaign}'")
+
+    sections = [
+        Section(
+            *("intervals", "Interval", "The interval against what matters"),
+            [
+                Block("intervals", placed_intervals(document["verdicts"])),
+                Table(verdict.METRICS, document["verdicts"], folded="All figures"),
+            ],
+            "Candidate divided by baseline: right of 1 is slower. In the shaded band a difference does not matter to "
+            f"whoever asked. {decides} decides, the others support it.",
+            source("verdicts"),
+        ),
+        Section(
+            *("blocks", "Blocks", "Block by block"),
+            [
+                Block("blocks", blocks, told=sentence, axis="block"),
+                Table(verdict.SESSIONS, document["sessions"], folded="Every session"),
+            ],
+            "Each dot is one block: a fresh process of both arms within the same minutes. How far they scatter is the "
+            f"noise that the interval{band} has to hold. A ring is a block with a session that ran slow throughout, a "
+            "cross one whose session was left out.",
+            source("campaign_sessions"),
+        ),
+        Section(
+            *("selections", "Selected", "Selected differently"),
+            [Lines("", [row["in_words"] for row in document["selections"]])],
+            "Something else at the same place of the model: the commonest cause of a change, so look here first.",
+            source("selections"),
+        ),
+        Section(
+            *("causes", "Causes", "Breakdown of the change"),
+            [Block("steps", _steps(verdict.waterfall(document), None))],
+            "Each bar begins where the one above ended, so that they add up to the change of a recorded iteration. "
+            "Hollow bars are uncertain: their interval holds zero, or they are several causes together. Recording "
+            "costs time of its own, so this change need not be that of the verdict." + (f" {doubt}" if doubt else ""),
+            source("attributions"),
+        ),
+        Section(
+            *("environment", "Environment", "Environment that differs"),
+            [Lines("", verdict.environment(document))],
+            _GRADES,
+        ),
+        Section("history", "History", "History", _history(document), source=source("nights")),
+        _next(capital((verdict.next_step(document) or "").removeprefix("Next: "))),
+    ]
+    page = Page(
+        title=verdict.title(document),
         beneath=verdict.asked(document),
-        identifier=document["campaign_id"],
-        answer=verdict.sentence(document),
-        tone="bad" if document["verdict"] in _BAD else "good" if document["verdict"] in _GOOD else "open",
-        opening=[*([placebo] if placebo else []), *verdict.reasons(document), *verdict.kept(document)],
+        identifier=campaign,
+        answer=sentence,
+        tone=verdict.tone(document),
+        opening=[
+            line for line in (verdict.placebo(document), *verdict.reasons(document), *verdict.kept(document)) if line
+        ],
         tiles=_tiles(primary),
-        certainty=verdict.certainty(document),
-        metrics=cells(verdict.METRICS, document["verdicts"]),
-        sessions=cells(verdict.SESSIONS, document["sessions"]),
-        changes=verdict.changes(document),
-        sources={
-            name: (table, shell_command(f"SELECT * FROM {table} WHERE campaign_id = '{document['campaign_id']}'"))
-            for name, table in _TABLES.items()
-        },
-        command=f"aaco report {document['campaign_id']}",
-        **values,
+        sections=sections,
+        command=f"aaco report {campaign}",
     )
+    return render_page(page)
 
 
 def render_difference(document: Row) -> str:
     """The page of two sessions beside each other, from `difference_document`."""
-    pair = [document[side] for side in ("baseline", "candidate")]
-    change = document["change"]
+    pair = [document[side]["session_id"] for side in ("baseline", "candidate")]
     opening = difference.opening(document)
     first = [line for line in opening if line.startswith(("Hardware differs", "The work differs"))]
-    values = {
-        "sides": cells(difference.SIDES, difference.sides(document)),
-        "kinds": cells(difference.KINDS, document["kinds"]),
-        "selections": [row["in_words"] for row in document["selections"]],
-        "causes": _steps(difference.waterfall(document), change),
-        "environment": [row["in_words"] for row in document["environment"]],
-        "next": f"{capital(document['recommendation'])}.",
-    }
-    # On another device first of all what each did with its own.
-    devices = {"kinds": "Kinds of work", "sides": "Both sessions"}
-    labels = {
-        **(devices if document["hardware_differs"] else {}),
-        "selections": "Selected",
-        "causes": "Causes",
-        **devices,
-        "environment": "Environment",
-        "next": "Next",
-    }
     answer, *rest = [*first, *difference.verdict(document)]
-    return framed_page(
-        "difference",
-        document=document,
-        shown=[(name, label) for name, label in labels.items() if values[name]],
-        heading=difference.title(document),
+    devices = [
+        Section(
+            *("kinds", "Kinds of work", "By kind of work, on its own device"),
+            [Table(difference.KINDS, document["kinds"])],
+            "Time in an iteration, and what part of its own device's roof the heaviest of it reached: a share says "
+            "more than a time where the hardware differs.",
+        ),
+        Section("sides", "Both sessions", "Both sessions", [Table(difference.SIDES, difference.sides(document))]),
+    ]
+    changes = [
+        Section(
+            *("selections", "Selected", "Selected differently"),
+            [Lines("", [row["in_words"] for row in document["selections"]])],
+        ),
+        Section(
+            *("causes", "Causes", "From one iteration to the other"),
+            [Block("steps", _steps(difference.waterfall(document), document["change"]))],
+            "Each bar begins where the one above ended: they add up from the baseline's recorded iteration to the "
+            "candidate's. The axis does not begin at zero; a hollow bar is several causes together.",
+        ),
+    ]
+    environment = Section(
+        *("environment", "Environment", "Environment that differs"),
+        [Lines("", [row["in_words"] for row in document["environment"]])],
+        "No cause by itself: that takes an A/B of one factor alone.",
+    )
+    # On another device first of all what each did with its own.
+    sections = [*devices, *changes] if document["hardware_differs"] else [*changes, *devices]
+    page = Page(
+        title=difference.title(document),
         beneath="Candidate against baseline",
-        identifier=" against ".join(one["session_id"] for one in reversed(pair)),
+        identifier=" against ".join(reversed(pair)),
         answer=answer,
         tone="open",
         opening=[*rest, *(f"{line.rstrip(':.')}." for line in opening[len(first) : len(first) + 1])],
-        tiles=[],
-        command=f"aaco diff {pair[0]['session_id']} {pair[1]['session_id']} --format html",
-        **values,
+        sections=[*sections, environment, _next(f"{capital(document['recommendation'])}.")],
+        command=f"aaco diff {pair[0]} {pair[1]} --format html",
     )
+    return render_page(page)
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _next(text: str) -> Section:
+    return Section("next", "Next", "What to run next", [Sentence(text)])
+
+
+def _history(document: Row) -> list[PagePart]:
+    headings = {
+        "raw": "The arm's own level, night by night",
+        "paired": "Beside the baseline of the same blocks: what the host did cancels",
+    }
+    plots = [Block("nights", plot, heading=headings[plot["of"]]) for plot in placed_nights(document["history"])]
+    hint = (
+        "Dots are nights, rings outliers that enter no level; bars are levels. Orange lines are changes, dotted lines "
+    )
+    hint += "nights on which the environment was new."
+    return [*sentences(verdict.changes(document)), *plots, Sentence(hint, "aside")] if plots else []
 
 
 def _tiles(row: Row) -> list[tuple[str, str, str | None]]:

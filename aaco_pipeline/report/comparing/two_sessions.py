@@ -29,7 +29,7 @@ _OF_A_FILE: Final = "workload"
 
 
 def difference_document(lake: TraceLake, baseline: str, candidate: str) -> Document:
-    """What two sessions differ in: selections, a description of the change with its causes, environment, what to do.
+    """Compare two sessions: selections, the change with its causes, environment, and what to do.
 
     Times are ns an iteration of the recorded steps. There is no verdict: two processes differ without any cause.
     """
@@ -63,9 +63,6 @@ def difference_document(lake: TraceLake, baseline: str, candidate: str) -> Docum
     return document
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _side(side: Arm, tables: dict[str, pl.DataFrame]) -> Document:
     session = side.sessions.row(0, named=True)
     device = side.devices.sort("device_id").row(0, named=True) if side.devices.height else {}
@@ -88,7 +85,7 @@ def _side(side: Arm, tables: dict[str, pl.DataFrame]) -> Document:
 
 
 def _unknown_device(baseline: Arm, candidate: Arm) -> list[str]:
-    """That one session alone says what it ran on: nothing tells then that the other ran on the same."""
+    """Name the session without a recorded device where only one has it: they may differ in it."""
     known = [
         side.devices.select(pl.any_horizontal(pl.col("product", "arch").is_not_null()).any()).item()
         for side in (baseline, candidate)
@@ -99,7 +96,7 @@ def _unknown_device(baseline: Arm, candidate: Arm) -> list[str]:
 
 
 def _workload(baseline: Arm, candidate: Arm) -> list[str]:
-    """What makes the two sessions different work, in words; nothing where one side does not say."""
+    """List how the work of the two sessions differs; facts that one side lacks are left out."""
     before, after = (side.sessions.row(0, named=True) for side in (baseline, candidate))
     captured = "capture" in (before["source_kind"], after["source_kind"])
     return [

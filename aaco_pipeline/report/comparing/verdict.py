@@ -3,18 +3,19 @@
 The document is gathered by `campaign`. Nothing here loads polars.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Final
 
 from aaco_pipeline.report.comparing.causes import signed, steps
 from aaco_pipeline.report.formatting import capital, counted, duration, long_duration, number
+from aaco_pipeline.report.view import Columns, Lines, Sentence, Table, Tone, View, sentences
 
 Row = Mapping[str, Any]
 
 _UNCHANGED: Final = "unchanged code of the same nights"
-#: Days that a raw and a paired change may lie apart to be told as one.
+#: Days that a raw and a paired change may lie apart to be reported as one.
 _SAME_DAYS: Final = 7
 
 
@@ -54,19 +55,16 @@ def forecast_in_words(row: Row) -> str:
         )
     if row["state"] == "reached":
         return f"The {whom} is at {duration(row['level_ns'])}, its limit of {duration(row['limit_ns'])} or beyond."
-    return f"Nothing is foretold of the {whom}: {row['state']}, {row['reason']}."
+    return f"No forecast for the {whom}: {row['state']}, {row['reason']}."
 
 
 def night(at: datetime) -> str:
-    """A night's date as it is said: `12 March 2026`."""
+    """A night's date in words: `12 March 2026`."""
     return f"{at.day} {at:%B %Y}"
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _difference(row: Row) -> str:
-    """How much longer or shorter, with its interval: `4.8 % [3.9, 5.7] longer`."""
+    """Format the effect with its interval: `4.8 % [3.9, 5.7] longer`."""
     effect = row["effect_ratio"]
     if effect is None:
         return "another time"
@@ -92,7 +90,7 @@ def _metric(metric: str) -> str:
 
 
 def _shown_raw(row: Row, changes: list[Row]) -> bool:
-    """Whether a paired change is told by a raw one of the same arm that is the code's."""
+    """Return whether a raw change of the same arm, owed to the code, already reports this paired one."""
     series = ("workload", "backend", "host", "metric", "arm")
     return any(
         other["of"] == "raw"
@@ -103,8 +101,6 @@ def _shown_raw(row: Row, changes: list[Row]) -> bool:
         for other in changes
     )
 
-
-Columns = Mapping[str, Callable[[Any], str | None]]
 
 #: The design and the error of a single look as `aaco_pipeline.statistics.verdicts` has them; a test holds them
 #: together, because words import nothing that is slow to load.
@@ -122,7 +118,7 @@ _NAMES: Final[Mapping[str, str]] = {
 
 
 def title(document: Row) -> str:
-    """What was compared: `new.onnx against old.onnx on cpu`, or `resnet50 on migraphx` where the model is one."""
+    """Title: `new.onnx against old.onnx on cpu`, or `resnet50 on migraphx` for one and the same model."""
     names = [PurePath(one["artefact"]).name for arm in ("candidate", "baseline") for one in _of_arm(document, arm)]
     model = document["workload"] if len(set(names)) < 2 else " against ".join(names)
     return f"{model} on {document['backend']}"
@@ -139,7 +135,7 @@ def sentence(document: Row) -> str:
 
 
 def placebo(document: Row) -> str | None:
-    """What the baseline's own copy in the same blocks shows; None when there was none.
+    """Report what the baseline's own copy in the same blocks shows; None without one.
 
     It ought not to differ: where it does, the difference between the arms is the measurement's.
     """
@@ -154,7 +150,7 @@ def placebo(document: Row) -> str | None:
 
 
 def asked(document: Row) -> str:
-    """In what the arms differ: by that alone a difference between them is explained."""
+    """Name the differences between the arms, which alone explain a difference of their times."""
     told = document["asked_differently"]
     if not told:
         return "Both arms are the same request of the same file."
@@ -174,12 +170,12 @@ def reasons(document: Row) -> list[str]:
 
 
 def selected(document: Row) -> list[str]:
-    """What was selected differently, a line each; what is told first of a change."""
+    """List what was selected differently, a line each."""
     return _listed([f"{row['in_words']}." for row in document["selections"]])
 
 
 def environment(document: Row) -> list[str]:
-    """What else differs between the arms' sessions, a line each with what it can prove."""
+    """List what else differs between the arms' sessions, a line each with what it can prove."""
     return _listed([f"{row['subject']} ({row['evidence_grade']})" for row in document["environment"]])
 
 
@@ -189,12 +185,12 @@ def waterfall(document: Row) -> list[dict[str, Any]]:
 
 
 def certainty(document: Row) -> str | None:
-    """That no part of the change is certain, where that is so; None where one is, or where there are none."""
+    """Say that no part of the change is certain; None where one is, or where there are none."""
     parts = waterfall(document)
     known = [row["is_certain"] for row in parts if row["is_certain"] is not None]
     if parts and not known:
         return "None of these parts is certain: so few traced sessions tell nothing of how much the parts vary."
-    # What is put together has no interval of its own, but every certain part is shown by itself.
+    # Parts shown together have no interval, but every certain part is shown by itself.
     return None if any(known) or not known else "None of these parts is certain: the interval of each holds zero."
 
 
@@ -208,7 +204,7 @@ def changes(document: Row) -> list[str]:
 
 
 def next_step(document: Row) -> str | None:
-    """What to do next; None when nothing follows."""
+    """Suggest what to do next; None when nothing follows."""
     advice, traced = document["recommendation"], document["traced"]
     if advice is None and document["regression"] and len(traced) == 2:
         pair = (traced[arm][-1] for arm in ("baseline", document["verdicts"][0]["candidate"]))
@@ -217,35 +213,32 @@ def next_step(document: Row) -> str | None:
 
 
 def spent(document: Row) -> str | None:
-    """What measuring took beside what was foretold of it; None of what was never timed, and of a step of a search."""
+    """Compare the time spent with its estimate; None if it was never timed, and for a step of a search."""
     took = document["spent"]
     if document["campaign_kind"] in ("bisect", "configure") or not took["time_ns"]:
         return None
     time = f"{'' if took['all_timed'] else 'at least '}{long_duration(took['time_ns'])}"
-    return f"Spent: {time} on {counted(took['sessions'], 'session')}. {foretold(document['foretold'])}"
+    return f"Spent: {time} on {counted(took['sessions'], 'session')}. {estimate(document['foretold'])}"
 
 
-def foretold(row: Row) -> str:
-    """What was foretold of a campaign, or that nothing was."""
+def estimate(row: Row) -> str:
+    """State the estimate of a campaign, or that there was none."""
     if row["time_ns"] is None and row["detectable_ratio"] is None:
-        return "Nothing was foretold: this host had no history of the workload with these options."
+        return "Nothing was estimated: this host had no history of the workload with these options."
     told = [] if row["time_ns"] is None else [f"{long_duration(row['time_ns'])}"]
     if row["detectable_ratio"] is not None:
         told.append(f"a difference of {_percent(row['detectable_ratio'])} found four times in five")
-    return f"Foretold: {', and '.join(told)}."
+    return f"Estimated: {', and '.join(told)}."
 
 
 def kept(document: Row) -> list[str]:
-    """Whether the candidate keeps to the limits that were agreed, a sentence each."""
+    """Say whether the candidate keeps to each agreed limit, a sentence each."""
     return [row["in_words"] for row in document["service_levels"] if row["arm"] == "candidate"]
 
 
 def metric_in_words(name: str) -> str:
     """A metric as a sentence names it: `the median`."""
     return _NAMES.get(name, name.removeprefix("latency_").replace("_", " "))
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _of_arm(document: Row, arm: str) -> list[Row]:
@@ -335,16 +328,8 @@ def service_level(row: Row) -> str:
     return f"{said}{_budget(row)}."
 
 
-def short(row: Row) -> str:
-    """One row for a cell of a table: `P99 at most 18.7 ms of 20 ms: ok`."""
-    quantile, state = row["metric"].removeprefix("latency_").upper(), row["state"].replace("_", " ")
-    if row["ci_high_ns"] is None:
-        return f"{quantile} of {duration(row['limit_ns'])}: {state}"
-    return f"{quantile} at most {duration(row['ci_high_ns'])} of {duration(row['limit_ns'])}: {state}"
-
-
 def _lacking(row: Row) -> str:
-    """What a state would take that is not there."""
+    """Say what evidence a state lacks."""
     quantile = row["metric"].removeprefix("latency_").upper()
     if row["ci_high_ns"] is None:
         return f"{counted(row['sessions'], 'session')} had iterations enough for a {quantile}, and it takes five"
@@ -357,3 +342,35 @@ def _budget(row: Row) -> str:
     over, may = (f"{number(100 * row[name])} %" for name in ("over_limit_ratio", "budget_ratio"))
     low, high = (number(100 * row[f"over_limit_{end}_ratio"]) for end in ("low", "high"))
     return f"; {over} of the iterations took longer ({low} … {high} %), and {may} may"
+
+
+_TONES: Final[Mapping[str, Tone]] = {
+    **{"regressed": "bad", "regressed between nights": "bad"},
+    **{"improved": "good", "equivalent": "good"},
+}
+
+
+def verdict_view(document: Row) -> View:
+    """Lay out the verdict, why, what was selected differently, the breakdown of the change, and what to do next."""
+    return View(
+        title(document),
+        [
+            Sentence(sentence(document), tone(document)),
+            *sentences((asked(document), placebo(document), *reasons(document), *kept(document))),
+            Lines("Selected differently", selected(document), headed=False),
+            Table(METRICS, document["verdicts"], heading="Metrics", names=(), spare=("*blocks",)),
+            Table(CAUSES, waterfall(document), title="Breakdown of the change", names=("cause",)),
+            *sentences([certainty(document)]),
+            Lines("Environment that differs (no cause by itself)", environment(document)),
+            Lines("History", changes(document), only="markdown"),
+            *sentences([next_step(document)], "strong"),
+            *sentences([spent(document)], only="terminal"),
+            Sentence(f"`aaco report {document['campaign_id']}` makes the page with the plots.", only="markdown"),
+        ],
+        identifier=document["campaign_id"],
+    )
+
+
+def tone(document: Row) -> Tone:
+    """The tone of a verdict, `open` where nothing was decided."""
+    return _TONES.get(document["verdict"], "open")

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -20,22 +20,14 @@ from markupsafe import Markup
 
 from aaco_pipeline.cache_folder import kept_code, own_code, own_folder
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.report import (
-    formatting,
-)
+from aaco_pipeline.report import formatting
 from aaco_pipeline.report.formatting import bounded, capital, counted, duration, exact, number, printable, share
 from aaco_pipeline.report.html import sections
 from aaco_pipeline.report.html.plots import PASSES, QUANTILES, plotted
-from aaco_pipeline.report.kernel import (
-    instructions,
-)
+from aaco_pipeline.report.kernel import instructions
 from aaco_pipeline.report.kernel.page import first_kernel, kernel_views, paged_kernels
-from aaco_pipeline.report.session import (
-    bottlenecks,
-)
-from aaco_pipeline.report.session import (
-    view as tables,
-)
+from aaco_pipeline.report.session import bottlenecks
+from aaco_pipeline.report.session import view as tables
 from aaco_pipeline.report.session.answer import sharpening
 from aaco_pipeline.report.session.sentences import (
     Document,
@@ -60,7 +52,7 @@ _GENERATION: Final = {
     "time_per_output_token_p50": "Further token",
     "request_latency_p50": "Request",
 }
-#: What the page itself is set with, besides what can be seen.
+#: Invisible characters that the page itself uses.
 OF_THE_PAGE: Final = "\n\N{NO-BREAK SPACE}"
 #: The space between a number and its unit, where no line may end.
 UNIT: Final = re.compile(r"(?<=[0-9]) (?=(?:%|[mµn]?s|inferences)\b|%)")
@@ -80,8 +72,8 @@ def render_html(document: Document, trace: bytes | None) -> str:
             sections=[(one, Markup(render_section(document, one))) for one in sections.sections_of(document)],
             views=[Markup(view) for view in rendered_kernels(document)],
             first=first_kernel(document),
-            style=_joined("report.css", "timeline.css", "kernel.css"),
-            script=_joined("report.js", "timeline_range.js", "timeline.js", "kernel.js"),
+            style=joined("report.css", "timeline.css", "kernel.css"),
+            script=joined("report.js", "timeline_range.js", "timeline.js", "kernel.js"),
             description=capital(run_description(document).removeprefix(f"{title(document)}, ")),
             half=half(document),
             answer=UNIT.sub("\N{NO-BREAK SPACE}", answer(document)),
@@ -99,7 +91,7 @@ def render_html(document: Document, trace: bytes | None) -> str:
 
 
 def render_section(document: Document, section: sections.Section) -> str:
-    """What a section says, without its heading and its SQL."""
+    """Render a section without its heading and its SQL."""
     template = templates().get_template(f"sections/{section.name}.html.jinja")
     return template.render(document=document, paged=paged_kernels(document), **section.values(document))
 
@@ -144,40 +136,26 @@ def templates() -> Environment:
         "digest": lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),
         "numbered": lambda name: f"*{name.capitalize()}" if name in instructions.NUMBERS else name.capitalize(),
     }
-    called: list[Callable[..., object]] = [
-        formatting.capital,
-        formatting.counted,
-        formatting.duration,
-        formatting.exact,
-        formatting.grouped,
-    ]
-    called += [
-        formatting.in_unit,
-        formatting.number,
-        formatting.share,
-        formatting.shortened,
-        formatting.size,
-        formatting.work,
-        sections.folds,
-        sections.ratio_of_all,
-        sections.longest_share,
-        sections.shell_command,
-        sections.tables_read,
-        sections.why_empty,
-        tables.kernel_in_words,
-    ]
-    made.filters |= {call.__name__: call for call in called}
-    made.globals |= {
-        "title": title,
-        "steadiness": steadiness,
-        "words": bottlenecks,
-        "listed": instructions,
-        "PASSES": PASSES,
-        "LISTED_INSTRUCTIONS": LISTED_INSTRUCTIONS,
-        "LISTED_KERNELS": LISTED_KERNELS,
-        "LISTED_ROWS": sections.LISTED_ROWS,
-        "SHOWN_ROWS": sections.SHOWN_ROWS,
-    }
+    numbers = (
+        "capital",
+        "counted",
+        "duration",
+        "exact",
+        "grouped",
+        "in_unit",
+        "number",
+        "share",
+        "shortened",
+        "size",
+        "work",
+    )
+    of_sections = ("folds", "ratio_of_all", "longest_share", "shell_command", "tables_read", "why_empty")
+    made.filters |= {name: getattr(formatting, name) for name in numbers}
+    made.filters |= {name: getattr(sections, name) for name in of_sections}
+    made.filters["kernel_in_words"] = tables.kernel_in_words
+    made.globals |= {"title": title, "steadiness": steadiness, "words": bottlenecks, "listed": instructions}
+    made.globals |= {"LISTED_ROWS": sections.LISTED_ROWS, "SHOWN_ROWS": sections.SHOWN_ROWS, "PASSES": PASSES}
+    made.globals |= {"LISTED_INSTRUCTIONS": LISTED_INSTRUCTIONS, "LISTED_KERNELS": LISTED_KERNELS}
     made.globals |= {name: made.get_template(f"{name}.html.jinja").module for name in ("cells", "parts")}
     return made
 
@@ -227,7 +205,7 @@ def _cleaned(figure: Any) -> Any:
     return [_cleaned(one) for one in figure] if isinstance(figure, list | tuple) else figure
 
 
-def _joined(*names: str) -> Markup:
+def joined(*names: str) -> Markup:
     """Files of the page's own, one after another, which need no escaping."""
     folder = files("aaco_pipeline.report.html").joinpath("templates")
     return Markup("".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names))

@@ -16,7 +16,7 @@ from aaco_pipeline.report.session import ranks, view
 from aaco_pipeline.report.session.sentences import Document, Row, metric, title, value
 from aaco_pipeline.report.session.spikes import mark_in_words, marking_cause
 
-#: More points than this are not told apart on a screen; the extremes of each stretch are kept.
+#: More points than this cannot be distinguished on a screen; the extremes of each section are kept.
 _DRAWN_POINTS: Final = 4000
 _DRAWN_SAMPLES: Final = 2000
 TRACE_NAME: Final = "trace.pftrace.gz"
@@ -107,7 +107,7 @@ def cause_colour(cause: str | None) -> str:
 
 
 def _marks(document: Document, drawn: Sequence[Row]) -> dict[str, Any]:
-    """Which of the points are coloured by a cause, spikes larger than what was only disturbed, and what each tells."""
+    """Colour points by their cause, spikes larger than disturbed iterations, each with its tooltip."""
     graded = {row["iteration"]: row for row in document["grades"]}
     marked: dict[tuple[bool, str], list[int]] = {}
     told = {}
@@ -143,13 +143,13 @@ def _strip(label: str, unit: str, column: str, rows: Sequence[Row], places: Sequ
 
 
 def _extremes(rows: Sequence[Row], column: str, limit: int) -> Sequence[Row]:
-    """At most about `limit` of the rows, in order: of each stretch the one with the least and the most of `column`."""
+    """At most about `limit` of the rows, in order: of each section the ones with the least and the most of `column`."""
     if len(rows) <= limit:
         return rows
-    stretch = math.ceil(2 * len(rows) / limit)
+    section = math.ceil(2 * len(rows) / limit)
     kept: list[Row] = []
-    for first in range(0, len(rows), stretch):
-        part = range(first, min(first + stretch, len(rows)))
+    for first in range(0, len(rows), section):
+        part = range(first, min(first + section, len(rows)))
         ends = {min(part, key=lambda index: rows[index][column]), max(part, key=lambda index: rows[index][column])}
         kept.extend(rows[index] for index in sorted(ends))
     return kept
@@ -252,15 +252,11 @@ def _plot(latencies: Sequence[int]) -> str:
 
 
 #: Parts of a rank's window as its bar shows them, with the columns of `timeline` that hold them.
-PARTS: Final = {
-    "compute": "compute_ns",
-    "communication": "exposed_communication_ns",
-    "copy": "exposed_copy_ns",
-}
+PARTS: Final = {"compute": "compute_ns", "communication": "exposed_communication_ns", "copy": "exposed_copy_ns"}
 
 
 def rank_values(document: Document) -> dict[str, Any]:
-    """The values of the section's template; bars only of several ranks, for one has nothing to be held against."""
+    """The values of the section's template; bars only of several ranks, for one has nothing to compare with."""
     times, waits = document["rank_times"], document["rank_waits"]
     several = len({row["process_id"] for row in times}) > 1
     by_process = {row["process_id"]: row for row in waits}

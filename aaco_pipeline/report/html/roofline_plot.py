@@ -140,7 +140,7 @@ def roofline_plot(kernels: Sequence[Row], ceilings: Sequence[Row], *, width: int
 
 
 def placed_kernels(kernels: Iterable[Row]) -> int:
-    """How many of the kernels have a place in the plot, whether it is full or not."""
+    """Count the kernels that have a place in the plot, whether it is full or not."""
     return sum(bool(_dots(row)) for row in kernels)
 
 
@@ -148,7 +148,7 @@ def placed_kernels(kernels: Iterable[Row]) -> int:
 
 
 def _dots(row: Row) -> list[tuple[str, float]]:
-    """Where a kernel stands: level and arithmetic intensity, where both it and the rate are above zero."""
+    """Place a kernel: level and arithmetic intensity, where both intensity and rate are above zero."""
     if not row["achieved_flops_per_s"]:
         return []
     found = ((level, row[f"{level}_arithmetic_intensity"]) for level in _PLACED)
@@ -193,7 +193,7 @@ def _frame(
     intensities += [roof["value"] / bandwidth["value"] for roof in roofs for bandwidth in bandwidths]
     rates = [float(row["value"]) for row in roofs] + [float(row["achieved_flops_per_s"]) for row in kernels]
     left, right = _span(min(intensities), max(intensities), 0.3)
-    # What is known lies below the roofs, so an axis that would be too short grows downward.
+    # Everything known lies below the roofs, so an axis that would be too short grows downward.
     low, high = _span(min(rates), max(rates), 0.3, below=1.0)
     wide = width >= WIDE
     # Names of roofs are pushed upward at most so far.

@@ -16,23 +16,15 @@ from markupsafe import Markup
 
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.providers import CPU_PROVIDER
-from aaco_pipeline.report import (
-    labels,
-    scaling,
-)
+from aaco_pipeline.report import labels, scaling
 from aaco_pipeline.report.formatting import capital
 from aaco_pipeline.report.html.plots import PASSES, cause_colour, rank_values
 from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, placed_kernels, roofline_plot
 from aaco_pipeline.report.labels import CAUSES
 from aaco_pipeline.report.scaling import placed_curve
-from aaco_pipeline.report.session import (
-    bottlenecks,
-    spikes,
-    view,
-)
+from aaco_pipeline.report.session import bottlenecks, spikes, view
 from aaco_pipeline.report.session.answer import class_in_words
-from aaco_pipeline.report.session.regression import CHANGES
-from aaco_pipeline.report.session.sentences import Document, Row, history, value
+from aaco_pipeline.report.session.sentences import CHANGES, Document, Row, history, value
 from aaco_pipeline.report.session.statements import KERNEL_PAGES
 
 #: A profiled pass alone has a plot of its latencies from so many iterations on.
@@ -59,7 +51,7 @@ class Section:
     values: Callable[[Document], dict[str, Any]] = lambda document: {}
 
     def filled(self, document: Document) -> bool:
-        """Whether there is anything to show."""
+        """Return whether there is anything to show."""
         return not self.needs or any(_holds(document, part) for part in self.needs)
 
     def snippets(self, document: Document) -> list[str]:
@@ -74,9 +66,9 @@ def sections_of(document: Document) -> list[Section]:
 
 
 def _holds(document: Document, part: str) -> bool:
-    """Whether a part of the document has rows.
+    """Return whether a part of the document has rows.
 
-    `latencies` are the iterations of a pass that is worth a plot, `history` is what can be said of earlier sessions.
+    `latencies` are the iterations of a pass that is worth a plot, `history` are the sentences on earlier sessions.
     """
     if part == "latencies":
         passes = Counter(row["pass"] for row in document["iterations"] if row["latency_ns"] is not None)
@@ -89,7 +81,7 @@ def _holds(document: Document, part: str) -> bool:
 
 
 def why_empty(document: Document, stage: str, otherwise: str) -> str:
-    """Why a section has nothing to show, in a sentence; `otherwise` is said of a stage that ran and missed nothing."""
+    """Explain why a section has nothing to show; `otherwise` is the reason for a stage that ran and missed nothing."""
     if any(row["stage"] == stage for row in document["unpublished_stages"]):
         return f"the stage {stage} has published nothing for this session."
     reasons = [
@@ -111,12 +103,12 @@ def shell_command(statement: str) -> str:
 
 
 def folds(rows: Sequence[Row]) -> bool:
-    """Whether a table is so long that its tail is better folded; two or three rows more are not worth a click."""
+    """Return whether a table's tail is better folded; two or three rows more are not worth a click."""
     return len(rows) > SHOWN_ROWS + 3
 
 
 def ratio_of_all(rows: Sequence[Row]) -> float | None:
-    """What the rows' shares add up to; None when none has a share."""
+    """Sum of the rows' shares; None when none has a share."""
     ratios = [row["share_ratio"] for row in rows if row["share_ratio"] is not None]
     return math.fsum(ratios) if ratios else None
 
@@ -127,7 +119,7 @@ def longest_share(rows: Sequence[Row]) -> float:
 
 
 def missing_evidence(document: Document) -> list[Row]:
-    """What is missing with status, reason and stage: evidence that is not present, then stages without tables."""
+    """List what is missing with status, reason and stage: absent evidence, then stages without tables."""
     missing = bottlenecks.without_repetition([row for row in document["evidence"] if row["status"] != "present"])
     return [*missing, *bottlenecks.unpublished(document)]
 
@@ -254,14 +246,9 @@ SECTIONS: Final = (
         beside=tuple(KERNEL_PAGES),
         values=_kernels,
     ),
+    Section(*("limits", "Limits", "What limits the kernels", ("limits", "ceilings"), ("limits",)), values=_limits),
     Section(
-        *("limits", "Limits", "What limits the kernels", ("limits", "ceilings"), ("limits",)),
-        values=_limits,
-    ),
-    Section(
-        *("timeline", "Timeline", "Timeline"),
-        ("dispatches", "memory_copies", "gaps", "api_calls"),
-        ("drawn_timeline",),
+        *("timeline", "Timeline", "Timeline"), ("dispatches", "memory_copies", "gaps", "api_calls"), ("drawn_timeline",)
     ),
     Section(
         *("path", "Path", "The critical path"),

@@ -93,7 +93,7 @@ def own_time(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_cell(found: pl.DataFrame, cells: int, *columns: str) -> list[list[Any]]:
-    """Of each cell its rows' columns, one after another in one flat list."""
+    """Flatten the columns of each cell's rows into one list."""
     flat: list[list[Any]] = [[] for _ in range(cells)]
     for (cell,), rows in found.group_by("cell", maintain_order=True):
         flat[int(cell)] = rows.select(columns).to_numpy().ravel().tolist()
@@ -114,7 +114,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 #: Kinds of work that have a colour of their own; the others share one.
 COLOURS: Final = 7
-#: What has no kind of work, as the page numbers it beside them.
+#: Activities without a kind of work, as the page numbers them.
 OTHER_KINDS: Final[Mapping[str, int]] = {"call": -1, "copy": -2, "idle": -3}
 #: A name is given in full up to so many characters; a template's may have tens of thousands.
 FULL_NAME: Final = 1500
@@ -125,7 +125,7 @@ Window = tuple[int, int]
 
 
 def drawn_timeline(tables: Mapping[str, pl.DataFrame], document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the page's script draws, as JSON-able values; None where no kernel, copy or idle stretch has times.
+    """Collect what the page's script draws, as JSON-able values; None where no kernel or copy has times.
 
     `tables` are those in `TABLES`. Of `document` are used `answers`, `session_parts`, `iterations`,
     `moments` and `provider`. Where not all activities are drawn, `cells` has the exact sums of the rest.
@@ -162,7 +162,7 @@ def drawn_timeline(tables: Mapping[str, pl.DataFrame], document: Mapping[str, An
 
 
 class _Context:
-    """What is drawn where: the span of time, the lanes, the windows, and the kinds of work that have a colour."""
+    """The layout: the span of time, the lanes, the windows, and the kinds of work that have a colour."""
 
     def __init__(self, rows: pl.DataFrame, kernels: pl.DataFrame, document: Mapping[str, Any], on_cpu: bool) -> None:
         self.span: Window = rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)

@@ -22,8 +22,8 @@ MOST_THREADS: Final = 12
 _OTHER_THREADS: Final = "Host, other threads"
 #: Frames of an interpreter enclose everything: where a thread has other calls, those say what it did.
 _FRAMES: Final = "python"
-#: What every activity has here: what it is (`kind`), the number of it in its table, and of a kernel the number of the
-#: kernel and of the dispatch that it is inside.
+#: Columns of every activity: its `kind`, its number in its table, and for a kernel its `kernel_id` and the dispatch
+#: that it is inside.
 #: There are millions of rows, and few lanes and names: those are a small number in each.
 COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "kind": pl.Enum(["kernel", "copy", "idle", "call"]),
@@ -41,10 +41,10 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = {
 
 
 def activities(tables: Mapping[str, pl.DataFrame], *, on_cpu: bool) -> pl.DataFrame:
-    """Kernels, copies, idle stretches and host calls in the columns `COLUMNS`, each sorted by start, longest first.
+    """Kernels, copies, idle intervals and host calls in the columns `COLUMNS`, each sorted by start, longest first.
 
-    `tables` are `dispatches`, `memory_copies`, `gaps` and `api_calls`; what has no times is left out. An idle stretch
-    is named by its cause; one of which a finding says that work may have run unrecorded is `unknown`, as in the shares.
+    `tables` are `dispatches`, `memory_copies`, `gaps` and `api_calls`; what has no times is left out. An idle interval
+    is named by its cause; one in which a finding suspects unrecorded work is `unknown`, as in the shares.
     """
     dispatches, copies, gaps = (timed(tables[name]) for name in ("dispatches", "memory_copies", "gaps"))
     kernels = dispatches.select(
@@ -90,9 +90,6 @@ def lanes_in_order(rows: pl.DataFrame, judged: int | None) -> pl.DataFrame:
         pl.when(on_host).then(-pl.col("time")).otherwise(0),
         "lane",
     ).select("lane", "kind", "device_id")
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _whole(rows: pl.DataFrame) -> pl.DataFrame:
@@ -142,27 +139,22 @@ def _of_threads(calls: pl.DataFrame) -> pl.DataFrame:
     named_threads = busiest.head(MOST_THREADS).select(*thread, lane=pl.concat_str(pl.lit("Host "), named))
     others = f"{_OTHER_THREADS} ({busiest.height - MOST_THREADS})"
     return kept.join(named_threads, on=thread, how="left", nulls_equal=True, maintain_order="left").select(
-        "start_ns",
-        "end_ns",
-        "name",
-        kind=pl.lit("call"),
-        lane=pl.col("lane").fill_null(others),
-        number="call_id",
+        "start_ns", "end_ns", "name", kind=pl.lit("call"), lane=pl.col("lane").fill_null(others), number="call_id"
     )
 
 
 Times = npt.NDArray[np.int64]
-#: Kernels and copies that are drawn one by one, and host calls, at most. Idle stretches lie between the former.
+#: Kernels and copies that are drawn one by one, and host calls, at most. Idle intervals lie between the former.
 DRAWN_ACTIVITIES: Final = 4500
 DRAWN_CALLS: Final = 4000
-#: Of these a single iteration that is worth looking at may take so many.
+#: Activities that a single iteration worth a look may take of them.
 _OF_AN_ITERATION: Final = 800
 
 
 def drawn_windows(
     rows: pl.DataFrame, span: tuple[int, int], steady: int, iterations: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Disjoint stretches [start, end) in order: all of the recording (`span`) where that is little enough.
+    """Disjoint intervals [start, end) in order: all of the recording (`span`) where that is little enough.
 
     Otherwise the `iterations` that stand out, and the recording from `steady` on, each as far as its activities may
     reach. `rows` are those of `lanes.activities`.
@@ -195,7 +187,7 @@ def inside_windows(rows: pl.DataFrame, windows: Sequence[tuple[int, int]]) -> pl
 
 
 def _as_far(running: Times, calls: Times, wanted: tuple[int, int], limit: int) -> tuple[int, int]:
-    """The stretch, cut where more than `limit` activities or as large a part of the calls would begin in it."""
+    """The interval, cut where more than `limit` activities or as large a part of the calls would begin in it."""
     start, end = wanted
     for starts, most in ((running, limit), (calls, limit * DRAWN_CALLS // DRAWN_ACTIVITIES)):
         beyond = int(np.searchsorted(starts, start)) + most

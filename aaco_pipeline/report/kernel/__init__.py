@@ -1,0 +1,1 @@
+"""One kernel: its document, its view, its page and its instructions."""

@@ -1,85 +1,41 @@
-"""Gather one kernel's document and describe it: what limits it, its rate against its roof, and how it was launched.
+"""One kernel: its document, what limits it, its rate against its roof, how it was launched, and its view.
 
-The page of a kernel is `page`, its terminal output `screen`.
+The page of a kernel is `page`, its instructions `instructions`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Final
+from functools import partial
+from operator import itemgetter
+from typing import Final
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.providers import CPU_PROVIDER
-from aaco_pipeline.report.formatting import counted, duration, in_a_line, number, prefixed, share, shortened, size
+from aaco_pipeline.report.formatting import (
+    DECIMAL,
+    counted,
+    duration,
+    grouped,
+    in_a_line,
+    listed,
+    number,
+    prefixed,
+    share,
+    shortened,
+    size,
+)
+from aaco_pipeline.report.optimization.search import search_in_a_line
 from aaco_pipeline.report.session import bottlenecks
 from aaco_pipeline.report.session.bottlenecks import bottleneck_fields
 from aaco_pipeline.report.session.document import read_parts
-from aaco_pipeline.report.session.sentences import Document
-from aaco_pipeline.report.session.sentences import Row as Row_sentences
+from aaco_pipeline.report.session.sentences import Document, Row
+from aaco_pipeline.report.session.statements import statements
+from aaco_pipeline.report.session.view import headed, kernel_in_words
+from aaco_pipeline.report.view import Columns, Part, Table, View, sentences
 
 _NAMED: Final = 5
 _LONGEST_NAME: Final = 70
-
-_NAMES: Final = (
-    "SELECT k.kernel_id, k.name, k.short_name, k.symbol FROM kernels AS k "
-    "LEFT JOIN kernel_stats AS t USING (session_id, kernel_id) "
-    "WHERE session_id = '{session}' ORDER BY t.total_ns DESC NULLS LAST, kernel_id"
-)
-_OF_KERNEL: Final = "WHERE session_id = '{session}' AND kernel_id = {kernel}"
-_COSTS: Final = "count(*) AS instructions, " + ", ".join(
-    f"sum({name}) AS {name}"
-    for name in ("hits", "latency_cycles", "stall_cycles", "idle_cycles", "charged_stall_cycles", "samples")
-)
-_STATEMENTS: Final[Mapping[str, str]] = {
-    "session": "SELECT * FROM sessions WHERE session_id = '{session}'",
-    "kernel": (
-        "SELECT k.* EXCLUDE (session_id), t.dispatch_count, t.total_ns, t.mean_ns, t.min_ns, t.p50_ns, t.p99_ns, "
-        "t.max_ns, t.share_ratio FROM kernels AS k LEFT JOIN kernel_stats AS t USING (session_id, kernel_id) "
-        + _OF_KERNEL
-    ),
-    "bottleneck": (
-        "SELECT label, score, runner_up, recommendation, evidence, missing AS missing_signals FROM bottlenecks "
-        f"{_OF_KERNEL} AND scope = 'kernel' ORDER BY ALL"
-    ),
-    "roofline": f"SELECT * EXCLUDE (session_id) FROM roofline {_OF_KERNEL} AND dispatch_id IS NULL ORDER BY ALL",
-    "resource_bounds": (
-        f"SELECT * EXCLUDE (session_id, kernel_id) FROM resource_bounds {_OF_KERNEL} "
-        "ORDER BY lower_bound_ns DESC, resource, dtype, ceiling_source"
-    ),
-    "occupancy": f"SELECT * EXCLUDE (session_id) FROM occupancy {_OF_KERNEL} AND dispatch_id IS NULL ORDER BY ALL",
-    "counter_metrics": f"SELECT * EXCLUDE (session_id, kernel_id) FROM counter_metrics {_OF_KERNEL} ORDER BY ALL",
-    "critical_path": (
-        "SELECT count(*) AS dispatch_count, count_if(c.is_critical) AS critical_count, "
-        "sum(d.self_ns) FILTER (c.is_critical) AS critical_ns, max(c.criticality) AS criticality "
-        "FROM (SELECT * FROM critical_path WHERE session_id = '{session}' AND activity_kind = 'dispatch') AS c "
-        f"JOIN (SELECT dispatch_id, self_ns FROM dispatches {_OF_KERNEL}) AS d ON d.dispatch_id = c.activity_id "
-        "HAVING count(*) > 0"
-    ),
-    "what_if": f"SELECT * EXCLUDE (session_id, kernel_id) FROM what_if {_OF_KERNEL} ORDER BY speedup_ratio",
-    "operators": (
-        "SELECT coalesce(n.name, o.operator) AS name, coalesce(n.op_type, o.outermost_operator) AS op_type, "
-        'o.dispatch_count, o.total_ns, o."match", o.score '
-        f"FROM (SELECT * FROM operator_kernels {_OF_KERNEL}) AS o "
-        "LEFT JOIN (SELECT * FROM model_nodes WHERE session_id = '{session}') AS n USING (node_id) "
-        'ORDER BY o.total_ns DESC, name, op_type, o.dispatch_count, o."match", o.score'
-    ),
-    "instructions": (
-        f"SELECT * EXCLUDE (session_id) FROM att_instructions {_OF_KERNEL} "
-        "ORDER BY dispatch_id, capture, code_object_id, address, line, instruction"
-    ),
-    "instruction_classes": (
-        f"SELECT dispatch_id, capture, instruction_class, {_COSTS} FROM att_instructions {_OF_KERNEL} GROUP BY ALL "
-        "ORDER BY dispatch_id, capture, stall_cycles DESC NULLS LAST, samples DESC NULLS LAST, instruction_class"
-    ),
-    "source_lines": (
-        f"SELECT dispatch_id, capture, source, {_COSTS} FROM att_instructions {_OF_KERNEL} AND source IS NOT NULL "
-        "GROUP BY ALL ORDER BY dispatch_id, capture, stall_cycles DESC NULLS LAST, samples DESC NULLS LAST, source"
-    ),
-    "stall_reasons": (
-        f"SELECT * EXCLUDE (session_id) FROM att_stalls {_OF_KERNEL} "
-        "ORDER BY dispatch_id, capture, share_ratio DESC, reason"
-    ),
-}
 
 
 def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
@@ -90,10 +46,11 @@ def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
     """
     from aaco_pipeline.report.optimization.document import searches_of  # Polars, which a command's help does not need
 
-    names = read_parts(lake, session, {"names": _NAMES.format(session=session)})["names"]
+    every = dict(statements("kernel"))
+    names = read_parts(lake, session, {"names": every.pop("names").format(session=session)})["names"]
     kernel = find_kernel(names, wanted)
     fields = {"session": session, "kernel": kernel}
-    parts = read_parts(lake, session, {name: text.format(**fields) for name, text in _STATEMENTS.items()})
+    parts = read_parts(lake, session, {name: text.format(**fields) for name, text in every.items()})
     facts = parts.pop("session")
     single = {name: _only(parts.pop(name)) for name in ("kernel", "roofline", "occupancy", "critical_path")}
     return {
@@ -106,7 +63,7 @@ def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
     }
 
 
-def find_kernel(names: list[Row_sentences], wanted: str) -> int:
+def find_kernel(names: list[Row], wanted: str) -> int:
     """The number of the kernel that `wanted` means: a name, short name or symbol, a unique beginning or part, or the
     number.
 
@@ -115,7 +72,7 @@ def find_kernel(names: list[Row_sentences], wanted: str) -> int:
     """
     asked = wanted.casefold()
     keys = ("name", "short_name", "symbol")
-    rules: tuple[Callable[[Row_sentences], bool], ...] = (
+    rules: tuple[Callable[[Row], bool], ...] = (
         lambda row: wanted.removesuffix(".kd") in [row[key] for key in keys] or wanted in [row[key] for key in keys],
         lambda row: wanted == str(row["kernel_id"]),
         lambda row: any((row[key] or "").casefold().startswith(asked) for key in keys),
@@ -130,13 +87,13 @@ def find_kernel(names: list[Row_sentences], wanted: str) -> int:
     raise UsageError(_unknown(wanted, names))
 
 
-def _ambiguous(wanted: str, found: list[Row_sentences]) -> str:
+def _ambiguous(wanted: str, found: list[Row]) -> str:
     listed = "; ".join(f"{row['kernel_id']}: {_brief(row['name'])}" for row in found[:_NAMED])
     more = f"; and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
     return f"{wanted!r} names {counted(len(found), 'kernel')}: {listed}{more}; give more of the name, or the number"
 
 
-def _unknown(wanted: str, names: list[Row_sentences]) -> str:
+def _unknown(wanted: str, names: list[Row]) -> str:
     if not names:
         return f"no kernel {wanted!r}: the session has no kernels"
     by_name = {row["short_name"].casefold(): row["short_name"] for row in reversed(names)}
@@ -149,11 +106,9 @@ def _brief(name: str) -> str:
     return shortened(in_a_line(name), _LONGEST_NAME)
 
 
-def _only(rows: list[Row_sentences]) -> Row_sentences | None:
+def _only(rows: list[Row]) -> Row | None:
     return rows[0] if rows else None
 
-
-Row = Mapping[str, Any]
 
 #: Whose figure a ceiling is, the best first; a unit's own count of its busy cycles needs none.
 SOURCES: Final[Mapping[str, str]] = {
@@ -175,12 +130,11 @@ _COUNTED: Final[Mapping[str, str]] = {
 }
 #: Shares of a time that differ by less are one.
 _SAME: Final = 0.0005
-_PREFIXES: Final = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
 _UNITS: Final[Mapping[str, str]] = {"byte": "B/s", "flop": "FLOP/s", "op": "OP/s", "issue slot": "instructions/s"}
 
 
 def kernel_answer(kernel: Row, judged: Sequence[Row]) -> str:
-    """What limits the kernel, and how long it takes; what was not judged is named.
+    """Say how long the kernel takes and what limits it, or that this was not judged.
 
     `kernel` has total_ns, dispatch_count and share_ratio, `judged` at most one row of `bottlenecks`.
     """
@@ -196,7 +150,7 @@ def kernel_answer(kernel: Row, judged: Sequence[Row]) -> str:
 
 
 def against_roof(kernel: Row, bounds: Sequence[Row]) -> str | None:
-    """What it achieves at its nearest roof and what share of that roof this is; None where no roof is known.
+    """State the kernel's rate and share at its nearest roof; None where no roof is known.
 
     `kernel` is a row of `roofline` with counted_ns for its duration, `bounds` its rows of `resource_bounds`.
     """
@@ -209,7 +163,7 @@ def against_roof(kernel: Row, bounds: Sequence[Row]) -> str | None:
     rate = None if row["unit"] == "ns" else rate_text(row["work"], row["unit"], kernel["counted_ns"])
     least = "at least " if row["work_source"] == "model" else ""
     at = f"It reaches {least}{rate} at its nearest roof, {roof}" if rate else f"Its nearest roof is that of {roof}"
-    # Of a roof that several resources share, another one's own count may be what decided.
+    # If several resources share a roof, another one's own count may have decided.
     if abs(row["share_ratio"] - near) > _SAME and any(
         abs(one["share_ratio"] - near) <= _SAME and one["ceiling_source"] == "busy" for one in known
     ):
@@ -222,12 +176,12 @@ def rate_text(work: float | None, unit: str, time_ns: int | None) -> str | None:
     if work is None or not time_ns:
         return None
     rate = work / time_ns * 1e9
-    prefix, least = prefixed(rate, _PREFIXES, "")
+    prefix, least = prefixed(rate, DECIMAL, "")
     return f"{number(float(f'{rate / least:.3g}'))} {prefix}{_UNITS.get(unit, f'{unit}/s')}"
 
 
 def launch_facts(kernel: Row) -> list[tuple[str, str]]:
-    """What the compiler fixed of it: registers, LDS and scratch, as far as the capture states them."""
+    """List what the compiler fixed: registers, LDS and scratch, as far as the capture states them."""
     registers = (("arch_vgprs", "vector"), ("accum_vgprs", "accumulation"), ("sgprs", "scalar"))
     stated = ", ".join(f"{kernel[key]} {name}" for key, name in registers if kernel[key] is not None)
     found: list[tuple[str, str | None]] = [
@@ -260,7 +214,7 @@ def launch_in_words(launch: Row, kernel: Row) -> str:
 
 
 def lacking_evidence(document: Document, lacks: Sequence[str]) -> list[tuple[str, str]]:
-    """What the page of a kernel does not show for lack of evidence, each with the command that records it.
+    """List the evidence that a kernel's page lacks, each with the command that records it.
 
     `lacks` names what is not there: `durations`, `utilization`, `occupancy`, `levels`, `stalls`, `operators`,
     `ceilings`. Counters and thread traces are AMD's, so that of another vendor's device they are not asked for.
@@ -286,11 +240,6 @@ def lacking_evidence(document: Document, lacks: Sequence[str]) -> list[tuple[str
     return found
 
 
-def listed(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
-
-
 def _extent(extents: Sequence[int]) -> str:
     """The extents along x, y and z as far as any is above one."""
     used = max((place for place, one in enumerate(extents) if one > 1), default=0) + 1
@@ -299,3 +248,210 @@ def _extent(extents: Sequence[int]) -> str:
 
 def _bytes(amount: int | None, of: str) -> str | None:
     return None if amount is None else f"{size(amount)} a {of}" if amount else "none"
+
+
+_BAR: Final = 24
+_NAME: Final = 120
+_FULL_NAME: Final = 600
+_OPERATORS: Final = 10
+_COSTS: Final = 20
+_METRICS_SHOWN: Final = 12
+_SEARCHES: Final = 3
+#: Figures from counters, the most telling first: is it at work, does it wait, and does data come from near.
+_METRICS: Final = (
+    *("cu_busy_ratio", "valu_busy_ratio", "matrix_busy_ratio", "ipc", "dependency_wait_ratio", "issue_wait_ratio"),
+    *("active_threads", "vl1d_hit_ratio", "l2_hit_ratio", "fabric_bandwidth", "coalescing_ratio"),
+    *("lds_bank_conflict_ratio", "lds_busy_ratio", "fabric_read_latency", "vmem_latency", "l1i_hit_ratio", "clock"),
+    *("instructions_per_wavefront", "wavefronts"),
+)
+_COST_COLUMNS: Final = {
+    "*hits": "hits",
+    "*latency": "latency_cycles",
+    "*stalled": "stall_cycles",
+    "*idle before": "idle_cycles",
+    "*waited for": "charged_stall_cycles",
+    "*samples": "samples",
+}
+
+
+def _ends(row: Row) -> str | None:
+    """The smallest and the largest figure of a dispatch, the unit once; None for a single dispatch."""
+    if row["n"] < 2:
+        return None
+    low, high = (bottlenecks.measure(row[end], row["unit"]) for end in ("min", "max"))
+    return f"{low.split()[0] if low.split()[1:] == high.split()[1:] else low} … {high}"
+
+
+_FACTS: Final[Columns] = {"what": lambda fact: fact[0], "is": lambda fact: fact[1]}
+_EVIDENCE: Final[Columns] = {
+    "signal": lambda row: bottlenecks.signal(row["signal"]),
+    "*value": bottlenecks.amount,
+    "*threshold": lambda row: None if row["threshold"] is None else bottlenecks.measure(row["threshold"], row["unit"]),
+    "*weight": lambda row: number(row["weight"]),
+    "from": lambda row: row["source"],
+}
+_FIGURES: Final[Columns] = {
+    "figure": lambda row: row["metric"].removesuffix("_ratio").replace("_", " "),
+    "*value": lambda row: bottlenecks.measure(row["value"], row["unit"]),
+    "*smallest … largest": _ends,
+    "*dispatches": lambda row: grouped(row["n"]),
+    "caveats": lambda row: bottlenecks.flags(row["quality_flags"]),
+}
+_OPERATOR: Final[Columns] = {
+    "operator": lambda row: row["name"] or "unattributed",
+    "type": lambda row: row["op_type"],
+    "*time": lambda row: duration(row["total_ns"]),
+    "*dispatches": lambda row: grouped(row["dispatch_count"]),
+    "matched by": lambda row: row["match"],
+}
+
+
+def kernel_view(document: Document) -> View:
+    """Lay out what is known of one kernel: the answer first, then the evidence."""
+    kernel, operators, lacking = document["kernel"], document["operators"], document["missing_signals"]
+    called = kernel_in_words({"name": kernel["name"], "operator": kernel["short_name"]})
+    facts = [(name, text) for name, text in _facts(document) if text]
+    more = f", the longest {_OPERATORS} of {len(operators)}" if len(operators) > _OPERATORS else ""
+    parts = [
+        Table(_FACTS, facts, "What it is"),
+        _bounds(document),
+        Table(_EVIDENCE, document["top_evidence"], "Evidence for the label"),
+        *sentences([f"Not measured: {', '.join(bottlenecks.unmeasured(lacking))}"] if lacking else [], "aside"),
+        _metrics(document),
+        Table(
+            *(_OPERATOR, operators[:_OPERATORS], f"Operators it ran for{more}"),
+            names=("operator",),
+            spare=("matched by", "type"),
+        ),
+        _costs(document["instruction_classes"], "instruction_class", "By class of instruction"),
+        _costs(document["source_lines"], "source", "By line of the source"),
+        *(_instructions(document) if document["instructions"] else ()),
+    ]
+    text = kernel_answer(kernel, document["bottleneck"][:1])
+    return headed(document, text, parts, shortened(in_a_line(called), _NAME))
+
+
+def _facts(document: Document) -> Iterable[tuple[str, str | None]]:
+    kernel = document["kernel"]
+    source = {"op": " (by its operator)", "name": " (by its name)"}.get(kernel["family_source"], "")
+    registers = (("arch_vgprs", "vector"), ("accum_vgprs", "accumulation"), ("sgprs", "scalar"))
+    scratch, lds, mean = (kernel[key] for key in ("static_scratch_bytes", "static_lds_bytes", "mean_ns"))
+    ends = f"{duration(kernel['min_ns'])} to {duration(kernel['max_ns'])}"
+    return (
+        ("name", shortened(kernel["name"], _FULL_NAME)),
+        ("family", kernel["family"] and kernel["family"] + source),
+        *(
+            (label, kernel[key])
+            for label, key in (("number format", "dtype"), ("tile", "tile"), ("library", "library"))
+        ),
+        ("registers", ", ".join(f"{kernel[key]} {name}" for key, name in registers if kernel[key] is not None)),
+        ("scratch", None if scratch is None else f"{scratch:,} bytes per work-item"),
+        ("LDS", None if lds is None else f"{lds:,} bytes per workgroup"),
+        ("per dispatch", None if mean is None else f"{duration(mean)} on average, {ends}"),
+        *(_roof(document["roofline"]) if document["roofline"] is not None else ()),
+        *(_occupancy(document["occupancy"]) if document["occupancy"] is not None else ()),
+        *(_path(document["critical_path"]) if document["critical_path"] is not None else ()),
+        *(
+            (
+                f"{row['speedup_ratio']:g} times as fast",
+                f"the path is {duration(row['saved_ns'])} shorter ({share(row['saved_ratio']) or '–'} of the window)",
+            )
+            for row in document["what_if"]
+        ),
+        *(("made faster", search_in_a_line(row)) for row in document["searches"][:_SEARCHES]),
+    )
+
+
+def _roof(row: Row) -> Iterable[tuple[str, str | None]]:
+    roof = bottlenecks.resource(row["bound"])
+    return (
+        ("nearest roof", roof and f"{roof}, {share(row['efficiency_ratio'])} of it reached"),
+        ("caveats", bottlenecks.flags(row["quality_flags"])),
+    )
+
+
+def _occupancy(row: Row) -> Iterable[tuple[str, str | None]]:
+    after, waves, tail = share(row["next_ratio"]), number(row["grid_waves_ratio"]), share(row["tail_ratio"])
+    idle = f", {tail} of the slots idle in the last round" if tail else ""
+    return (
+        ("occupancy", bottlenecks.occupied(row)),
+        ("next step", after and f"{row['next_step']} allows {after}"),
+        ("grid", waves and f"{waves} times what the device holds at once{idle}"),
+    )
+
+
+def _path(row: Row) -> Iterable[tuple[str, str]]:
+    taken = f", {duration(row['critical_ns'])}" if row["critical_ns"] is not None else ""
+    return (("critical path", f"{row['critical_count']:,} of {row['dispatch_count']:,} dispatches are on it{taken}"),)
+
+
+#: Sources of lower bounds, the best first, and their columns.
+_BOUND_SOURCES: Final = {
+    "busy": "*busy by its own count",
+    "measured": "*at least (measured ceiling)",
+    "reported": "*at least (reported of such devices)",
+    "spec": "*at least (published)",
+}
+
+
+def _bounds(document: Document) -> Table:
+    """The shortest time of each resource by its own count and by each kind of ceiling, with a bar for its share."""
+    by_resource: dict[tuple[str, str | None], dict[str, Row]] = {}
+    for row in document["resource_bounds"]:
+        by_resource.setdefault((row["resource"], row["dtype"]), {})[row["ceiling_source"]] = row
+    rows = [
+        {**next(sources[kind] for kind in _BOUND_SOURCES if kind in sources), "sources": sources}
+        for sources in by_resource.values()
+    ]
+    kinds = {kind: name for kind, name in _BOUND_SOURCES.items() if any(kind in row["sources"] for row in rows)}
+
+    def least(source: str, row: Row) -> str | None:
+        return duration(row["sources"][source]["lower_bound_ns"]) if source in row["sources"] else None
+
+    names = {"counters": "counted", "model": "by the model"}
+    columns: Columns = {
+        "resource": lambda row: bottlenecks.resource(row["resource"], row["dtype"]),
+        "*work": lambda row: _work(row["work"], row["unit"]),
+        **{name: partial(least, kind) for kind, name in kinds.items()},
+        "*of its time": lambda row: share(row["share_ratio"]),
+        "": lambda row: "█" * round(_BAR * min(1.0, row["share_ratio"] or 0.0)),
+        "work is": lambda row: names.get(row["work_source"], row["work_source"]),
+    }
+    return Table(columns, rows, "The shortest time each resource needs for the kernel's work", spare=("", "work is"))
+
+
+def _work(amount: float, unit: str) -> str:
+    if unit == "byte":
+        return bottlenecks.measure(amount, unit)
+    prefix, least = prefixed(amount, {"T ": 1e12, "G ": 1e9, "M ": 1e6}, "")
+    return f"{number(amount / least)} {prefix}{unit}"
+
+
+def _metrics(document: Document) -> Table:
+    known = {row["metric"]: row for row in document["counter_metrics"] if row["value"] is not None}
+    shown = [known[name] for name in _METRICS if name in known][:_METRICS_SHOWN]
+    more = f", {len(shown)} of {len(known)}; all with --json" if len(known) > len(shown) else ""
+    spare = ("*dispatches", "*smallest … largest", "caveats")
+    return Table(_FIGURES, shown, f"From hardware counters{more}", spare=spare)
+
+
+def _costs(rows: Sequence[Row], column: str, title: str) -> Table:
+    """Cycles and samples by class or by line, the most stalled first; stalled cycles are part of the latency."""
+    shown = {label: key for label, key in _COST_COLUMNS.items() if any(row[key] is not None for row in rows)}
+    columns: Columns = {
+        "*dispatch": lambda row: grouped(row["dispatch_id"]),
+        "thread trace": itemgetter("capture"),
+        column.replace("_", " "): itemgetter(column),
+        **{label: lambda row, key=key: grouped(row[key]) for label, key in shown.items()},  # type: ignore[misc]
+    }
+    spare = ("*idle before", "*hits", "*dispatch", "thread trace")
+    return Table(columns, rows[:_COSTS], f"{title}, cycles of the traced wavefronts", names=("source",), spare=spare)
+
+
+def _instructions(document: Document) -> list[Part]:
+    # Polars is only needed by a kernel that has a listing.
+    from aaco_pipeline.report.kernel.instructions import listing_parts, listings_of_rows
+
+    first, *more = listings_of_rows(document["instructions"], document["stall_reasons"], [document["kernel"]])
+    further = f"{counted(len(more), 'further listing')} of this kernel in --json"
+    return [*listing_parts(first), *sentences([further] if more else [])]

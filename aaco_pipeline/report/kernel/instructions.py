@@ -5,17 +5,14 @@ Stalls are attributed in `aaco_pipeline.analysis.instructions`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from operator import itemgetter
+from typing import Any, Final
 
 import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.report.formatting import counted, grouped, in_a_line, share, shortened
-from aaco_pipeline.report.terminal import MISSING, open_screen, print_cells, print_prose
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
+from aaco_pipeline.report.view import Columns, Part, Sentence, Table
 
 LEGEND: Final = (
     "Stalled: cycles in which wavefronts could not issue the instruction (upper bar). Waited for: cycles that other "
@@ -51,7 +48,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Region:
-    """A stretch of the program in its order, with what was lost in it."""
+    """A section of the program in its order, with what was lost in it."""
 
     first: Line
     last: Line
@@ -89,7 +86,7 @@ def heading(listing: Listing) -> str:
 
 
 def summary(listing: Listing) -> str:
-    """What was lost in all."""
+    """Summarize what was lost in all."""
     if listing.unit == "samples":
         stalled = sum(amount for _, amount, _ in listing.reasons)
         told = f", {stalled:,} of them stalled with a known reason" if stalled else ""
@@ -98,7 +95,7 @@ def summary(listing: Listing) -> str:
 
 
 def region_heading(region: Region, listing: Listing) -> str:
-    """From where to where a region goes, and what was lost in it."""
+    """Heading of a region: its first and last instruction, and what was lost in it."""
     part = f", {share(region.lost / listing.lost)}" if listing.lost else ""
     return (
         f"From {_place(region.first)} to {_place(region.last)}: {region.lost:,} {_lost(listing)}{part}, "
@@ -117,7 +114,7 @@ def _lost(listing: Listing) -> str:
 
 
 def fold_text(fold: Fold, listing: Listing) -> str:
-    """What stands in place of instructions that are not shown."""
+    """Text in place of instructions that are not shown."""
     told = f"{counted(fold.instructions, 'instruction')}, {fold.lost:,} {_lost(listing)}"
     if fold.charged:
         told += f", {fold.charged:,} cycles waited for"
@@ -125,7 +122,7 @@ def fold_text(fold: Fold, listing: Listing) -> str:
 
 
 def cells(line: Line, listing: Listing) -> Mapping[str, str]:
-    """What stands in each column for one instruction; the column without a name has room for a bar."""
+    """Cells of one instruction by column; the column without a name has room for a bar."""
     amounts = {"hits": line.hits, "stalled": line.lost, "": None, "waited for": line.charged}
     if listing.unit == "samples":
         amounts = {"samples": line.lost, "": None}
@@ -203,16 +200,16 @@ def listings_of_rows(
 def _listing(lines: Sequence[Line], starts: Sequence[int], shown: int, **named: Any) -> Listing:
     whole = sum(line.lost or 0 for line in lines)
     most = max((max(line.lost or 0, line.charged or 0) for line in lines), default=0)
-    stretches = [lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)]
-    hottest = sorted(stretches, key=lambda stretch: -sum(line.lost or 0 for line in stretch))
-    told = [stretch for stretch in hottest[:shown] if any(line.lost for line in stretch)]
-    rest = hottest[len(told) :]
+    sections = [lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)]
+    hottest = sorted(sections, key=lambda section: -sum(line.lost or 0 for line in section))
+    kept = [section for section in hottest[:shown] if any(line.lost for line in section)]
+    rest = hottest[len(kept) :]
     return Listing(
         lost=whole,
         most=most,
         sourced=any(line.source for line in lines),
-        regions=tuple(_region(stretch, whole) for stretch in told),
-        rest=_fold([line for stretch in rest for line in stretch], regions=len(rest)) if rest else None,
+        regions=tuple(_region(section, whole) for section in kept),
+        rest=_fold([line for section in rest for line in section], regions=len(rest)) if rest else None,
         **named,
     )
 
@@ -273,21 +270,24 @@ _BAR_CHARACTERS: Final = 12
 _SPARE: Final = ("source", "class", "*hits", "*waited for")
 
 
-def print_listing(listing: Listing, stream: TextIO | None = None) -> None:
-    """Print one listing, on standard output unless told otherwise."""
-    screen = open_screen(stream)
-    screen.print()
-    print_prose(screen, heading(listing), "bold")
-    print_prose(screen, summary(listing), "bold green")
-    for reason, amount, ratio in listing.reasons:
-        screen.print(f"{amount:>14,}  {share(ratio) or MISSING:>7}  {reason}", markup=False)
-    for region in listing.regions:
-        _print_region(screen, region, listing)
-    if listing.rest is not None:
-        print_prose(screen, fold_text(listing.rest, listing), "dim")
+def listing_parts(listing: Listing) -> list[Part]:
+    """Lay out one listing: what was lost and why, then the regions."""
+    reasons: Columns = {
+        f"*stalled {listing.unit}": lambda row: grouped(row[1]),
+        "*share": lambda row: share(row[2]),
+        "reason": lambda row: row[0],
+    }
+    return [
+        Sentence(""),
+        Sentence(heading(listing), "strong"),
+        Sentence(summary(listing), "good"),
+        Table(reasons, listing.reasons),
+        *(_region_table(region, listing) for region in listing.regions),
+        *([] if listing.rest is None else [Sentence(fold_text(listing.rest, listing), "aside")]),
+    ]
 
 
-def _print_region(screen: "Console", region: Region, listing: Listing) -> None:
+def _region_table(region: Region, listing: Listing) -> Table:
     columns = list(cells(region.first, listing))
     rows = []
     for row in region.rows:
@@ -297,4 +297,5 @@ def _print_region(screen: "Console", region: Region, listing: Listing) -> None:
             bar = "█" * round(_BAR_CHARACTERS * (row.lost or 0) / listing.most) if listing.most else ""
             rows.append(list({**cells(row, listing), "": bar}.values()))
     headings = [f"*{name}" if name in NUMBERS else name for name in columns]
-    print_cells(screen, headings, rows, title=region_heading(region, listing), spare=_SPARE)
+    shown = {name: itemgetter(place) for place, name in enumerate(headings)}
+    return Table(shown, rows, title=region_heading(region, listing), spare=_SPARE)

@@ -24,24 +24,21 @@ from aaco_pipeline.report.kernel.document import (
     rate_text,
 )
 from aaco_pipeline.report.session import bottlenecks, view
-from aaco_pipeline.report.session.sentences import Document
-from aaco_pipeline.report.session.sentences import Row as Row_sentences
+from aaco_pipeline.report.session.sentences import Document, Row
 from aaco_pipeline.report.session.view import kernel_in_words
 
-Row = Mapping[str, Any]
-
-#: How wide the arrow of the most bytes is, the least that is still seen, and one of which nothing is known.
+#: Widths of the arrow of the most bytes, of the least visible one, and of one without known bytes.
 _WIDEST: Final = 40.0
 _LEAST: Final = 2.0
 _HOLLOW: Final = 14.0
-#: How a row says that its bytes are those of operators' shapes, and that DRAM's may have come from the cache before it.
+#: Flags of a row whose bytes come from operators' shapes, and whose DRAM bytes may have come from the cache above.
 _MODEL_BASED: Final = "model_based"
 _ASSUMED: Final = "infinity_cache_not_excluded"
 
 
 @dataclass(frozen=True)
 class Level:
-    """What passed above one level of memory, per dispatch where their number is known.
+    """Bytes that passed above one level of memory, per dispatch where their number is known.
 
     `width` is the arrow's, None where nothing was counted; `said` are the lines beside the arrow, `inside` those in the
     level's box under its name.
@@ -56,7 +53,7 @@ class Level:
 
 
 def memory_levels(kernel: Row, bounds: Sequence[Row], metrics: Mapping[str, float]) -> list[Level]:
-    """The levels from LDS to DRAM; empty where no counter tells of any.
+    """The levels from LDS to DRAM; empty where nothing was counted.
 
     `kernel` is a row of `roofline` with counted_ns (its duration) and counted (its dispatches), `bounds` its rows of
     `resource_bounds`, `metrics` figures of `counter_metrics` by name.
@@ -138,7 +135,7 @@ _UNITS: Final[Mapping[str, Sequence[str]]] = {
     "Data return": ("data_return_busy_ratio",),
     "L2": ("l2_busy_ratio",),
 }
-#: What wavefronts did with their cycles.
+#: Shares of wavefronts' cycles.
 _WAVES: Final = {
     "issuing_ratio": "Issuing",
     "issue_wait_ratio": "Waiting to issue",
@@ -172,12 +169,12 @@ def paged_kernels(document: Document) -> set[int]:
     return {row["kernel_id"] for row in document["shown_kernels"]}
 
 
-def first_kernel(document: Document) -> Row_sentences | None:
+def first_kernel(document: Document) -> Row | None:
     """The heaviest kernel of the kind of work that the answer would fix first; None where that is none."""
     return next((row for row in document["shown_kernels"] if row["is_first"]), None)
 
 
-def _view(document: Document, kernel: Row_sentences, parts: Mapping[str, list[Row_sentences]]) -> dict[str, Any]:
+def _view(document: Document, kernel: Row, parts: Mapping[str, list[Row]]) -> dict[str, Any]:
     metrics = {row["metric"]: row for row in parts["kernel_metrics"]}
     values = {name: row["value"] for name, row in metrics.items()}
     on_cpu = document.get("provider") == CPU_PROVIDER
@@ -190,7 +187,7 @@ def _view(document: Document, kernel: Row_sentences, parts: Mapping[str, list[Ro
     lacks = {
         "utilization": not units,
         "occupancy": kernel["achieved_ratio"] is None,
-        # What DRAM carried is concluded from the fabric's bytes: no counter would add it.
+        # DRAM's bytes are concluded from the fabric's: no counter would add them.
         "levels": not levels or any(level.bytes_ is None for level in levels if level.key != "dram"),
         "durations": not parts["kernel_durations"],
         "stalls": not (stalls["stalls"] or stalls["instructions"]),
@@ -219,14 +216,14 @@ def _view(document: Document, kernel: Row_sentences, parts: Mapping[str, list[Ro
     }
 
 
-def _by_kernel(rows: Sequence[Row_sentences]) -> dict[int, list[Row_sentences]]:
-    found: defaultdict[int, list[Row_sentences]] = defaultdict(list)
+def _by_kernel(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    found: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
         found[row["kernel_id"]].append(row)
     return found
 
 
-def _busy(metrics: Mapping[str, Row_sentences]) -> Iterator[tuple[str, float, str]]:
+def _busy(metrics: Mapping[str, Row]) -> Iterator[tuple[str, float, str]]:
     """Name, share of cycles and caveats of each unit that counted its busy cycles."""
     for label, names in _UNITS.items():
         row = next((metrics[name] for name in names if name in metrics), None)
@@ -234,10 +231,10 @@ def _busy(metrics: Mapping[str, Row_sentences]) -> Iterator[tuple[str, float, st
             yield label, row["value"], bottlenecks.flags(row["quality_flags"])
 
 
-def _roofs(bounds: Sequence[Row_sentences]) -> Iterator[tuple[str, float, str]]:
+def _roofs(bounds: Sequence[Row]) -> Iterator[tuple[str, float, str]]:
     """Name, share of the kernel's time and whose ceiling it is, of each resource the most trusted and longest."""
     order = [*SOURCES]
-    best: dict[str, Row_sentences] = {}
+    best: dict[str, Row] = {}
     for row in sorted(bounds, key=lambda one: (order.index(one["ceiling_source"]), -one["lower_bound_ns"])):
         best.setdefault(row["resource"], row)
     known = [row for row in best.values() if row["share_ratio"] is not None]
@@ -246,7 +243,7 @@ def _roofs(bounds: Sequence[Row_sentences]) -> Iterator[tuple[str, float, str]]:
         yield name, row["share_ratio"], SOURCES[row["ceiling_source"]]
 
 
-def _occupancy(kernel: Row_sentences) -> dict[str, Any] | None:
+def _occupancy(kernel: Row) -> dict[str, Any] | None:
     if kernel["theoretical_ratio"] is None and kernel["achieved_ratio"] is None:
         return None
     bars = [("Resources allow", kernel["theoretical_ratio"]), ("Achieved", kernel["achieved_ratio"])]
@@ -261,13 +258,11 @@ def _occupancy(kernel: Row_sentences) -> dict[str, Any] | None:
     return {"bars": [(label, ratio) for label, ratio in bars if ratio is not None], "told": "; ".join(told)}
 
 
-def _durations(
-    kernel: Row_sentences, found: Sequence[Row_sentences], outliers: Sequence[Row_sentences]
-) -> dict[str, Any] | None:
-    """Marks of the plot of durations in order, and what is said of them; None of a kernel without timed dispatches."""
+def _durations(kernel: Row, found: Sequence[Row], outliers: Sequence[Row]) -> dict[str, Any] | None:
+    """Facts and plot of the durations; None for a kernel without timed dispatches."""
     if not found:
         return None
-    row, stretches = found[0], found[0]["stretches"]
+    row, sections = found[0], found[0]["stretches"]
     facts = [("Total", duration(kernel["total_ns"]))]
     if row["dispatch_count"] > 1:
         facts += [("Median", duration(kernel["p50_ns"])), ("Mean", duration(kernel["mean_ns"]))]
@@ -282,7 +277,7 @@ def _durations(
             f"{many} far longer than the warm ones, whose median is {duration(one['warm_median_ns'])}: "
             f"up to {duration(one['longest_ns'])}{causes}."
         )
-    plot = _duration_plot(stretches) if len(stretches) > 1 else None
+    plot = _duration_plot(sections) if len(sections) > 1 else None
     return {
         "facts": [fact for fact in facts if fact[1]],
         "outliers": told,
@@ -291,10 +286,10 @@ def _durations(
     }
 
 
-def _duration_plot(stretches: Sequence[Row_sentences]) -> dict[str, Any]:
-    """A mark from the shortest to the longest dispatch of each stretch, on an axis from zero or a logarithmic one."""
-    least = min(one["least_ns"] for one in stretches)
-    most = max(one["most_ns"] for one in stretches)
+def _duration_plot(sections: Sequence[Row]) -> dict[str, Any]:
+    """A mark from the shortest to the longest dispatch of each section, on an axis from zero or a logarithmic one."""
+    least = min(one["least_ns"] for one in sections)
+    most = max(one["most_ns"] for one in sections)
     logarithmic = 0 < least * _LOGARITHMIC_FROM < most
     width, height = _PLOT
 
@@ -303,8 +298,8 @@ def _duration_plot(stretches: Sequence[Row_sentences]) -> dict[str, Any]:
         return height - 4 - part * (height - 8)
 
     marks = "".join(
-        f"M{(at + 0.5) * width / len(stretches):.0f} {up(one['least_ns']):.0f}V{up(one['most_ns']) - 0.01:.1f}"
-        for at, one in enumerate(stretches)
+        f"M{(at + 0.5) * width / len(sections):.0f} {up(one['least_ns']):.0f}V{up(one['most_ns']) - 0.01:.1f}"
+        for at, one in enumerate(sections)
     )
     return {
         "width": width,
@@ -312,13 +307,11 @@ def _duration_plot(stretches: Sequence[Row_sentences]) -> dict[str, Any]:
         "marks": marks,
         "top": duration(most),
         "foot": f"{duration(least)} (logarithmic)" if logarithmic else "0",
-        "together": max(one["dispatches"] for one in stretches),
+        "together": max(one["dispatches"] for one in sections),
     }
 
 
-def _stalls(
-    reasons: Sequence[Row_sentences], instructions: Sequence[Row_sentences], lines: Sequence[Row_sentences]
-) -> dict[str, Any]:
+def _stalls(reasons: Sequence[Row], instructions: Sequence[Row], lines: Sequence[Row]) -> dict[str, Any]:
     """Reasons, hottest instructions and lines of the dispatch or thread trace that lost most, each with its share."""
     first = instructions[0] if instructions else max(reasons, key=_lost, default=None)
     if first is None:
@@ -337,11 +330,11 @@ def _stalls(
     }
 
 
-def _lost(row: Row_sentences) -> int:
+def _lost(row: Row) -> int:
     return int(row["samples"] or 0 if row["stall_cycles"] is None else row["stall_cycles"])
 
 
-def _inputs(row: Row_sentences) -> str | None:
+def _inputs(row: Row) -> str | None:
     """The heaviest inputs of the operator, and how many others it was called with."""
     if row["shapes"] is None:
         return None

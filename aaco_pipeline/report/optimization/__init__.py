@@ -1,0 +1,1 @@
+"""Searches for a faster kernel or configuration: documents, sentences, views and pages."""

@@ -22,7 +22,7 @@ from aaco_pipeline.optimization.timing_rule import Pairs, log_ratio
 
 Document = dict[str, Any]
 _FIGURES = ("speedup_ratio", "ci_low", "ci_high")
-#: Columns of `optimizations` that a session's page tells of a search.
+#: Columns of `optimizations` that a session's page shows for a search.
 _TOLD = (
     *("executed_on", "ended_by", *_FIGURES, "speedup_of", "effect_scope", "critical_share_ratio", "shorter_ratio"),
     *("shorter_low_ratio", "shorter_high_ratio", "effect_reason"),
@@ -74,7 +74,7 @@ def _gain(question: Mapping[str, Any], accepted: Sequence[Mapping[str, Any]]) ->
 
 
 def _resources(accepted: Sequence[Mapping[str, Any]]) -> Document | None:
-    """By resource what the kernel took and takes, with whose figures they are; null where no compiler stated any."""
+    """Resources before and after by name, with whose figures they are; null where no compiler stated any."""
     if not accepted or accepted[-1]["resources_of"] is None:
         return None
     names = [name.removesuffix("_before") for name in accepted[0] if name.endswith("_before")]
@@ -82,7 +82,7 @@ def _resources(accepted: Sequence[Mapping[str, Any]]) -> Document | None:
     return {"of": accepted[-1]["resources_of"], **figures}
 
 
-#: What the first line of a journal says of how was measured, as it stands there; null where a search has no such thing.
+#: Facts about the measurement in the first line of a journal; null where a search has no such thing.
 _BEGUN: Final = ("clock", "writer", "floor", "block", "environment", "run_options")
 _INTERVAL: Final = ("speedup_ratio", "ci_low", "ci_high")
 
@@ -175,7 +175,7 @@ def _timing(attempt: int | None, step: str, timed: Mapping[str, Any], arm: str =
 
 
 def _logs(evidence: Mapping[str, Any], arm: str) -> Sequence[float | None]:
-    """Of each layout, or block of a model, the log of baseline/candidate as the rule took it."""
+    """Log of baseline/candidate of each layout, or block of a model, as the rule took it."""
     if "items" in evidence:
         return logs_of(evidence, arm)
     return [log_ratio(_pairs(one)) for one in evidence["pairs"][arm]]
@@ -195,7 +195,7 @@ def _block(line: Mapping[str, Any]) -> list[int] | None:
 
 
 def _static(journal: Journal, accepted: list[Mapping[str, Any]]) -> list[Document]:
-    """By architecture the figures of the source as it was and, where a change was accepted, of the last one."""
+    """Figures by architecture of the original source and, where a change was accepted, of the last one."""
     before = next((line.get("static") for line in journal.of_kind("baseline")), None) or {}
     last = (accepted[-1]["static"] or {}).get("after") if accepted else None
     return [

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from aaco_pipeline.report.formatting import counted, duration, grouped, long_duration, number
 from aaco_pipeline.report.optimization import search
-from aaco_pipeline.report.optimization.search import Row, what
+from aaco_pipeline.report.optimization.search import Row
+from aaco_pipeline.report.view import Code, Columns, Sentence, Table, View, sentences
 
 _STEPS: Final = {"aa": "A/A", "search": "search", "confirmation": "confirmation", "whole": "confirmation"}
-#: What is timed besides attempts.
+#: Things timed besides attempts.
 _NO_ATTEMPT: Final = {"aa": "identical code", "whole": "all that was accepted"}
 _ATTEMPTS: Final = (
-    "In the order in which they were tried; each is held against the source with what was accepted before it. The "
+    "In the order in which they were tried, each compared with the source as accepted so far. The "
     "guard is what stopped an attempt, or the last that it passed."
 )
 _LAYOUTS: Final = (
@@ -35,25 +36,25 @@ _FIGURES: Final[Mapping[str, str]] = {
     "scratch_bytes": "scratch memory of a work-item, bytes",
     "code_bytes": "machine code, bytes",
 }
-#: Facts of the host that are told at once, with a word before them; all of them are listed beneath.
+#: Facts of the host that stand first, with a word before them; all of them are listed beneath.
 _OF_THE_HOST: Final = {("cpu", "model"): "", ("kernel", "release"): "kernel "}
 
 
 def title(document: Row) -> str:
-    """What the search was for."""
+    """Title of the report of a search."""
     if document["kernel"] is None:
         return f"{document['source_name']}: a search for a faster configuration"
     return f"{document['kernel']}: a search for a faster kernel"
 
 
 def asked(document: Row) -> str:
-    """What was asked, beneath the title."""
+    """Describe the request, beneath the title."""
     began = f"{document['began_at']:%Y-%m-%d %H:%M} UTC"
     return f"{document['source_name']} on {document['executed_on']}, {began}"
 
 
 def attempts_intro(document: Row) -> str:
-    """What stands above the table of attempts."""
+    """Introduction above the table of attempts."""
     return _ATTEMPTS if document["kernel"] is not None else search.ATTEMPTS_INTRO
 
 
@@ -67,7 +68,7 @@ def layouts_intro(document: Row) -> tuple[str, str]:
 
 
 def itself(document: Row) -> tuple[str, str | None, str] | None:
-    """What timing the same thing twice gave: what was timed, the ratio, and how often; None where it was not."""
+    """Result of timing the same thing twice: its name, the ratio, and how often; None without one."""
     found = next((row for row in timed(document) if row["step"] == "aa"), None)
     if found is None:
         return None
@@ -79,7 +80,7 @@ def itself(document: Row) -> tuple[str, str | None, str] | None:
 def timed(document: Row) -> list[dict[str, Any]]:
     """Each timed step with what it is called and how many layouts it has."""
     no_attempt = {**_NO_ATTEMPT, "aa": _called_itself(document)}
-    named = {row["attempt"]: f"{row['attempt']}: {what(row)}" for row in document["attempts"]}
+    named = {row["attempt"]: f"{row['attempt']}: {search.what(row)}" for row in document["attempts"]}
     return [
         {
             **row,
@@ -111,7 +112,7 @@ def static_rows(document: Row) -> list[dict[str, str]]:
 
 
 def static_intro(document: Row) -> str:
-    """What the static figures are of, and which architecture's machine code did not change."""
+    """Explain the static figures, and name architectures whose machine code did not change."""
     if not document["evidence"]["static"]:
         lacking = document["evidence"]["static_lacking"]
         return f"None: {lacking}." if lacking else "None: the search ended before the source was compiled for a GPU."
@@ -136,7 +137,7 @@ def patch_lines(text: str) -> list[tuple[str, str]]:
 
 
 def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
-    """How and on what was measured: label, text, and a compiler's flags, of what is known."""
+    """Describe the machine and the method: label, text, and a compiler's flags, where known."""
     evidence = document["evidence"]
     built = [(_compiler_of(one), str(one["compiler"]), one["flags"]) for one in evidence["builds"]]
     first: tuple[tuple[str, str | None], ...] = (
@@ -162,22 +163,20 @@ def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
     return [*before, *built, *after]
 
 
-HOST_FACTS: Final[Mapping[str, Callable[[Row], str | None]]] = {
+HOST_FACTS: Final[Columns] = {
     "category": lambda row: row["category"],
     "fact": lambda row: row["key"],
     "value": lambda row: row["value"],
 }
-NOT_APPLICABLE: Final[Mapping[str, Callable[[Row], str | None]]] = {
-    "proposer": lambda row: row["proposer"],
-    "reason": lambda row: row["reason"],
-}
+NOT_APPLICABLE: Final[Columns] = {"proposer": lambda row: row["proposer"], "reason": lambda row: row["reason"]}
 
 
 def next_steps(document: Row) -> list[tuple[str, str | None]]:
-    """What can be done now: a sentence and, where there is one, the command."""
+    """Suggest what can be done now: a sentence and, where there is one, the command."""
     name = document["optimization_id"]
     told: list[tuple[str, str | None]] = []
-    is_kept = document["gain"] is not None  # what does not hold as a whole is kept as a patch, and not to be applied
+    # What does not hold as a whole is kept as a patch, and not to be applied.
+    is_kept = document["gain"] is not None
     if is_kept and document["patch"] is not None and document["is_applied"]:
         undo = f"patch -R -p1 < LAKE/{shlex.quote(document['patch'])}"
         told.append((f"The change stands in {document['source_name']} already. To take it back, in its folder:", undo))
@@ -190,9 +189,6 @@ def next_steps(document: Row) -> list[tuple[str, str | None]]:
         told.append(("To measure the model as it was accepted:", f"aaco run {document['run_options']}"))
     again = "To decide everything again from the journal, without running anything:"
     return [*told, (again, f"aaco optimize --replay {name}")]
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _changed(before: int | None, after: Row | None, name: str) -> str | None:
@@ -211,7 +207,7 @@ def _layout(document: Row) -> str:
 
 
 def _how_many(layouts: Sequence[float | None], noun: str) -> str:
-    """How many of them there are, and how many say something where some do not."""
+    """Count the layouts, and the steady ones where some are not."""
     known = sum(ratio is not None for ratio in layouts)
     return counted(known, noun) if known == len(layouts) else f"{known} of {counted(len(layouts), noun)} steady"
 
@@ -247,3 +243,19 @@ def _floor(floor: Row | None) -> str | None:
 def _time(document: Row) -> str:
     given = f"of {long_duration(document['budget_ns'])}"
     return given if document["spent_ns"] is None else f"{long_duration(document['spent_ns'])} {given}"
+
+
+def report_view(document: Row) -> View:
+    """Lay out a search as Markdown shows it: the answer, every attempt, and the change."""
+    patch = document["evidence"]["patch_text"]
+    return View(
+        title(document),
+        [
+            Sentence(asked(document)),
+            Sentence(search.sentence(document), search.tone(document)),
+            *sentences(search.remarks(document)),
+            Table(search.ATTEMPTS, document["attempts"], title="Attempts", most=len(document["attempts"])),
+            *([] if patch is None else [Code("What was changed", patch, "diff")]),
+            Sentence(f"`aaco report {document['optimization_id']}` makes the page with the plots."),
+        ],
+    )

@@ -1,6 +1,6 @@
-"""Lay out the page of a search for a faster kernel or configuration.
+"""Lay out the page of a search for a faster kernel or configuration: its sections, and the places of its layouts.
 
-Text and tables come from templates; only the positions in the plots are computed here.
+The page itself is rendered by `html.view_page`.
 """
 
 import math
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from markupsafe import escape
 
-from aaco_pipeline.report.comparing.page import Scale, cells, framed_page
 from aaco_pipeline.report.comparing.verdict import Row
-from aaco_pipeline.report.formatting import long_duration, number
+from aaco_pipeline.report.formatting import counted, long_duration, number
 from aaco_pipeline.report.html.sections import shell_command
-from aaco_pipeline.report.optimization import evidence as optimization_evidence
-from aaco_pipeline.report.optimization import search
+from aaco_pipeline.report.html.view_page import Block, Page, Scale, Section, render_page
+from aaco_pipeline.report.optimization import evidence, search
+from aaco_pipeline.report.view import Table
 
 #: Ratios that may be written at the axis, those that say most first.
 _TICKS: Final = (
@@ -57,9 +57,6 @@ def placed_layouts(timings: Sequence[Row], threshold_ratio: float) -> dict[str, 
     }
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _ticks(scale: Scale) -> list[float]:
     kept: list[float] = []
     for tick in _TICKS:
@@ -73,64 +70,69 @@ def _ticks(scale: Scale) -> list[float]:
 
 def render_search(document: Row) -> str:
     """The page of a search, from `optimization_report`. The same document gives the same page."""
-    evidence, name = document["evidence"], document["optimization_id"]
-    has_static = evidence["lacking"] is None and document["kernel"] is not None
-    values: dict[str, Any] = {
-        "attempts": cells(search.ATTEMPTS, document["attempts"]),
-        "layouts": placed_layouts(optimization_evidence.timed(document), document["threshold_ratio"]),
-        "change": [(kind, escape(line)) for kind, line in _change(document)],
-        "static": optimization_evidence.static_intro(document) if has_static else None,
-        "circumstances": optimization_evidence.circumstances(document),
-        "next": optimization_evidence.next_steps(document),
-    }
-    labels = {
-        "attempts": "Attempts",
-        "change": "Change",
-        "layouts": "Blocks" if document["kernel"] is None else "Layouts",
-        "static": "Static figures",
-        "circumstances": "Measured on",
-        "next": "Next",
-    }
-    lacking = [] if evidence["lacking"] is None else [f"{evidence['lacking']}: what it was decided from is not shown."]
-    return framed_page(
-        "search",
-        shown=[(part, label) for part, label in labels.items() if values[part]],
-        heading=optimization_evidence.title(document),
-        beneath=optimization_evidence.asked(document),
-        identifier=name,
-        answer=search.sentence_optimization(document),
-        tone="good" if document["gain"] is not None else "open",
-        opening=[*search.remarks_optimization(document), *lacking, *(f"{note}." for note in evidence["notes"])],
-        tiles=_tiles(document),
-        silent=cells(optimization_evidence.NOT_APPLICABLE, evidence["not_applicable"]),
-        figures=cells(optimization_evidence.static_columns(document), optimization_evidence.static_rows(document)),
-        facts=cells(optimization_evidence.HOST_FACTS, evidence["environment"] or ()),
-        attempts_intro=optimization_evidence.attempts_intro(document),
-        layouts_intro=optimization_evidence.layouts_intro(document),
-        sources={
-            "attempts": (
+    found, name = document["evidence"], document["optimization_id"]
+    heading, layouts_intro = evidence.layouts_intro(document)
+    layouts = placed_layouts(evidence.timed(document), document["threshold_ratio"])
+    patch = [] if found["patch_text"] is None else evidence.patch_lines(found["patch_text"])
+    facts = found["environment"] or ()
+    lacking = [] if found["lacking"] is None else [f"{found['lacking']}: what it was decided from is not shown."]
+    sections = [
+        Section(
+            *("attempts", "Attempts", "Attempts"),
+            [
+                Table(search.ATTEMPTS, document["attempts"], strong="accepted"),
+                Table(evidence.NOT_APPLICABLE, found["not_applicable"], folded="Who had nothing to propose, and why"),
+            ],
+            evidence.attempts_intro(document),
+            (
                 "optimization_attempts",
                 shell_command(f"SELECT * FROM optimization_attempts WHERE campaign_id = '{name}'"),
-            )
-        },
+            ),
+        ),
+        Section(
+            *("change", "Change", "What was changed"),
+            [Block("diff", [(kind, escape(line)) for kind, line in patch], told="Unified diff of the source")],
+        ),
+        Section(
+            *("layouts", "Blocks" if document["kernel"] is None else "Layouts", heading),
+            [Block("layouts", layouts, axis="times as fast")],
+            layouts_intro,
+        ),
+        Section(
+            *("circumstances", "Measured on", "Measured on"),
+            [
+                Block("known", evidence.circumstances(document)),
+                Table(evidence.HOST_FACTS, facts, folded=f"All {counted(len(facts), 'fact')} of the host"),
+            ],
+        ),
+        Section("next", "Next", "What to do now", [Block("todo", evidence.next_steps(document))]),
+    ]
+    if found["lacking"] is None and document["kernel"] is not None:
+        figures = Table(evidence.static_columns(document), evidence.static_rows(document))
+        intro = Block("intro", evidence.static_intro(document))
+        sections.insert(3, Section("static", "Static figures", "Static figures", [intro, figures]))
+    page = Page(
+        title=evidence.title(document),
+        beneath=evidence.asked(document),
+        identifier=name,
+        answer=search.sentence(document),
+        tone=search.tone(document),
+        opening=[*search.remarks(document), *lacking, *(f"{note}." for note in found["notes"])],
+        tiles=_tiles(document),
+        sections=sections,
         command=f"aaco report {name}",
-        **values,
     )
+    return render_page(page)
 
 
 # ---- inside ----------------------------------------------------------------------------------------------------------
-
-
-def _change(document: Row) -> list[tuple[str, str]]:
-    text = document["evidence"]["patch_text"]
-    return [] if text is None else optimization_evidence.patch_lines(text)
 
 
 def _tiles(document: Row) -> list[tuple[str, str, str | None]]:
     """Label, figure, and what stands beneath it, of what is known."""
     attempts = document["attempts"]
     accepted = sum(row["decision"] == "accepted" for row in attempts)
-    itself = optimization_evidence.itself(document)
+    itself = evidence.itself(document)
     gain = search.gain_alone(document)
     tiles = [
         ("Times as fast", *(gain or (None, None))),

@@ -4,17 +4,16 @@ The document is gathered by `document`. Nothing here loads polars.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TextIO
+from collections.abc import Mapping
+from typing import Any, Final
 
-from aaco_pipeline.report.formatting import counted, long_duration, share
-from aaco_pipeline.report.kernel.document import listed
-from aaco_pipeline.report.terminal import open_screen, print_prose, print_table
+from aaco_pipeline.report.formatting import counted, listed, long_duration, share
+from aaco_pipeline.report.view import Columns, Sentence, Table, Tone, View, sentences
 
 Row = Mapping[str, Any]
 ATTEMPTS_INTRO: Final = (
-    "In the order in which they were tried; each is held against the model with what was accepted before it. The guard "
-    "is what stopped an attempt, or the last that it passed. A larger batch is judged by the time of each item."
+    "In the order in which they were tried, each compared with the model as accepted so far. The guard is what stopped "
+    "an attempt, or the last that it passed. A larger batch is judged by the time of each item."
 )
 BLOCKS_INTRO: Final = (
     "Time before divided by time after: right of 1 is faster. Each mark is one block: a session of each configuration, "
@@ -24,14 +23,14 @@ BLOCKS_INTRO: Final = (
 )
 
 
-def sentence(document: Row) -> str:
+def _model_sentence(document: Row) -> str:
     """The answer in one sentence: how much faster an iteration is, with which options, and where."""
     model, where, ended = document["source_name"], document["executed_on"], document["ended_by"]
     decided = [row for row in document["attempts"] if row["decision"] != "undecided"]
     if ended is None:
         return f"The search for a faster configuration of {model} was broken off; what it decided by then is below."
     if document["gain"] is not None:
-        with_options = " ".join(row["transformation"] for row in _accepted(document, "iteration"))
+        with_options = " ".join(row["transformation"] for row in _accepted_by(document, "iteration"))
         gain = _figures(document["gain"])
         return f"{model} runs {gain} times as fast with {with_options} on {where}: the median iteration of a process."
     if ended in ("baseline", "noise") or (ended == "time" and not decided):
@@ -40,14 +39,14 @@ def sentence(document: Row) -> str:
     return f"No configuration was found that runs {model} faster on {where} beyond doubt ({tried} tried)."
 
 
-def remarks(document: Row) -> list[str]:
-    """What else is to be known: larger batches, what could not be decided, why it ended, and how to run it so."""
-    told, accepted = [], _accepted(document, "iteration")
+def _model_remarks(document: Row) -> list[str]:
+    """Add remarks: larger batches, undecided candidates, why it ended, and how to run the result."""
+    told, accepted = [], _accepted_by(document, "iteration")
     if len(accepted) > 1:
         told.append(
-            f"{len(accepted)} changes were accepted, each held against those before it; the gain is their product."
+            f"{len(accepted)} changes were accepted, each compared with those before it; the gain is their product."
         )
-    batches = _accepted(document, "item")
+    batches = _accepted_by(document, "item")
     if batches:
         best = max(batches, key=lambda row: (row["speedup_ratio"], row["attempt"]))
         told.append(
@@ -64,38 +63,34 @@ def remarks(document: Row) -> list[str]:
     return told
 
 
-def _accepted(document: Row, ratio_of: str) -> list[Row]:
+def _accepted_by(document: Row, ratio_of: str) -> list[Row]:
     return [row for row in document["attempts"] if row["decision"] == "accepted" and row["ratio_of"] == ratio_of]
-
-
-def _figures(row: Row) -> str:
-    return f"{row['speedup_ratio']:.2f} [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
 
 
 #: A saving below this part of what the kernel's share alone gives is held back by other work.
 _BESIDE: Final = 0.95
-#: Columns of resources, as people call them.
+#: Columns of resources in words.
 _RESOURCES: Final = {
     "vgprs": "VGPRs",
     "sgprs": "SGPRs",
     "lds_bytes": "bytes of LDS",
     "scratch_bytes": "bytes of scratch",
 }
-#: How the timing rule begins a reason: with the ratio and its interval.
+#: The beginning of a reason by the timing rule: the ratio and its interval.
 _FIGURES_FIRST: Final = re.compile(
     r"\A[0-9.]+ times as fast(?: for each item)?(?: \[[^]]*\])?(?:, (?=confirmed)| (?=in the ))"
 )
 
 
 def title(document: Row) -> str:
-    """What was to be made faster: a kernel of a source, or a model."""
+    """Name what was to be made faster: a kernel of a source, or a model."""
     kernel = "" if document["kernel"] is None else f"{document['kernel']} of "
-    return f"{document['optimization_id']}  {kernel}{document['source_name']}"
+    return f"{kernel}{document['source_name']}"
 
 
-def sentence_optimization(document: Row) -> str:
+def sentence(document: Row) -> str:
     """The answer in one sentence: what was gained and where, what is static of it, and what was not measured."""
-    return _of_a_kernel(document) if document["kernel"] is not None else sentence(document)
+    return _of_a_kernel(document) if document["kernel"] is not None else _model_sentence(document)
 
 
 def gain_alone(document: Row) -> tuple[str, str] | None:
@@ -104,20 +99,18 @@ def gain_alone(document: Row) -> tuple[str, str] | None:
     return None if gain is None else (f"{gain['speedup_ratio']:.2f}", _interval(gain, 2))
 
 
-def remarks_optimization(document: Row) -> list[str]:
-    """What else is to be known: how many changes, what a workgroup must be, why it ended, what came of the source."""
+def remarks(document: Row) -> list[str]:
+    """Add remarks: how many changes, the effect on the session, why it ended, and what happened to the source."""
     if document["kernel"] is None:
-        return remarks(document)
-    told, accepted, gain = [], _accepted_optimization(document), document["gain"]
+        return _model_remarks(document)
+    told, accepted, gain = [], _accepted(document), document["gain"]
     if accepted > 1 and gain is not None:
         if gain["of"] == "whole":
             how = "that of all of them, timed once more as a whole"
         else:
             late = ": there was no time left to time them as a whole" if document["whole_decision"] is not None else ""
             how = f"the product of theirs{late}"
-        told.append(
-            f"{accepted} changes were accepted, each held against the source with those before it; the gain is {how}."
-        )
+        told.append(f"{accepted} changes were accepted, each compared with those before it; the gain is {how}.")
     told += _effect(document)
     undecided = [row for row in document["attempts"] if row["guard"] == "budget"]
     if undecided:
@@ -134,7 +127,7 @@ def remarks_optimization(document: Row) -> list[str]:
 
 
 def spent(document: Row) -> str:
-    """How many candidates were tried, in what time, and where all of it is written down."""
+    """Say how many candidates were tried, in what time, and where the journal is."""
     time = "" if document["spent_ns"] is None else f" in {long_duration(document['spent_ns'])}"
     return (
         f"{counted(len(document['attempts']), 'candidate')} tried{time}; every decision is in {document['journal']}: "
@@ -143,7 +136,7 @@ def spent(document: Row) -> str:
 
 
 def page(document: Row) -> str:
-    """Where more of it is to be seen."""
+    """Say which command shows more."""
     held = "layouts, static figures, the change" if document["kernel"] is not None else "every block, and the host"
     return f"`aaco report {document['optimization_id']}` makes a page of it: {held}."
 
@@ -156,18 +149,18 @@ def search_in_a_line(row: Row) -> str:
     shorter = row["shorter_ratio"]
     scope = {"iteration": "an iteration", "recording": "the recording"}.get(row["effect_scope"])
     effect = f"; {scope} would be {share(shorter)} shorter" if shorter is not None else ""
-    return f"{made}: {_figures_optimization(row)} times as fast{effect} ({row['optimization_id']})"
+    return f"{made}: {_figures(row)} times as fast{effect} ({row['optimization_id']})"
 
 
 def is_decided(document: Row) -> bool:
-    """Whether every candidate was decided, on a machine that can decide."""
+    """Return whether every candidate was decided, on a machine that can decide."""
     ended = document["ended_by"] in ("searched", "attempts")
     decisions = (document["whole_decision"], *(row["decision"] for row in document["attempts"]))
     return ended and "undecided" not in decisions
 
 
 def what(row: Row) -> str:
-    """What an attempt changed, without the parameters that its name repeats."""
+    """Name of an attempt's change, without the parameters that it repeats."""
     return str(row["transformation"]).split(" (")[0]
 
 
@@ -186,7 +179,7 @@ def _reason(row: Row) -> str:
     return told if row["speedup_ratio"] is None else _FIGURES_FIRST.sub("", told)
 
 
-ATTEMPTS: Final[Mapping[str, Callable[[Any], str | None]]] = {
+ATTEMPTS: Final[Columns] = {
     "*#": lambda row: str(row["attempt"]),
     "what": what,
     "decision": lambda row: row["decision"],
@@ -194,10 +187,10 @@ ATTEMPTS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "*times as fast": _gain,
     "reason": _reason,
 }
-#: What a narrow screen leaves out; the guard says in a word what the reason says in a sentence.
+#: Columns that a narrow screen leaves out; the guard is a word for the reason.
 SPARE: Final = ("reason",)
 
-REPLAYED: Final[Mapping[str, Callable[[Any], str | None]]] = {
+REPLAYED: Final[Columns] = {
     "*attempt": lambda row: {"aa": "A/A", "whole": "the whole"}.get(row["kind"], str(row["attempt"])),
     "decision": lambda row: row["decision"],
     "guard": lambda row: row["guard"],
@@ -206,15 +199,12 @@ REPLAYED: Final[Mapping[str, Callable[[Any], str | None]]] = {
 
 
 def replayed(document: Row) -> str:
-    """What came of deciding a journal again."""
+    """Summarize the result of deciding a journal again."""
     wrong = sum(row["differs"] is not None for row in document["decisions"])
     made = counted(len(document["decisions"]), "decision")
     if wrong:
         return f"{wrong} of {made} came out otherwise than the journal says."
     return f"{made} made again from the journal: all came out as recorded."
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _of_a_kernel(document: Row) -> str:
@@ -223,10 +213,10 @@ def _of_a_kernel(document: Row) -> str:
     if ended is None:
         return f"The search for a faster {kernel} was broken off; what it decided by then is below."
     if document["gain"] is not None:
-        gain = _figures_optimization(document["gain"])
+        gain = _figures(document["gain"])
         return f"{kernel} is {gain} times as fast on {where}{_static(document)}{_unmeasured(document)}."
     if document["whole_decision"] is not None:
-        changes = counted(_accepted_optimization(document), "change")
+        changes = counted(_accepted(document), "change")
         return (
             f"{kernel} was not changed: each of {changes} was proved faster than the source before it, but all of them "
             f"together were not proved faster than the source as it was: {document['whole_reason']}."
@@ -238,12 +228,12 @@ def _of_a_kernel(document: Row) -> str:
     return f"No change was found that makes {kernel} faster on {where} beyond doubt{_tried(document)}."
 
 
-def _accepted_optimization(document: Row) -> int:
+def _accepted(document: Row) -> int:
     return sum(row["decision"] == "accepted" for row in document["attempts"])
 
 
 def _effect(document: Row) -> list[str]:
-    """What the gain would do to the session that was given: predicted, not measured, or why it is not predicted."""
+    """Predict the gain's effect on the given session, or say why it is not predicted."""
     session, part, shorter = document["session"], document["critical_share_ratio"], document["shorter_ratio"]
     reason = document["effect_reason"] if document["gain"] is not None else None
     if session is None or (part is None and reason is None):
@@ -258,15 +248,15 @@ def _effect(document: Row) -> list[str]:
     alone = part * (1 - 1 / document["gain"]["speedup_ratio"])
     beside = ", no more for the work beside it" if shorter < _BESIDE * alone else ""
     return [
-        f"{takes}: {_figures_optimization(document['gain'])} times as fast would make it {100 * shorter:.1f} "
-        f"[{100 * low:.1f}, {100 * high:.1f}] % shorter{beside}, if the gain is the same at the session's sizes. "
-        f"This is predicted; after a run with the change `aaco diff {session} latest` shows what became of it, "
-        "and `aaco compare` judges it."
+        f"{takes}: {_figures(document['gain'])} times as fast would make it {100 * shorter:.1f} [{100 * low:.1f}, "
+        f"{100 * high:.1f}] % shorter{beside}, if the gain is the same at the session's sizes. This is predicted; "
+        f"after a run with the change `aaco diff {session} latest` shows what became of it, and `aaco compare` judges "
+        "it."
     ]
 
 
 def _tried(document: Row) -> str:
-    """What a search that found nothing is worth: how far it came."""
+    """Say how far a search came that found nothing."""
     if not document["attempts"]:
         return ": no proposer had anything to propose"
     ended = {"time": "; its time was spent", "attempts": "; as many were tried as may be"}
@@ -291,7 +281,7 @@ def _unmeasured(document: Row) -> str:
     return "" if document["target"] == "amd" else "; its speed on an AMD GPU was not measured"
 
 
-def _figures_optimization(row: Row) -> str:
+def _figures(row: Row) -> str:
     return f"{row['speedup_ratio']:.2f} {_interval(row, 2)}"
 
 
@@ -299,23 +289,33 @@ def _interval(row: Row, digits: int = 3) -> str:
     return f"[{row['ci_low']:.{digits}f}, {row['ci_high']:.{digits}f}]"
 
 
-def print_optimization(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print every attempt with what was decided and why, then the answer."""
-    screen = open_screen(stream)
-    print_prose(screen, title(document), "bold")
-    print_table(screen, ATTEMPTS, document["attempts"], names=("what",), spare=SPARE)
-    screen.print()
-    style = "bold green" if document["gain"] is not None else "bold yellow"
-    print_prose(screen, sentence_optimization(document), style)
-    for line in (*remarks_optimization(document), spent(document), page(document)):
-        print_prose(screen, line)
+def search_view(document: Row) -> View:
+    """Lay out every attempt with what was decided and why, then the answer."""
+    return View(
+        title(document),
+        [
+            Table(ATTEMPTS, document["attempts"], names=("what",), spare=SPARE),
+            Sentence(""),
+            Sentence(sentence(document), tone(document)),
+            *sentences((*remarks(document), spent(document), page(document))),
+        ],
+        identifier=document["optimization_id"],
+    )
 
 
-def print_replay(document: dict[str, Any], stream: TextIO | None = None) -> None:
-    """Print every decision that was made again, and whether it is the recorded one."""
-    screen = open_screen(stream)
-    print_table(screen, REPLAYED, document["decisions"])
-    screen.print()
-    for note in document["notes"]:
-        print_prose(screen, note)
-    print_prose(screen, replayed(document), "bold green" if document["is_same"] else "bold red")
+def replay_view(document: Row) -> View:
+    """Lay out every decision that was made again, and whether it is the recorded one."""
+    return View(
+        "",
+        [
+            Table(REPLAYED, document["decisions"]),
+            Sentence(""),
+            *sentences(document["notes"]),
+            Sentence(replayed(document), "good" if document["is_same"] else "bad"),
+        ],
+    )
+
+
+def tone(document: Row) -> Tone:
+    """The tone of the answer, `open` where nothing was gained."""
+    return "good" if document["gain"] is not None else "open"

@@ -1,0 +1,1 @@
+"""A session: its document, its sentences and its views."""

@@ -61,7 +61,7 @@ CLASSES: Final[Mapping[str, str]] = {
     "compilation": "compilation",
     "page_faults": "page faults",
 }
-#: What a class that is not the device's own time is about, by the subject of `answers`.
+#: Sentences on the subject of a class that is not the device's own time.
 _ABOUT: Final[Mapping[str, str]] = {
     "sync": "The longest waits are in {subject}.",
     "copy": "The heaviest are {subject}.",
@@ -75,11 +75,11 @@ MOST_WORDS: Final = 70
 #: Kinds of work that a sentence names.
 _NAMED_KINDS: Final = 2
 _UNNAMED: Final = "unnamed"
-#: A kind that takes more than this is said to take all.
+#: A kind that takes more than this takes `all`.
 _ALL: Final = 0.995
 #: A device that works for a smaller part of the window is not what limits it.
 _LIMITING: Final = 0.8
-#: A second share of at least this part of the window is said, too.
+#: A second share of at least this part of the window is named, too.
 _WORTH_ADDING: Final = 0.15
 #: A kind below this part of the kernels' time is not named.
 _WORTH_NAMING: Final = 0.05
@@ -160,12 +160,12 @@ def paragraph(document: Row) -> str | None:
 
 
 def sharpening(document: Row) -> list[tuple[str, str]]:
-    """What would sharpen the answer, each with its command."""
+    """List what would sharpen the answer, each with its command."""
     if not document.get("answers"):
         return []
     row, said = document["answers"][0], paragraph(document) or ""
     wanted = zip(row["sharpen"], row["sharpen_commands"], strict=True)
-    # What the paragraph ends with is not said again.
+    # The paragraph may end with the first of them already.
     return [(what, command) for what, command in wanted if f"To see {what}: " not in said]
 
 
@@ -178,13 +178,13 @@ def class_in_words(name: str | None) -> str:
 
 
 def _class(document: Row, row: Row, *, alone: bool = False) -> str:
-    """What takes most, with what takes as much or a good part beside it; that part is not said of one `alone`."""
+    """Say what takes most, with what takes as much or a good part beside it unless `alone`."""
     on_cpu = document.get("provider") == CPU_PROVIDER
     sentences = {**_SENTENCES, **(_ON_CPU if on_cpu else {})}
     window = duration(row["window_ns"])
     what = f"the measured {window}" if on_cpu else f"the steady {window}" if row["beside_ns"] else f"{window}"
     if row.get("saves_unprofiled_ns") is not None and row["repetitions"]:
-        # Of another time than the saving, which is of what one takes without the tracer.
+        # The saving is relative to an iteration without the tracer, not to this time.
         what = f"{row['repetitions']:,} traced {one_of(row['window_rule'])}s ({window})"
     text = sentences[_form(document, row)].format(
         device="GPU", share=bounded(percent(row["class_ratio"]), _side(document, row)), window=what
@@ -220,7 +220,7 @@ def _next(document: Row, name: str) -> Row | None:
     shares = [one for one in document.get("time_shares") or [] if one["reason"] is None]
     if name not in {one["share"] for one in shares}:
         return None
-    # What is not idle is the device's own work: that need not be said.
+    # Time that is not idle is the device's own work: that goes without saying.
     known = (name, "device") if name in ("sync", "launch", "host", "unknown") else (name,)
     others = [one for one in shares if one["share"] not in known and one["share_ratio"] >= _WORTH_ADDING]
     return max(others, key=lambda one: one["share_ratio"], default=None)
@@ -231,7 +231,7 @@ def _verb(name: str) -> str:
 
 
 def _form(document: Row, row: Row) -> str:
-    """The sentence for a class: a device that is idle for long is no limit, and an inferred share is said to be."""
+    """The sentence for a class: a device that is idle for long is no limit, and an inferred share is marked as such."""
     name = str(row["class"])
     if name == "device" and document.get("provider") != CPU_PROVIDER and (row["class_ratio"] or 0.0) < _LIMITING:
         return "device, in part"
@@ -281,7 +281,7 @@ def _heaviest(kind: Row) -> str:
 
 
 def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | None:
-    """What to do first and what that saves at most; with the saving of the whole window where it is also of one."""
+    """Say what to do first and what that saves at most, in the `whole` window, too."""
     if row["advice"] is None:
         return None
     fixed = next((one for one in kinds if row["kind"] is not None and one["kind"] == row["kind"]), None)
@@ -301,7 +301,7 @@ def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | N
 
 
 def _amount(row: Row, *, whole: bool) -> str | None:
-    """What is saved, and which part that is: of an iteration as it runs without the profiler where that is known."""
+    """State the saving and its share: of an iteration without the profiler where that is known."""
     saves, without = row["saves_at_most_ns"], row.get("saves_unprofiled_ns")
     an = each_of(row["window_rule"])
     if without is not None and row["unprofiled_period_ns"]:
@@ -324,7 +324,7 @@ def _invalid(row: Row) -> str:
 
 
 def _recorded(document: Row, kinds: Sequence[Row]) -> str | None:
-    """What can be said of the kernels that were recorded: a kind of work with its rate, else what limits them."""
+    """Describe the recorded kernels: a kind of work with its rate, else what limits them."""
     if not kinds:
         return None
     has_rate = kinds[0]["kind"] != _UNNAMED and _heaviest(kinds[0])
@@ -339,7 +339,7 @@ def _instead(row: Row) -> str | None:
 
 
 def _each(row: Row) -> int | None:
-    """What the first thing to fix saves of each repetition: the same share of one that it saves of the window.
+    """Saving of the first thing to fix for each repetition: the share that it saves of the window.
 
     Not the saving over their number: a window may hold device work beside that of the iterations that were marked.
     """

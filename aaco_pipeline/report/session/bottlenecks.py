@@ -13,7 +13,7 @@ from aaco_pipeline.report.session.answer import CLASSES
 Row = Mapping[str, Any]
 
 _NAMED_SIGNALS: Final = 3
-#: How the stage `classification` names a signal among the evidence.
+#: Prefix of signals among the evidence of the stage `classification`.
 _SIGNAL_ITEM: Final = "signal "
 #: Unexplained time below this part of the whole is not why there is no label.
 _WORTH_SAYING: Final = 0.01
@@ -52,9 +52,9 @@ _SIGNALS: Final = {
     "clock_below_highest": "clock below its highest",
     "active_threads": "lanes active",
 }
-#: How the stage `classification` says that a kernel's dispatches are as short as a launch.
+#: Signal of the stage `classification` that a kernel's dispatches are as short as a launch.
 _TOO_SHORT: Final = "too_short_to_judge"
-#: What there is only once the nearest roof is known, by how the names begin.
+#: Prefixes of signals that exist only once the nearest roof is known.
 _OF_A_ROOF: Final = ("share_", "at_", "near_", "second_", "roof_", "cost_of_")
 #: Signals that are named after a label, and what they say of it.
 _PREFIXES: Final = (
@@ -199,12 +199,12 @@ def signal(name: str) -> str:
 
 
 def amount(evidence: Row) -> str:
-    """The value of a signal in the unit a person reads."""
+    """The value of a signal in a readable unit."""
     return measure(evidence["value"], evidence["unit"])
 
 
 def measure(value: float | None, unit: str | None) -> str:
-    """A value in the unit a person reads; a dash when there is none."""
+    """A value in a readable unit; a dash when there is none."""
     if value is None:
         return "–"
     if unit == "flag":

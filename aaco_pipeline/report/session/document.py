@@ -7,25 +7,24 @@ import math
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
 from aaco_pipeline import __version__
 from aaco_pipeline.lake.layout import require_session_id
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.report.session import statements as sql
 from aaco_pipeline.report.session.answer import answer_fields
 from aaco_pipeline.report.session.bottlenecks import bottleneck_fields
-from aaco_pipeline.report.session.ranks import RANKS
 from aaco_pipeline.report.session.sentences import Document, Row, value
-from aaco_pipeline.report.session.spikes import DELAYS, GRADES, QUIETNESS, SPIKES_SPIKES
-from aaco_pipeline.report.session.statements import KERNEL_PAGES, OF_CAMPAIGN, SECTIONS, STAGES, SUMMARY, TIMELINE
 
 
 def session_summary(lake: TraceLake, session: str) -> Document:
     """The short document, as `aaco show` prints it: the workload, its figures, its top kernels, and what is missing."""
-    document = _head(lake, session, read_parts(lake, session, _filled_in({**SUMMARY, **QUIETNESS}, session)))
+    wanted = _filled_in({**sql.SUMMARY, "quietness": sql.DELAYS["quietness"]}, session)
+    document = _head(lake, session, read_parts(lake, session, wanted))
     campaign = document.get("campaign_id")
-    of_campaign = _filled_in(OF_CAMPAIGN, session) if campaign else {}
+    of_campaign = _filled_in(sql.OF_CAMPAIGN, session) if campaign else {}
     return {**document, "campaign_verdicts": [], **read_parts(lake, session, of_campaign, campaign)}
 
 
@@ -36,10 +35,10 @@ def session_document(lake: TraceLake, session: str) -> Document:
     holds the SQL of each part. `moments` are up to three iterations of the traced pass: the median, the slowest and the
     first measured one. `drawn_timeline` is what a page draws of the activities; None where none has times.
     """
-    # What only the long document needs, and Polars with it.
+    # Only the long document needs it, and Polars with it.
     from aaco_pipeline.report.html.timeline import TABLES, drawn_timeline
 
-    everything = {**SUMMARY, **OF_CAMPAIGN, **SECTIONS, **DELAYS, **GRADES, **KERNEL_PAGES, **RANKS}
+    everything = {**sql.SUMMARY, **sql.OF_CAMPAIGN, **sql.SECTIONS, **sql.DELAYS, **sql.KERNEL_PAGES, **sql.RANKS}
     statements = _filled_in(everything, session)
     document = _head(lake, session, read_parts(lake, session, statements, campaign_of(lake, session)))
     document["moments"] = _moments(document)
@@ -49,9 +48,9 @@ def session_document(lake: TraceLake, session: str) -> Document:
     document["published"] = [{"stage": entry.stage, "table": entry.table, "rows": entry.rows} for entry in entries]
     published = {entry.stage for entry in entries}
     document["unpublished_stages"] = [
-        {"stage": stage, "gives": gives} for stage, gives in STAGES if stage not in published
+        {"stage": stage, "gives": gives} for stage, gives in sql.STAGES if stage not in published
     ]
-    document["statements"] = {**statements, **_filled_in(TIMELINE, session)}
+    document["statements"] = {**statements, **_filled_in(sql.TIMELINE, session)}
     document["written_by"] = f"aaco_pipeline {__version__}"
     return document
 
@@ -65,32 +64,24 @@ def campaign_of(lake: TraceLake, session: str) -> str | None:
 def path_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with its critical path and the causes of its gaps, as `aaco show --critical-path` prints."""
     wanted = ("path_categories", "path_kernels", "savings", "gap_causes")
-    statements = {"session": SUMMARY["session"], **{name: SECTIONS[name] for name in wanted}}
-    return _head(lake, session, read_parts(lake, session, _filled_in(statements, session)))
+    return _part(lake, session, {name: sql.SECTIONS[name] for name in wanted})
 
 
 def shapes_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with what its operators had to do by their shapes, as `aaco show --shapes` prints."""
-    wanted = ("operator_shapes", "collective_rates")
-    statements = {"session": SUMMARY["session"], **{name: SECTIONS[name] for name in wanted}}
-    statements["missing"] = _WHY_NO_SHAPES
-    return _head(lake, session, read_parts(lake, session, _filled_in(statements, session)))
+    wanted = {name: sql.SECTIONS[name] for name in ("operator_shapes", "collective_rates")}
+    return _part(lake, session, {**wanted, "missing": sql.MISSING["shapes"]})
 
 
 def spikes_document(lake: TraceLake, session: str) -> Document:
     """The session's facts with what delayed its iterations, as `aaco show --spikes` prints."""
-    return _head(
-        lake, session, read_parts(lake, session, _filled_in({"session": SUMMARY["session"], **SPIKES_SPIKES}, session))
-    )
+    wanted = {name: sql.DELAYS[name] for name in ("quietness", "spikes", "delay_causes")}
+    return _part(lake, session, {**wanted, "metrics": sql.SUMMARY["metrics"], "missing": sql.MISSING["spikes"]})
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
-_WHY_NO_SHAPES: Final = (
-    "SELECT DISTINCT item, status, reason FROM evidence WHERE session_id = '{session}' AND stage = 'roofline' "
-    "AND item = 'work by operators'' shapes' AND status <> 'present' ORDER BY ALL"
-)
+def _part(lake: TraceLake, session: str, wanted: Mapping[str, str]) -> Document:
+    statements = _filled_in({"session": sql.SUMMARY["session"], **wanted}, session)
+    return _head(lake, session, read_parts(lake, session, statements))
 
 
 def _filled_in(statements: Mapping[str, str], session: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 Lateness is computed in `aaco_pipeline.analysis`.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from aaco_pipeline.analysis.answer.terms import one_of
@@ -19,7 +18,7 @@ _EACH_RANK: Final = (
 
 
 def rank_name(row: Row) -> str:
-    """What a process is called: by its rank, else by its number in the session."""
+    """Name of a process: its rank, else its number in the session."""
     return f"process {row['process_id']}" if row["rank"] is None else f"rank {row['rank']}"
 
 
@@ -54,7 +53,7 @@ def per_repetition(amount: float | None, row: Row) -> float | None:
 
 
 def scope(document: Document, rows: list[Row]) -> str:
-    """What amounts by `per_repetition` are of: `an iteration`, or `in the judged window`."""
+    """Unit of amounts by `per_repetition`: `an iteration`, or `in the judged window`."""
     if not rows or not rows[0]["repetitions"]:
         return "in the judged window"
     one = one_of(document["answers"][0]["window_rule"])
@@ -70,40 +69,3 @@ def _alone(row: Row, document: Document) -> str:
 
 
 #: Collectives within the judged window, by the judged device's own part in them, so that no clock has to be moved.
-_JUDGED: Final = (
-    "(SELECT DISTINCT c.collective_id, a.repetitions FROM (SELECT * FROM collectives WHERE session_id = '{session}') "
-    "AS c JOIN (SELECT * FROM dispatches WHERE session_id = '{session}') AS d USING (dispatch_id) "
-    "JOIN (SELECT * FROM answers WHERE session_id = '{session}') AS a ON d.device_id = a.device_id "
-    "AND d.start_ns >= a.window_start_ns AND d.end_ns <= a.window_end_ns)"
-)
-
-RANKS: Final[Mapping[str, str]] = {
-    # Wherever there are collectives there is a row for each process, whether or not its waits can be told.
-    "rank_waits": (
-        "SELECT c.process_id, any_value(p.rank) AS rank, count(*) AS collectives, "
-        "max(c.expected_participants) AS expected_participants, max(c.participants) AS participants, "
-        "count(j.collective_id) AS judged_count, any_value(j.repetitions) AS repetitions, "
-        "count(c.wait_ns) FILTER (j.collective_id IS NOT NULL) AS compared_count, "
-        "coalesce(count_if(c.is_straggler AND j.collective_id IS NOT NULL), 0) AS last_count, "
-        "sum(c.wait_ns) FILTER (j.collective_id IS NOT NULL) AS wait_ns, "
-        "sum(c.arrival_spread_ns) FILTER (c.is_straggler AND j.collective_id IS NOT NULL) AS behind_first_ns, "
-        "any_value(k.reason) AS clock_reason FROM (SELECT * FROM collectives WHERE session_id = '{session}') AS c "
-        f"LEFT JOIN {_JUDGED} AS j USING (collective_id) "
-        "LEFT JOIN (SELECT process_id, rank FROM processes WHERE session_id = '{session}') AS p USING (process_id) "
-        "LEFT JOIN (SELECT process_id, reason FROM rank_clocks WHERE session_id = '{session}') AS k USING (process_id) "
-        "GROUP BY c.process_id ORDER BY rank NULLS LAST, c.process_id"
-    ),
-    "rank_times": (
-        "SELECT d.process_id, p.rank, t.device_id, t.window_end_ns - t.window_start_ns AS window_ns, t.busy_ns, "
-        "t.compute_ns, t.exposed_communication_ns, t.exposed_copy_ns, t.busy_bound "
-        "FROM (SELECT * FROM timeline WHERE session_id = '{session}' AND iteration IS NULL "
-        "AND window_rule = 'first_to_last_activity') AS t JOIN (SELECT DISTINCT process_id, device_id FROM dispatches "
-        "WHERE session_id = '{session}') AS d USING (device_id) "
-        "LEFT JOIN (SELECT process_id, rank FROM processes WHERE session_id = '{session}') AS p USING (process_id) "
-        "ORDER BY p.rank NULLS LAST, d.process_id, t.device_id"
-    ),
-    "ranks_missing": (
-        "SELECT mend FROM completeness_findings WHERE session_id = '{session}' "
-        "AND finding = 'ranks_missing' ORDER BY ALL"
-    ),
-}

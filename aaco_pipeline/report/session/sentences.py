@@ -1,23 +1,26 @@
-"""Describe a session in sentences: title, run, steadiness and history.
+"""Describe a session in sentences: title, run, steadiness, and how it compares with earlier ones.
 
 Where the time went is `answer`, what limits kernels is `bottlenecks`.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from statistics import median
 from typing import Any, Final
 
-from aaco_pipeline.report.formatting import bounded, counted, duration, number, share, size
-from aaco_pipeline.report.session import regression
+from aaco_pipeline.report.formatting import bounded, capital, counted, duration, number, share, shortened, size
 from aaco_pipeline.report.session.answer import paragraph
+from aaco_pipeline.report.view import Columns
 
 Document = dict[str, Any]
+Row = dict[str, Any]
+
 #: A spread below this part of the median is not worth two figures.
 _SAME: Final = 0.001
 
 
 def of_program(document: Document) -> str:
-    """What a recorded program did, in a paragraph; its failure first, where it failed."""
+    """Describe what a recorded program did, in a paragraph; its failure first, where it failed."""
     runs = document["program_runs"]
     failed = next((run for run in runs if run["failure"] is not None and run["pass"] != "counters"), None)
     if failed is not None:
@@ -48,7 +51,7 @@ def _failed(document: Document, run: Document) -> str:
 
 
 def _run(document: Document, timed: list[Document]) -> str:
-    """How long a run takes, with its spread, and what of the CPUs it uses."""
+    """Say how long a run takes, with its spread, and how much of the CPUs it uses."""
     walls = [run["wall_ns"] for run in timed]
     middle, low, high = median(walls), min(walls), max(walls)
     spread = "" if high - low <= _SAME * middle else f", {duration(low)} … {duration(high)}"
@@ -63,7 +66,7 @@ def _run(document: Document, timed: list[Document]) -> str:
 
 
 def _traced(document: Document, runs: list[Document], timed: list[Document]) -> list[str]:
-    """Where the time of the traced run went, or why nobody can say."""
+    """Say where the time of the traced run went, or why this is unknown."""
     traced = next((run for run in runs if run["pass"] == "trace"), None)
     if traced is None:
         why = [row["reason"] for row in document["missing"] if row["item"].startswith("profiler ") and row["reason"]]
@@ -78,13 +81,11 @@ def _traced(document: Document, runs: list[Document], timed: list[Document]) -> 
     return told
 
 
-Row = dict[str, Any]
-
 #: From here on a kernel's short name stands for it in a sentence.
 _LONGEST_NAME_IN_WORDS: Final = 80
 #: From here on the part of the measured time that lies between iterations, as `gap_ratio` has it, gets a sentence.
 _NOTICEABLE_GAPS: Final = 0.02
-#: What is said of a session whose stages ran before there were answers.
+#: Note on a session whose stages ran before there were answers.
 OUTDATED: Final = "An earlier version judged this session: `aaco doctor --mend` has it say where the time went."
 #: From this part of the recording on what lies beside the judged window gets a sentence.
 _WORTH_SAYING_BESIDE: Final = 0.1
@@ -96,12 +97,12 @@ _REASONS: Final = 3
 
 
 def title(document: Document) -> str:
-    """What the session is called: its model, else its workload, else its id."""
+    """Name of the session: its model, else its workload, else its id."""
     return str(document.get("model_name") or document.get("workload") or document["session_id"])
 
 
 def run_description(document: Document) -> str:
-    """What ran, where and when, in one line."""
+    """Describe what ran, where and when, in one line."""
     if "source_kind" not in document:
         return "(the capture has no description yet)"
     started = document["started_at"]
@@ -120,7 +121,7 @@ def run_description(document: Document) -> str:
 
 
 def half(document: Document) -> str | None:
-    """How far a session has come that is not whole, what failed and what to do; None of a whole one."""
+    """Say which stages an incomplete session lacks, what failed and what to do; None for a whole one."""
     progress = document.get("progress")
     if progress is None or not (progress["failed"] or progress["missing"]):
         return None
@@ -132,7 +133,7 @@ def half(document: Document) -> str | None:
 
 
 def answer(document: Document) -> str:
-    """Where the time went, what to fix first, and what that saves at most; of a thread trace alone its stalls."""
+    """Say where the time went, what to fix first and what that saves at most; for a thread trace alone its stalls."""
     if document.get("program_runs"):
         return of_program(document)
     said, measured = paragraph(document), facts(document)
@@ -145,7 +146,7 @@ def answer(document: Document) -> str:
 
 
 def facts(document: Document) -> str:
-    """What was measured, in a line: latency, what lies between iterations, stalls, and whether it ran steadily."""
+    """Summarize the measurement in a line: latency, time between iterations, stalls, and steadiness."""
     told = (_beside(document), _speed(document), _between(document), _stalled(document), _distortion(document))
     sentences = [sentence for sentence in told if sentence is not None]
     if not sentences:
@@ -155,17 +156,17 @@ def facts(document: Document) -> str:
 
 
 def history(document: Document) -> list[str]:
-    """Where the session lies among earlier ones, what its campaign came to, and what to run, a sentence each."""
+    """Rank the session among earlier ones, report its campaign's result and suggest what to run, a sentence each."""
     told: list[str | None] = []
     for place in document.get("place") or []:
-        told.append(regression.against_earlier(place, document["changes"]))
-        told.append(regression.advice(document["session_id"], place, document["changes"]))
-    of_campaign = regression.of_campaign(document.get("arm"), document.get("campaign_verdicts") or [])
+        told.append(against_earlier(place, document["changes"]))
+        told.append(advice(document["session_id"], place, document["changes"]))
+    of_campaign = of_its_campaign(document.get("arm"), document.get("campaign_verdicts") or [])
     return [sentence for sentence in (*told[:1], *of_campaign, *told[1:]) if sentence is not None]
 
 
 def _beside(document: Document) -> str | None:
-    """What lies beside the window that the answer is of, where that is a good part of the recording."""
+    """Report the time outside the judged window, where that is a good part of the recording."""
     row = next(iter(document.get("answers") or []), None)
     if row is None or not row["beside_ns"] or row["window_ns"] is None:
         return None
@@ -186,7 +187,7 @@ def _beside(document: Document) -> str | None:
 
 
 def _speed(document: Document) -> str | None:
-    """How long an inference takes; of a language model how long its tokens take."""
+    """Say how long an inference takes, or a language model's tokens."""
     first, median = (metric(document, name, "latency") for name in ("time_to_first_token_p50", "latency_p50"))
     whole = f" for a batch of {document['batch_size']}" if (document.get("batch_size") or 0) > 1 else ""
     if first is not None and first["value"] is not None:
@@ -199,7 +200,7 @@ def _speed(document: Document) -> str | None:
             text += f" ({interval(each)})" if interval(each) else ""
         return text + (f": {number(rate)} tokens/s in all" if rate is not None else "")
     if median is None or median["value"] is None or whole_runs(document):
-        # How long a run takes is said before all else.
+        # The duration of a run comes before all else.
         return None
     throughput = value(document, "throughput", "latency")
     aside = [f"95 % interval {interval(median)}"] if interval(median) else []
@@ -218,7 +219,7 @@ def _between(document: Document) -> str | None:
 
 
 def _stalled(document: Document) -> str | None:
-    """What the wavefronts of the longest thread trace waited for; said where no kernel was timed."""
+    """Say what the wavefronts of the longest thread trace waited for, where no kernel was timed."""
     stalls = document.get("stalls") or []
     if document["top_kernels"] or not stalls:
         return None
@@ -244,12 +245,12 @@ def _distortion(document: Document) -> str | None:
     if ratio is None:
         return None
     if ratio >= 1:
-        return f"Profiling stretches the median by a factor of {ratio:.3g}"
+        return f"Profiling increases the median by a factor of {ratio:.3g}"
     return f"The profiled median is {ratio:.3g} of the unprofiled one"
 
 
 def steadiness(document: Document) -> str:
-    """Whether the iterations were steady: their level (the metric `steady_state`), and what disturbed them at it."""
+    """Say whether the iterations were steady (the metric `steady_state`), and what disturbed them."""
     row = metric(document, "steady_state", "latency")
     disturbed = " and ".join(disturbances(document))
     if row is not None and row["value"] is not None and row["value"] >= 1:
@@ -266,7 +267,7 @@ def steadiness(document: Document) -> str:
 
 
 def _unsteady(document: Document) -> str:
-    """What did not stay at one level: only the beginning, where it did so from then on."""
+    """Say from which iteration the level was steady, if from any."""
     since = value(document, "steady_from", "latency")
     if since is None:
         return "It did not run steadily"
@@ -279,7 +280,7 @@ def _unsteady(document: Document) -> str:
 
 
 def disturbances(document: Document) -> list[str]:
-    """What speaks against a run beside its level: CPUs that others took, and a profiler that slowed it much."""
+    """List what else speaks against a run: CPUs that others took, and a profiler that slowed it much."""
     shares = document.get("time_shares") or []
     taken = sum(one["share_ratio"] for one in shares if one["reason"] == "contention")
     told = [f"other work took its CPUs {share(taken)} of the time"] if taken >= _DISTURBING else []
@@ -309,3 +310,121 @@ def interval(row: Row) -> str | None:
     if low is not None and high is not None and low.split()[1] == high.split()[1]:
         low = low.split()[0]
     return f"{low or '–'} … {high or '–'}"
+
+
+#: Changes that stand in the sentence, and how much of a value does.
+_TOLD: Final = 3
+_WIDTH: Final = 40
+#: Below this part of the median a session is as fast as the others.
+_AS_FAST: Final = 0.0005
+#: From here on a difference is stated as a factor, not as a share.
+_IN_TIMES: Final = 2
+#: Categories of the environment by how likely they matter; what is not named comes after them.
+_FIRST: Final = ("rocm", "identity", "host", "package", "firmware", "gpu", "device", "nvidia", "python", "kernel")
+_NAMES: Final[Mapping[tuple[str, str | None], str]] = {
+    ("rocm", "version"): "ROCm",
+    ("rocm", "amdgpu_driver"): "the amdgpu driver",
+    ("python", "version"): "Python",
+    ("kernel", "release"): "the kernel",
+    ("identity", "machine"): "the machine",
+}
+_PLAIN: Final = ("package", "host")
+CHANGES: Final[Columns] = {
+    "what": lambda row: capital(_what(row)),
+    "before": lambda row: shortened(row["from_value"], 2 * _WIDTH),
+    "here": lambda row: shortened(row["to_value"], 2 * _WIDTH),
+}
+
+
+def against_earlier(place: Row, changes: Sequence[Row]) -> str | None:
+    """Rank a session among earlier ones and name what changed, in a sentence; None when there is nothing to say."""
+    parts = [part for part in (_placed(place), _changed(changes)) if part is not None]
+    return f"{capital('; '.join(parts))}." if parts else None
+
+
+def advice(session: str, place: Row, changes: Sequence[Row]) -> str | None:
+    """Suggest what to run where a session stands out or its stack changed; None where nothing follows."""
+    previous = place["previous_session"]
+    if previous is None or not (_stands_out(place) or changes):
+        return None
+    return (
+        f"One session is no verdict: `aaco diff {previous} {session}` describes the two, and "
+        "`aaco compare --baseline SPEC --candidate SPEC` judges fresh ones."
+    )
+
+
+def of_its_campaign(arm: str | None, verdicts: Sequence[Row]) -> list[str]:
+    """Report the result of the session's campaign, a sentence for each arm it judged."""
+    return [_verdict(arm, row) for row in verdicts]
+
+
+def _placed(place: Row) -> str | None:
+    if place.get("median_ratio") is None:
+        return None
+    is_slower = _compared(place["median_ratio"])
+    where = "in this environment" if place["compared_within"] == "environment" else "on this host"
+    count = place["earlier_sessions"]
+    if count == 1:
+        return f"it {is_slower} the one earlier session {where} ({duration(place['median_ns'])})"
+    spread = "beyond all of them" if _stands_out(place) else "within their spread"
+    return f"it {is_slower} the median of {count} earlier sessions {where} ({duration(place['median_ns'])}), {spread}"
+
+
+def _compared(ratio: float) -> str:
+    """Relate a session's time to that of others; from twice on in times, as shares beyond 100 % are hard to read."""
+    if abs(ratio - 1) < _AS_FAST:
+        return "is as fast as"
+    if ratio >= _IN_TIMES:
+        return f"takes {number(ratio)} times as long as"
+    if ratio <= 1 / _IN_TIMES:
+        return f"is {number(1 / ratio)} times as fast as"
+    return f"is {share(abs(ratio - 1))} {'slower' if ratio > 1 else 'faster'} than"
+
+
+def _stands_out(place: Row) -> bool:
+    """Return whether it lies beyond every earlier session, where there are several."""
+    value = place["value_ns"]
+    several = place["earlier_sessions"] > 1 and value is not None
+    return bool(several and not place["low_ns"] <= value <= place["high_ns"])
+
+
+def _changed(changes: Sequence[Row]) -> str | None:
+    if not changes:
+        return None
+    ordered = sorted(changes, key=_by_weight)
+    told = [_change(row) for row in ordered[:_TOLD]]
+    more = f", and {counted(len(ordered) - _TOLD, 'fact')} more" if len(ordered) > _TOLD else ""
+    return f"since the session before {', '.join(told)}{more}"
+
+
+def _by_weight(row: Row) -> int:
+    if row["kind"] == "selection":
+        return -1
+    return _FIRST.index(row["what"]) if row["what"] in _FIRST else len(_FIRST)
+
+
+def _change(row: Row) -> str:
+    if (row["what"], row["subject"]) == ("boot", "time"):
+        return "the host was booted again"
+    return f"{_what(row)} changed from {shortened(row['from_value'], _WIDTH)} to {shortened(row['to_value'], _WIDTH)}"
+
+
+def _what(row: Row) -> str:
+    subject = row["subject"]
+    if row["kind"] == "selection":
+        return str(row["what"]).replace("_", " ") + (f" at {shortened(subject, _WIDTH)}" if subject else "")
+    if row["what"] in _PLAIN and subject != "name":
+        return str(subject)
+    return _NAMES.get((row["what"], subject), f"{row['what']} {subject}".replace("_", " "))
+
+
+def _verdict(arm: str | None, row: Row) -> str:
+    told = f"Its campaign {row['campaign_id']}"
+    if arm is not None:
+        told += f", of which it is a session of the {arm},"
+    told += f" holds {row['candidate']} against {row['baseline']}: {row['verdict']}"
+    if row["effect_ratio"] is not None:
+        told += f", {row['effect_ratio']:.3f} times as long"
+    if row["ci_low"] is not None:
+        told += f" (95 % interval {row['ci_low']:.3f} … {row['ci_high']:.3f})"
+    return f"{told}."

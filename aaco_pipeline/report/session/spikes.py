@@ -9,9 +9,8 @@ from typing import Final
 from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.report.formatting import counted, duration, grouped, share
 from aaco_pipeline.report.session.sentences import Document, Row, interval, value
-from aaco_pipeline.report.session.statements import SUMMARY
 
-#: What each cause is called, as one would say it after `because`.
+#: Each cause in words, as it follows `because`.
 CAUSES: Final[Mapping[str, str]] = {
     "preempted": "another thread had the CPU",
     "throttled": "its CPU quota was used up",
@@ -29,7 +28,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "on_cpu": "on the CPU",
     "unknown": "not known",
 }
-#: Of a spike of which no part grew by half of what it is too long by.
+#: For a spike in which no part grew by half of the excess.
 NO_SINGLE_CAUSE: Final = "no single cause"
 _NOUNS: Final[Mapping[str, str]] = {
     **{"preempted": "preemption", "throttled": "throttling", "stopped": "stops", "queued": "waits for a CPU"},
@@ -37,7 +36,7 @@ _NOUNS: Final[Mapping[str, str]] = {
     **{"timer": "timer ticks", "minor_faults": "minor page faults", "blocked": "blocking"},
     "on_cpu_longer": "longer work on the CPU",
 }
-#: What to do about each cause before anything else.
+#: The first step against each cause.
 _FIRST: Final[Mapping[str, str]] = {
     "preempted": "keep other threads off its CPUs",
     "throttled": "raise the CPU quota of its control group",
@@ -67,7 +66,7 @@ _RULE: Final = (
 
 
 def spikes_answer(document: Document) -> str:
-    """How many spikes there are, what caused most, what P99 would be without the worst cause, and what to do first."""
+    """Count the spikes and name what caused most, P99 without the worst cause, and what to do first."""
     quiet = document["quietness"][0] if document["quietness"] else None
     if not quiet or not quiet["iterations"]:
         return "Nothing was recorded of what the kernel did with the threads; record it with `--kernel-plane`."
@@ -130,7 +129,7 @@ def both_figures(document: Document) -> list[Row]:
 
 
 def marking_cause(row: Row) -> str | None:
-    """What an iteration is coloured by: a spike by what made it one, None where nothing did; any other by what
+    """Cause that colours an iteration: for a spike what made it one, None where nothing did; for any other what
     disturbed it, `unknown` where events are not whole.
     """
     cause: str | None = row["spike_cause"] if row["is_spike"] else row["disturbed_by"] or "unknown"
@@ -138,7 +137,7 @@ def marking_cause(row: Row) -> str | None:
 
 
 def mark_in_words(row: Row) -> str:
-    """What is said of one iteration that is a spike, or disturbed, or of which nothing is known."""
+    """Describe one iteration that is a spike, or disturbed, or unknown."""
     if row["is_spike"]:
         cause = CAUSES.get(row["spike_cause"])
         because = f"because {_clause(row['spike_cause'])}" if cause else NO_SINGLE_CAUSE
@@ -149,7 +148,7 @@ def mark_in_words(row: Row) -> str:
 
 
 def rule() -> str:
-    """When an iteration counts as disturbed."""
+    """Explain when an iteration counts as disturbed."""
     return _RULE
 
 
@@ -164,7 +163,7 @@ def who(row: Row) -> str | None:
 
 
 def evidence(row: Row) -> str | None:
-    """How a spike's cause is known."""
+    """Say how a spike's cause is known."""
     return {"rest": "what is left"}.get(row["evidence_grade"], row["evidence_grade"]) if row["spike_cause"] else None
 
 
@@ -210,14 +209,14 @@ def _clause(cause: str) -> str:
 
 
 def _first(cause: str, spikes: Sequence[Row]) -> str | None:
-    """What to do before anything else about a cause: about the call in which most of its spikes went by, if one did."""
+    """Suggest the first step against a cause, or against the call in which most of its spikes passed."""
     called = [row["by_name"] if row["by_kind"] == "call" else None for row in spikes if row["spike_cause"] == cause]
     most = max(sorted(set(called), key=str), key=called.count, default=None)
     return _FIRST_OF_A_CALL[cause].format(most) if most and cause in _FIRST_OF_A_CALL else _FIRST.get(cause)
 
 
 def _most_often(cause: str, spikes: Sequence[Row]) -> str:
-    """Who was in the way in most of the spikes that a cause explains, nothing where nobody is known to have been."""
+    """Name who was in the way in most of the spikes that a cause explains; empty where unknown."""
     named: dict[str, list[Row]] = {}
     for row in spikes:
         if row["spike_cause"] == cause and row["by_name"] is not None:
@@ -233,51 +232,3 @@ def _most_often(cause: str, spikes: Sequence[Row]) -> str:
     of = sum(row["spike_cause"] == cause for row in spikes)
     in_how_many = "" if of == 1 else " in all" if len(rows) == of else f" in {len(rows):,}"
     return f" ({told}{which}{in_how_many})"
-
-
-#: How many iterations the machine disturbed.
-QUIETNESS: Final[Mapping[str, str]] = {
-    "quietness": (
-        "SELECT count(*) AS iterations, count(*) FILTER (g.grade = 'clean') AS clean, "
-        "count(*) FILTER (g.grade = 'disturbed') AS disturbed, count(*) FILTER (g.grade = 'unknown') AS unknown, "
-        "mode(g.disturbed_by) AS disturbed_by, count(*) FILTER (g.is_spike) AS spikes "
-        'FROM iteration_grades AS g JOIN iterations AS i USING (session_id, "pass", iteration) '
-        "WHERE g.session_id = '{session}' AND g.\"pass\" = 'latency' AND i.phase = 'measure' ORDER BY ALL"
-    ),
-}
-#: The spikes with what explains each, and what each cause did to all iterations.
-DELAYS: Final[Mapping[str, str]] = {
-    **QUIETNESS,
-    "spikes": (
-        "SELECT g.iteration, i.latency_ns, g.excess_ns, g.spike_cause, g.explained_ns, g.grade, g.disturbed_by, "
-        "d.occurrences, d.grade AS evidence_grade, d.by_kind, d.by_name, d.by_thread_id, i.start_ns "
-        'FROM iteration_grades AS g JOIN iterations AS i USING (session_id, "pass", iteration) '
-        'LEFT JOIN iteration_delays AS d ON d.session_id = g.session_id AND d."pass" = g."pass" AND '
-        "d.iteration = g.iteration AND d.cause = CASE g.spike_cause WHEN 'on_cpu_longer' THEN 'on_cpu' "
-        "ELSE g.spike_cause END WHERE g.session_id = '{session}' AND g.\"pass\" = 'latency' AND g.is_spike "
-        "AND i.phase = 'measure' ORDER BY g.excess_ns DESC, g.iteration"
-    ),
-    "delay_causes": (
-        "SELECT cause, iterations, spikes, total_ns, variance_share_ratio, tail_share_ratio, p99_without_ns, "
-        "ci_low_ns, ci_high_ns FROM delay_figures WHERE session_id = '{session}' AND \"pass\" = 'latency' "
-        "ORDER BY spikes DESC, coalesce(variance_share_ratio, 0) DESC, cause"
-    ),
-}
-#: What the report's plot of latencies is coloured by.
-GRADES: Final[Mapping[str, str]] = {
-    "grades": (
-        "SELECT g.iteration, g.is_spike, g.spike_cause, g.excess_ns, g.grade, g.disturbed_by, g.disturbed_ns "
-        'FROM iteration_grades AS g JOIN iterations AS i USING (session_id, "pass", iteration) '
-        "WHERE g.session_id = '{session}' AND g.\"pass\" = 'latency' AND i.phase = 'measure' "
-        "AND (g.is_spike OR g.grade <> 'clean') ORDER BY g.iteration"
-    ),
-}
-#: All that `aaco show --spikes` says.
-SPIKES_SPIKES: Final[Mapping[str, str]] = {
-    **DELAYS,
-    "metrics": SUMMARY["metrics"],
-    "missing": (
-        "SELECT DISTINCT item, status, reason FROM evidence WHERE session_id = '{session}' AND status <> 'present' "
-        "AND (stage = 'kernel_plane' OR stage = 'iteration_delays') ORDER BY ALL"
-    ),
-}

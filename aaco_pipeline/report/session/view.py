@@ -4,12 +4,12 @@ The columns here are shared with the page and Markdown; the document is gathered
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from aaco_pipeline.report.formatting import counted, duration, grouped, in_a_line, share, shortened, size, work
+from aaco_pipeline.report.formatting import counted, duration, grouped, share, shortened, size, work
 from aaco_pipeline.report.labels import kind_in_words, rate_alone, roof_counts
-from aaco_pipeline.report.session import bottlenecks
+from aaco_pipeline.report.session import bottlenecks, spikes
 from aaco_pipeline.report.session.answer import class_in_words, sharpening
 from aaco_pipeline.report.session.sentences import (
     Document,
@@ -21,23 +21,10 @@ from aaco_pipeline.report.session.sentences import (
     interval,
     metric,
     run_description,
+    title,
 )
-from aaco_pipeline.report.session.spikes import (
-    CAUSE_FIGURES,
-    FIGURES,
-    SPIKES,
-    both_figures,
-    quietness,
-    rule,
-    spikes_answer,
-)
-from aaco_pipeline.report.terminal import open_screen, print_prose, print_table, print_trimmed
+from aaco_pipeline.report.view import Columns, Part, Sentence, Table, View, sentences
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
-Columns = Mapping[str, Callable[[Row], str | None]]
 #: Up to here a kernel is called by its own name; a longer one by its short form.
 _LONGEST_NAME: Final = 48
 
@@ -88,11 +75,7 @@ PHASES: Final[Columns] = {
     "*in a run": lambda row: duration(row["run_ns"]),
     "*of the iterations": lambda row: share(row["iterations_ratio"]),
 }
-KERNELS: Final[Columns] = {
-    "kernel": kernel_in_words,
-    "library": lambda row: row["library"],
-    **_TIMES,
-}
+KERNELS: Final[Columns] = {"kernel": kernel_in_words, "library": lambda row: row["library"], **_TIMES}
 SHARES: Final[Columns] = {
     "the time went to": lambda row: class_in_words(row["share"]),
     "*time": lambda row: duration(row["time_ns"]),
@@ -184,7 +167,7 @@ def bandwidth_text(row: Row) -> str | None:
 
 
 def roof_text(row: Row) -> str | None:
-    """How much of which roof, such as `58.6 % of matrix arithmetic`."""
+    """Share of the nearest roof, such as `58.6 % of matrix arithmetic`."""
     if row["share_ratio"] is None:
         return None
     return f"{share(row['share_ratio'])} of {bottlenecks.resource(row['bound'])}"
@@ -195,7 +178,7 @@ def bus_text(row: Row) -> str:
     return f"{row['bus_bytes_per_s'] / 1e9:,.4g} GB/s"
 
 
-SHAPES: Final[Mapping[str, Callable[[Row], str | None]]] = {
+SHAPES: Final[Columns] = {
     "operator": lambda row: row["operator"],
     "inputs": shapes_text,
     "format": lambda row: row["dtype"],
@@ -212,7 +195,7 @@ SHAPES: Final[Mapping[str, Callable[[Row], str | None]]] = {
 
 
 #: Collectives of one operation, size and group; the rows of the part `collective_rates`.
-COLLECTIVES: Final[Mapping[str, Callable[[Row], str | None]]] = {
+COLLECTIVES: Final[Columns] = {
     "collective": lambda row: row["name"],
     "*ranks": lambda row: grouped(row["expected_participants"]),
     "*message": lambda row: size(row["size_bytes"]),
@@ -225,7 +208,7 @@ COLLECTIVES: Final[Mapping[str, Callable[[Row], str | None]]] = {
 
 
 def shapes_answer(document: Document) -> str:
-    """Of how much of the operators' time it is known what they had to do, and which took longest."""
+    """Say for how much of the operators' time their work is known, and which took longest."""
     rows = document["operator_shapes"]
     if not rows:
         return "No kernel of the session was launched by a framework operator whose inputs are recorded."
@@ -258,81 +241,10 @@ def _shape(dims: Any) -> str:
     return "×".join(str(size) for size in dims) if isinstance(dims, list) else "?"
 
 
-_LIMITED_KERNELS: Final = 10
-_SPARE: Final = ("*mean", "*dispatches", "library")
-_SPARE_OF_KINDS: Final = ("*dispatches", "*of the peak", "heaviest")
-_SPARE_OF_STALLS: Final = ("*samples", "*dispatch", "*cycles", "thread trace")
-
-
-def print_session(document: Document, stream: TextIO | None = None) -> None:
-    """Print a short or a long document, on standard output unless told otherwise."""
-    screen = open_screen(stream)
-    print_head(screen, document, run_description(document), answer(document))
-    for what, command in sharpening(document):
-        print_prose(screen, f"To sharpen it, record {what}: {command}", "dim")
-    if (measured := facts(document)) and measured != answer(document):
-        print_prose(screen, measured)
-    for sentence in history(document):
-        print_prose(screen, sentence)
-    if (noise := quietness(document)) is not None:
-        print_prose(screen, f"{noise} Why single iterations took longer: `aaco show {document['session_id']} --spikes`")
-    print_table(screen, SHARES, shares(document), title="Where the time went")
-    kinds = document.get("kinds_of_work", [])
-    print_table(screen, KINDS, kinds, title="By kind of work", names=("heaviest",), spare=_SPARE_OF_KINDS)
-    print_table(screen, LATENCIES, latencies(document))
-    print_table(screen, PHASES, document["phases"], title="Phases, in the runs without a profiler")
-    print_table(screen, KERNELS, document["top_kernels"], title="By kernel", spare=_SPARE)
-    heading = "What the wavefronts stalled for; the instructions with `aaco show --kernel NAME`"
-    print_table(screen, STALLS, document.get("stalls", []), title=heading, spare=_SPARE_OF_STALLS)
-    _print_limits(screen, document["optimization_priority"])
-    rest = len(document.get("kernels", [])) - len(document["top_kernels"])
-    if rest > 0:
-        print_prose(screen, f"{counted(rest, 'further kernel')} in `aaco report --format markdown`", "dim")
-
-
-def print_evidence(document: Document, stream: TextIO | None = None) -> None:
-    """Print what the answer rests on and what was missing, with why."""
-    screen = open_screen(stream)
-    print_head(screen, document, run_description(document), answer(document))
-    print_table(screen, SIGNALS, document["top_evidence"], title="What the answer rests on")
-    missing = [*bottlenecks.without_repetition(document["missing"]), *bottlenecks.unpublished(document)]
-    print_table(screen, MISSING, missing, title="What was missing, and why")
-
-
-def print_head(screen: "Console", document: Document, subject: str, sentences: str) -> None:
-    """The session's id with what is shown of it, what it lacks where it is not whole, and the answer."""
-    from rich.text import Text
-
-    print_trimmed(screen, Text.assemble((document["session_id"], "bold"), "  ", in_a_line(subject)))
-    if (lacking := half(document)) is not None:
-        print_prose(screen, lacking, "bold yellow")
-    print_prose(screen, sentences, "bold green")
-
-
-def _print_limits(screen: "Console", kernels: Sequence[Row]) -> None:
-    """The kernels most worth a look, with what limits each; nothing when nothing is known of any."""
-    if not any(row["label"] or row["bound"] for row in kernels):
-        return
-    print_table(
-        screen,
-        {
-            "kernel": kernel_in_words,
-            "*share": lambda row: share(row["share_ratio"]),
-            "limited by": lambda row: row["label"] and bottlenecks.briefly(row["label"]),
-            "bound": lambda row: bottlenecks.resource(row["bound"]),
-            "*of that roof": lambda row: share(row["efficiency_ratio"]),
-            "*a faster one saves": _saving,
-        },
-        kernels[:_LIMITED_KERNELS],
-        title="Kernels that could save most; more of one with `aaco show --kernel NAME`",
-        spare=("bound", "*of that roof"),
-    )
-
-
 def _saving(row: Row) -> str | None:
-    """What a kernel at its roof would save; where no roof is known, all that it takes of the critical path.
+    """Saving of a kernel at its roof; where no roof is known, all that it takes of the critical path.
 
-    They are ordered by that. Of a session that has neither it is what a kernel of some speed would save.
+    They are ordered by that. In a session that has neither it is what a kernel of some speed would save.
     """
     if row["saves_at_most_ns"] is not None:
         return f"at most {duration(row['saves_at_most_ns'])}"
@@ -341,103 +253,207 @@ def _saving(row: Row) -> str | None:
     return None if row["saved_ns"] is None else f"{duration(row['saved_ns'])} at {row['speedup_ratio']:g}×"
 
 
-def print_critical_path(document: Document, stream: TextIO | None = None) -> None:
-    """Print where the time went: the longest path by category, its kernels, and why the devices were idle."""
-    screen = open_screen(stream)
+_LIMITS: Final[Columns] = {
+    "kernel": kernel_in_words,
+    "*share": lambda row: share(row["share_ratio"]),
+    "limited by": lambda row: row["label"] and bottlenecks.briefly(row["label"]),
+    "bound": lambda row: bottlenecks.resource(row["bound"]),
+    "*of that roof": lambda row: share(row["efficiency_ratio"]),
+    "*a faster one saves": _saving,
+}
+_ALL_LIMITS: Final[Columns] = {
+    "kernel": lambda row: row["name"],
+    "*share": lambda row: share(row["share_ratio"]),
+    "limited by": bottlenecks.of_kernel,
+    "bound": lambda row: bottlenecks.resource(row["bound"]),
+    "*of that roof": lambda row: share(row["efficiency_ratio"]),
+    "nearest lower bounds": lambda row: ", ".join(bottlenecks.nearest(row)) or None,
+    "occupancy": bottlenecks.occupied,
+}
+_MODEL_OPERATORS: Final[Columns] = {
+    "operator": lambda row: row["name"] or "unattributed",
+    "type": lambda row: row["op_type"],
+    "*time": lambda row: duration(row["total_ns"]),
+    "*work": lambda row: work(row["flops"]),
+    "*reads": lambda row: size(row["read_bytes"]),
+    "*writes": lambda row: size(row["written_bytes"]),
+}
+_ENVIRONMENT: Final[Columns] = {
+    "category": lambda row: row["category"],
+    "fact": lambda row: row["key"],
+    "value": lambda row: row["value"],
+}
+_CLOCKS: Final[Columns] = {
+    "clock": lambda row: row["domain"],
+    "*uncertainty": lambda row: duration(row["uncertainty_ns"]),
+    "anchor": lambda row: row["anchor"],
+}
+_PATH: Final[Columns] = {
+    "on the path": lambda row: row["category"],
+    "*time": lambda row: duration(row["category_ns"]),
+    "*of the window": lambda row: share(row["window_ratio"]),
+}
+_PATH_KERNELS: Final[Columns] = {
+    "kernel": lambda row: row["name"],
+    "family": lambda row: row["family"],
+    "*on the path": lambda row: duration(row["critical_ns"]),
+    "*dispatches": lambda row: grouped(row["dispatch_count"]),
+    "*of it critical": lambda row: share(row["criticality"]),
+}
+_SAVINGS: Final[Columns] = {
+    "kernel": lambda row: row["name"],
+    "*times as fast": lambda row: f"{row['speedup_ratio']:g}",
+    "*the path is shorter by": lambda row: duration(row["saved_ns"]),
+    "*of the window": lambda row: share(row["saved_ratio"]),
+}
+_IDLE: Final[Columns] = {
+    "device": lambda row: str(row["device_id"]),
+    "cause": lambda row: row["cause"],
+    "*idle": lambda row: duration(row["idle_ns"]),
+    "*gaps": lambda row: grouped(row["gaps"]),
+    "*longest": lambda row: duration(row["longest_ns"]),
+}
+_PHASES_TITLE: Final = "Phases, in the runs without a profiler"
+_LIMITED_KERNELS: Final = 10
+_LISTED_SHAPES: Final = 40
+_LISTED_SPIKES: Final = 20
+
+
+def headed(document: Document, text: str, parts: Iterable[Part], subject: str | None = None) -> View:
+    """A view of a session: its id with what is shown of it, what it lacks where it is not whole, then the answer."""
+    head = [*sentences([half(document)], "open"), Sentence(text, "good")]
+    return View(subject or run_description(document), [*head, *parts], identifier=document["session_id"])
+
+
+def session_view(document: Document) -> View:
+    """Lay out a short or a long document for a terminal."""
+    text, measured, noise = answer(document), facts(document), spikes.quietness(document)
+    why = f"Why single iterations took longer: `aaco show {document['session_id']} --spikes`"
+    limited = document["optimization_priority"][:_LIMITED_KERNELS]
+    # Nothing is listed when nothing is known of any.
+    limited = limited if any(row["label"] or row["bound"] for row in document["optimization_priority"]) else []
+    rest = len(document.get("kernels", [])) - len(document["top_kernels"])
+    more = f"{counted(rest, 'further kernel')} in `aaco report --format markdown`"
+    parts = [
+        *sentences((f"To sharpen it, record {what}: {command}" for what, command in sharpening(document)), "aside"),
+        *sentences([measured] if measured and measured != text else []),
+        *sentences(history(document)),
+        *sentences([noise and f"{noise} {why}"]),
+        Table(SHARES, shares(document), "Where the time went"),
+        Table(
+            *(KINDS, document.get("kinds_of_work", []), "By kind of work"),
+            names=("heaviest",),
+            spare=("*dispatches", "*of the peak", "heaviest"),
+        ),
+        Table(LATENCIES, latencies(document)),
+        Table(PHASES, document["phases"], _PHASES_TITLE),
+        Table(KERNELS, document["top_kernels"], "By kernel", spare=("*mean", "*dispatches", "library")),
+        Table(
+            *(STALLS, document.get("stalls", [])),
+            "What the wavefronts stalled for; the instructions with `aaco show --kernel NAME`",
+            spare=("*samples", "*dispatch", "*cycles", "thread trace"),
+        ),
+        Table(
+            *(_LIMITS, limited, "Kernels that could save most; more of one with `aaco show --kernel NAME`"),
+            spare=("bound", "*of that roof"),
+        ),
+        *sentences([more] if rest > 0 else [], "aside"),
+    ]
+    return headed(document, text, parts)
+
+
+def report_view(document: Document) -> View:
+    """Lay out a long document for Markdown."""
+    judged = any(row["label"] or row["bound"] or row["nearest_bounds"] for row in document["limits"])
+    # Names and times alone are the kernels': the model's operators are listed where their work or traffic is known.
+    amounts = ("flops", "read_bytes", "written_bytes")
+    operators = document["model_operators"]
+    has_work = any(row[name] is not None for row in operators for name in amounts)
+    missing, environment = _missing(document), document["environment"]
+    name = document["session_id"]
+    return View(
+        title(document),
+        [
+            Sentence(f"`{name}` — {run_description(document)}"),
+            *sentences([half(document)], "open"),
+            Sentence(answer(document), "good"),
+            *sentences([*history(document), spikes.quietness(document)]),
+            Table(LATENCIES, latencies(document), "Latency"),
+            *sentences([spikes.spikes_answer(document)] if document["spikes"] else []),
+            Table(spikes.SPIKES, document["spikes"], "Spikes, the longest first"),
+            Table(PHASES, document["phases"], _PHASES_TITLE),
+            Table(SHARES, shares(document), "Where the time went"),
+            Table(KINDS, document["kinds_of_work"], "By kind of work"),
+            Table(KERNELS, document["kernels"], "Kernel time by kernel"),
+            Table(_ALL_LIMITS, document["limits"] if judged else [], "Kernels and what limits them"),
+            Table(_MODEL_OPERATORS, operators if has_work else [], "Work and traffic of the model's operators"),
+            Table(MISSING, missing, "What was missing, and why", most=len(missing)),
+            Table(_ENVIRONMENT, environment, "Environment", most=len(environment)),
+            Table(_CLOCKS, document["clock_domains"], "Clocks"),
+            Sentence(f"Written by {document['written_by']}; `aaco report {name}` makes the page with the plots."),
+        ],
+    )
+
+
+def evidence_view(document: Document) -> View:
+    """Lay out what the answer rests on and what was missing, with why."""
+    rests_on = Table(SIGNALS, document["top_evidence"], "What the answer rests on")
+    missing = Table(MISSING, _missing(document), "What was missing, and why")
+    return headed(document, answer(document), [rests_on, missing])
+
+
+def _missing(document: Document) -> list[Row]:
+    return [*bottlenecks.without_repetition(document["missing"]), *bottlenecks.unpublished(document)]
+
+
+def path_view(document: Document) -> View:
+    """Lay out where the time went: the longest path by category, its kernels, and why the devices were idle."""
     categories = document["path_categories"]
     if not categories:
-        nothing = "The session has no timed device activity, so it has no critical path."
-        return print_head(screen, document, run_description(document), nothing)
+        return headed(document, "The session has no timed device activity, so it has no critical path.", [])
     window, path = categories[0]["window_ns"], categories[0]["path_ns"]
-    told = f"The critical path takes {duration(path)} of the window's {duration(window)}; "
-    print_head(
-        screen, document, run_description(document), f"{told}nothing recorded explains {duration(window - path)} of it."
-    )
+    text = f"The critical path takes {duration(path)} of the window's {duration(window)}; "
+    text += f"nothing recorded explains {duration(window - path)} of it."
     rest = {"category": "unexplained", "category_ns": window - path, "window_ratio": (window - path) / window}
-    print_table(
-        screen,
-        {
-            "on the path": lambda row: row["category"],
-            "*time": lambda row: duration(row["category_ns"]),
-            "*of the window": lambda row: share(row["window_ratio"]),
-        },
-        [*categories, rest],
-    )
-    print_table(
-        screen,
-        {
-            "kernel": lambda row: row["name"],
-            "family": lambda row: row["family"],
-            "*on the path": lambda row: duration(row["critical_ns"]),
-            "*dispatches": lambda row: grouped(row["dispatch_count"]),
-            "*of it critical": lambda row: share(row["criticality"]),
-        },
-        document["path_kernels"],
-        title="Kernels on the path",
-        spare=("family", "*of it critical"),
-    )
-    print_table(
-        screen,
-        {
-            "kernel": lambda row: row["name"],
-            "*times as fast": lambda row: f"{row['speedup_ratio']:g}",
-            "*the path is shorter by": lambda row: duration(row["saved_ns"]),
-            "*of the window": lambda row: share(row["saved_ratio"]),
-        },
-        document["savings"],
-        title="What a faster kernel would save (the path recomputed)",
-    )
-    print_table(
-        screen,
-        {
-            "device": lambda row: str(row["device_id"]),
-            "cause": lambda row: row["cause"],
-            "*idle": lambda row: duration(row["idle_ns"]),
-            "*gaps": lambda row: grouped(row["gaps"]),
-            "*longest": lambda row: duration(row["longest_ns"]),
-        },
-        document["gap_causes"],
-        title="Why the devices were idle",
-    )
-    return None
+    parts = [
+        Table(_PATH, [*categories, rest]),
+        Table(_PATH_KERNELS, document["path_kernels"], "Kernels on the path", spare=("family", "*of it critical")),
+        Table(_SAVINGS, document["savings"], "What a faster kernel would save (the path recomputed)"),
+        Table(_IDLE, document["gap_causes"], "Why the devices were idle"),
+    ]
+    return headed(document, text, parts)
 
 
-_SHOWN: Final = 40
-_SPARE_SHAPES: Final = ("roof", "*bandwidth", "*least bytes", "format", "*calls", "*work a call", "*share")
+def shapes_view(document: Document) -> View:
+    """Lay out the operators that took longest."""
+    rows, rates = document["operator_shapes"], document["collective_rates"]
+    spare = ("roof", "*bandwidth", "*least bytes", "format", "*calls", "*work a call", "*share")
+    shown = rows[:_LISTED_SHAPES]
+    parts = [
+        Table(SHAPES, shown, names=("operator", "inputs"), spare=spare, whole="--json or --csv"),
+        *_rest(rows, _LISTED_SHAPES, "row", "; `--csv` and `--json` have all"),
+        Table(COLLECTIVES, rates[:_LISTED_SHAPES], "Collectives (nccl-tests' bandwidth)"),
+        Table(MISSING, document["missing"], "What was missing"),
+    ]
+    return headed(document, shapes_answer(document), parts)
 
 
-def print_shapes(document: Document, stream: TextIO | None = None) -> None:
-    """Print the operators that took longest, on standard output unless told otherwise."""
-    screen = open_screen(stream)
-    rows = document["operator_shapes"]
-    print_head(screen, document, run_description(document), shapes_answer(document))
-    print_table(
-        screen, SHAPES, rows[:_SHOWN], names=("operator", "inputs"), spare=_SPARE_SHAPES, whole="--json or --csv"
-    )
-    if len(rows) > _SHOWN:
-        print_prose(screen, f"{counted(len(rows) - _SHOWN, 'further row')}; `--csv` and `--json` have all", "dim")
-    print_table(screen, COLLECTIVES, document["collective_rates"][:_SHOWN], title="Collectives (nccl-tests' bandwidth)")
-    print_table(screen, MISSING, document["missing"], title="What was missing")
+def spikes_view(document: Document) -> View:
+    """Lay out the longest spikes with their causes."""
+    rows, figures = document["spikes"], spikes.both_figures(document)
+    spare = ("evidence", "*times", "*of it")
+    parts = [
+        *sentences([spikes.quietness(document)]),
+        Table(spikes.SPIKES, rows[:_LISTED_SPIKES], "Spikes, the longest first", names=("who",), spare=spare),
+        *_rest(rows, _LISTED_SPIKES, "spike", "; `--json` has all"),
+        Table(spikes.CAUSE_FIGURES, document["delay_causes"], "What each cause did to the measured iterations"),
+        Table(spikes.FIGURES, figures, "With and without disturbed iterations"),
+        *sentences([spikes.rule()] if figures else [], "aside"),
+        Table(MISSING, document["missing"], "What was missing"),
+    ]
+    return headed(document, spikes.spikes_answer(document), parts)
 
 
-_SHOWN_SPIKES: Final = 20
-_SPARE_SPIKES: Final = ("evidence", "*times", "*of it")
-
-
-def print_spikes(document: Document, stream: TextIO | None = None) -> None:
-    """Print the longest spikes with their causes, on standard output unless told otherwise."""
-    screen = open_screen(stream)
-    print_head(screen, document, run_description(document), spikes_answer(document))
-    if (said := quietness(document)) is not None:
-        print_prose(screen, said)
-    spikes = document["spikes"]
-    print_table(
-        screen, SPIKES, spikes[:_SHOWN_SPIKES], title="Spikes, the longest first", names=("who",), spare=_SPARE_SPIKES
-    )
-    if len(spikes) > _SHOWN_SPIKES:
-        print_prose(screen, f"{counted(len(spikes) - _SHOWN_SPIKES, 'further spike')}; `--json` has all", "dim")
-    print_table(screen, CAUSE_FIGURES, document["delay_causes"], title="What each cause did to the measured iterations")
-    if figures := both_figures(document):
-        print_table(screen, FIGURES, figures, title="With and without disturbed iterations")
-        print_prose(screen, rule(), "dim")
-    print_table(screen, MISSING, document["missing"], title="What was missing")
+def _rest(rows: Sequence[Row], shown: int, noun: str, where: str) -> list[Part]:
+    rest = len(rows) - shown
+    return sentences([f"{counted(rest, f'further {noun}')}{where}"] if rest > 0 else [], "aside")

@@ -27,7 +27,7 @@ from aaco_pipeline.pipeline.optimizing.record import read_kept
 from aaco_pipeline.pipeline.optimizing.search import decide_again
 from aaco_pipeline.report.optimization.document import optimization_document, optimization_report
 from aaco_pipeline.report.optimization.page import render_search
-from aaco_pipeline.report.optimization.search import remarks_optimization, sentence_optimization, title
+from aaco_pipeline.report.optimization.search import remarks, sentence, title
 from aaco_pipeline.resources.measure.inference import answer_inference
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 from aaco_pipeline.resources.project import LAKE_VARIABLE
@@ -89,9 +89,9 @@ def test_what_was_accepted_is_told_with_the_command_that_runs_it_and_decided_aga
     document = optimization_document(empty_lake, name)
     assert document["kernel"] is None and document["gain"]["speedup_ratio"] == pytest.approx(2.0, rel=0.02)
     gain = document["gain"]
-    assert f"control_flow runs {gain['speedup_ratio']:.2f} [" in sentence_optimization(document)
-    assert "with --optimization all" in sentence_optimization(document)
-    assert remarks_optimization(document)[-1] == "No file was changed. To run it so: `aaco run --model control_flow`"
+    assert f"control_flow runs {gain['speedup_ratio']:.2f} [" in sentence(document)
+    assert "with --optimization all" in sentence(document)
+    assert remarks(document)[-1] == "No file was changed. To run it so: `aaco run --model control_flow`"
     assert title(document) == f"{name}  control_flow"
     accepted = document["attempts"][0]
     assert (accepted["decision"], accepted["ratio_of"], accepted["layouts"]) == ("accepted", "iteration", 16)

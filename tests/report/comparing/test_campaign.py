@@ -1,9 +1,5 @@
-"""A campaign's verdict as a document, in words and on 80 columns: every verdict, and what it leaves out.
+"""A campaign's verdict and nights: the document, its sentences, and the view on 80 columns."""
 
-The nights of a campaign's benchmark as a page draws them.
-"""
-
-import io
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,10 +13,10 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject
 from aaco_pipeline.report.comparing import verdict as words
 from aaco_pipeline.report.comparing.campaign import history_of, verdict_document
-from aaco_pipeline.report.terminal import print_verdict
+from aaco_pipeline.report.comparing.verdict import verdict_view
 from aaco_pipeline.statistics.verdicts import comparison, effects
 from tests.pipeline.comparing.made_up import BASELINE, OTHER, judged, measured, planned, verdict_row
-from tests.report.made_up import rows_of
+from tests.report.made_up import printed, rows_of
 
 #: Each verdict that the statistics give, and the sentence for it.
 SENTENCES = {
@@ -72,9 +68,7 @@ def document(lake: TraceLake, plan: Plan) -> dict[str, Any]:
 
 def lines(told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("COLUMNS", "80")
-    out = io.StringIO()
-    print_verdict(told, out)
-    return out.getvalue().splitlines()
+    return printed(verdict_view(told)).splitlines()
 
 
 @pytest.mark.parametrize("verdict", SENTENCES)
@@ -111,7 +105,7 @@ def test_the_primary_metric_decides_whatever_the_others_say(empty_lake: TraceLak
     assert [row["metric"] for row in told["verdicts"]] == ["latency_p50", "latency_mean", "zz"]
 
 
-def test_without_an_interval_none_is_told(empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_interval_none_is_shown(empty_lake: TraceLake, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     row = verdict_row("inconclusive", ci_low=None, ci_high=None, minimum_detectable_ratio=None, reasons=None)
     judged(empty_lake, plan, row)
     told = document(empty_lake, plan)
@@ -120,7 +114,7 @@ def test_without_an_interval_none_is_told(empty_lake: TraceLake, plan: Plan, mon
     printed = "\n".join(lines(told, monkeypatch))
     assert "None" not in printed
     assert "Next:" not in printed
-    assert "What the change is made of" not in printed
+    assert "Breakdown of the change" not in printed
 
 
 def test_causes_stand_by_size_with_the_unexplained_last(
@@ -190,23 +184,28 @@ def test_a_placebo_that_differs_takes_the_trust_away(empty_lake: TraceLake, plan
     assert words.placebo(told) == "Of the placebo, the baseline once more, the verdict is withheld."
 
 
-def test_the_interval_is_told_at_its_own_level(empty_lake: TraceLake, plan: Plan) -> None:
+def test_the_interval_is_reported_at_its_own_level(empty_lake: TraceLake, plan: Plan) -> None:
     judged(empty_lake, plan, verdict_row("regressed", level=0.005))
     assert "(99.5 % interval 1.030 … 1.070, 10 blocks)" in words.sentence(document(empty_lake, plan))
     assert (words.BETWEEN_NIGHTS, words.LEVEL) == (comparison.BETWEEN_NIGHTS, effects.LEVEL)
 
 
-def test_nights_before_and_after_are_graded(empty_lake: TraceLake, plan: Plan) -> None:
-    judged(empty_lake, plan, verdict_row("regressed between nights", design="between nights", alert_grade="one boot"))
+@pytest.mark.parametrize(("nights", "grade"), [(10, "one boot"), (22, "two boots")])
+def test_a_regression_between_nights_is_graded_and_counted_in_nights(
+    nights: int, grade: str, empty_lake: TraceLake, plan: Plan
+) -> None:
+    row = verdict_row("regressed between nights", design="between nights", blocks=nights, alert_grade=grade)
+    judged(empty_lake, plan, row)
     told = document(empty_lake, plan)
-    assert (told["regression"], told["design"], told["alert_grade"]) == (True, "between nights", "one boot")
+    assert (told["regression"], told["design"], told["alert_grade"]) == (True, "between nights", grade)
+    assert f"(95 % interval 1.030 … 1.070, {nights} nights)" in words.sentence(told)
     assert words.reasons(told)[-1] == (
-        "The arms are nights before and after the host's stack changed, seen on one boot: what else changed with it "
+        f"The arms are nights before and after the host's stack changed, seen on {grade}: what else changed with it "
         "counts."
     )
 
 
-def test_host_time_and_mean_kernel_time_are_told_from_the_causes(empty_lake: TraceLake, plan: Plan) -> None:
+def test_host_time_and_mean_kernel_time_are_reported_from_the_causes(empty_lake: TraceLake, plan: Plan) -> None:
     gemm = {"baseline_count": 2.0, "candidate_count": 4.0, "baseline_ns": 20_000, "candidate_ns": 60_000}
     causes = [
         cause("duration", "gemm", 40_000, **gemm),
@@ -250,23 +249,6 @@ def test_blocks_are_counted_by_purpose_and_state(empty_lake: TraceLake, plan: Pl
 def test_a_campaign_that_was_not_judged_is_refused_by_name(empty_lake: TraceLake, plan: Plan) -> None:
     with pytest.raises(UsageError, match=f"{plan.campaign} has no verdict on candidate; `aaco compare --resume"):
         document(empty_lake, plan)
-
-
-def test_a_regression_between_nights_is_counted_in_nights_and_says_what_it_was_seen_on(
-    empty_lake: TraceLake, plan: Plan
-) -> None:
-    judged(
-        empty_lake,
-        plan,
-        verdict_row("regressed between nights", design="between nights", blocks=22, alert_grade="two boots"),
-    )
-    told = document(empty_lake, plan)
-    assert (told["regression"], told["design"], told["alert_grade"]) == (True, "between nights", "two boots")
-    assert "(95 % interval 1.030 … 1.070, 22 nights)" in words.sentence(told)
-    assert words.reasons(told)[-1] == (
-        "The arms are nights before and after the host's stack changed, seen on two boots: "
-        "what else changed with it counts."
-    )
 
 
 CAMPAIGN = "nightly-1"
@@ -318,15 +300,15 @@ def test_of_several_hosts_it_is_the_latest(empty_lake: TraceLake) -> None:
     assert history_of(empty_lake, CAMPAIGN, "placebo", METRIC) is None
 
 
-def test_changes_and_the_forecast_are_told_in_the_historys_own_words(empty_lake: TraceLake) -> None:
+def test_changes_and_the_forecast_are_reported_in_the_historys_own_words(empty_lake: TraceLake) -> None:
     found = change(3, workload="net", owed_to="code", effect_ratio=1.05)
-    foretold = {**night(0, 0), "nights": 9, "state": "no trend", "reason": "the slope may be 0"}
+    forecast = {**night(0, 0), "nights": 9, "state": "no trend", "reason": "the slope may be 0"}
     published(empty_lake, [night(0, 100), night(3, 105, segment=1)], [found])
-    frame = rows_of("forecasts", [foretold]).drop("campaign_id", strict=False)
+    frame = rows_of("forecasts", [forecast]).drop("campaign_id", strict=False)
     empty_lake.publish(CAMPAIGN, "forecast", {"forecasts": frame}, scope="campaign")
     history = history_of(empty_lake, CAMPAIGN, "candidate", METRIC)
     assert history is not None
     first, second = words.changes({"history": history})
     assert first.startswith("Since the night of 4 March 2026 net (candidate, median) takes 5.0 % longer")
-    assert second == "Nothing is foretold of the median of net (candidate): no trend, the slope may be 0."
+    assert second == "No forecast for the median of net (candidate): no trend, the slope may be 0."
     assert words.changes({"history": None}) == []

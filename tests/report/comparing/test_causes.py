@@ -146,7 +146,7 @@ def described(idle_ns: float, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_recorders_time_is_told_as_such() -> None:
+def test_a_recorders_time_is_reported_as_such() -> None:
     plain = "An iteration takes 1.2 ms in place of 1 ms (+20.0 %) under the recorder."
     assert verdict(described(5e4))[1] == plain
     doubt = verdict(described(1.5e5))[1]

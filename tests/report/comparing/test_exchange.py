@@ -9,7 +9,7 @@ import pytest
 from aaco_pipeline.cli.output import WRITTEN
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.comparing.campaign import verdict_document
-from aaco_pipeline.report.comparing.exchange import DIFFERENCE, VERDICT, of_verdict, render_bencher
+from aaco_pipeline.report.comparing.exchange import forms, of_verdict, render_bencher, rendered
 from tests.pipeline.comparing.made_up import judged, measured, planned, verdict_row
 from tests.report.made_up import EVIL
 
@@ -40,7 +40,7 @@ def suite_of(text: str) -> ElementTree.Element:
 
 @pytest.mark.parametrize("verdict", STATES)
 def test_junit_fails_for_a_regression_alone_and_skips_what_is_not_decided(verdict: str, empty_lake: TraceLake) -> None:
-    suite = suite_of(VERDICT["junit"](document(empty_lake, verdict)))
+    suite = suite_of(rendered(document(empty_lake, verdict), "verdict", "junit"))
     (case,) = suite.findall("testcase")
     found = {"failure": "failed", "skipped": "skipped", "system-out": "passed"}[case[0].tag]
     assert (found, case.get("name")) == (STATES[verdict], "latency_p50")
@@ -57,13 +57,13 @@ def test_junit_fails_for_a_regression_alone_and_skips_what_is_not_decided(verdic
 
 
 def test_junit_is_well_formed_whatever_names_hold(empty_lake: TraceLake) -> None:
-    text = VERDICT["junit"](document(empty_lake, "inconclusive", reasons=[f"{EVIL}\x1b[2J\x00"]))
+    text = rendered(document(empty_lake, "inconclusive", reasons=[f"{EVIL}\x1b[2J\x00"]), "verdict", "junit")
     assert EVIL in str(suite_of(text)[0][0].text)
     assert "\x1b" not in text
 
 
 def test_bencher_has_the_interval_and_the_level_of_the_candidate(empty_lake: TraceLake) -> None:
-    told = json.loads(VERDICT["bencher"](document(empty_lake, "regressed")))
+    told = json.loads(rendered(document(empty_lake, "regressed"), "verdict", "bencher"))
     (measures,) = told.values()
     assert list(told) == ["control_flow on cpu"]
     assert measures["latency_p50_ratio"] == {"value": 1.05, "lower_value": 1.03, "upper_value": 1.07}
@@ -73,9 +73,9 @@ def test_bencher_has_the_interval_and_the_level_of_the_candidate(empty_lake: Tra
 
 def test_an_end_that_is_not_known_is_left_out(empty_lake: TraceLake) -> None:
     told = document(empty_lake, "inconclusive", ci_low=None, ci_high=None)
-    (measures,) = json.loads(VERDICT["bencher"](told)).values()
+    (measures,) = json.loads(rendered(told, "verdict", "bencher")).values()
     assert measures["latency_p50_ratio"] == {"value": 1.01}
-    (first, *_) = json.loads(VERDICT["github-action-benchmark"](told))
+    (first, *_) = json.loads(rendered(told, "verdict", "github-action-benchmark"))
     assert "range" not in first
 
 
@@ -87,7 +87,7 @@ def test_without_figures_a_series_gets_nothing(empty_lake: TraceLake) -> None:
 
 
 def test_github_action_benchmark_names_unit_and_range(empty_lake: TraceLake) -> None:
-    entries = json.loads(VERDICT["github-action-benchmark"](document(empty_lake, "regressed")))
+    entries = json.loads(rendered(document(empty_lake, "regressed"), "verdict", "github-action-benchmark"))
     assert [(one["name"], one["unit"]) for one in entries] == [
         ("control_flow on cpu: latency_p50_ratio", "x baseline"),
         ("control_flow on cpu: latency_p90_ratio", "x baseline"),
@@ -98,11 +98,11 @@ def test_github_action_benchmark_names_unit_and_range(empty_lake: TraceLake) -> 
 
 
 def test_the_command_offers_every_form_that_there_is() -> None:
-    assert set(WRITTEN) == set(VERDICT) == set(DIFFERENCE)
+    assert set(WRITTEN) == {*forms("verdict")} == {*forms("difference")}
 
 
 def test_markdown_says_what_the_terminal_says(empty_lake: TraceLake) -> None:
-    text = VERDICT["markdown"](document(empty_lake, "regressed", recommendation=EVIL))
+    text = rendered(document(empty_lake, "regressed", recommendation=EVIL), "verdict", "markdown")
     assert text.startswith("# new.onnx against old.onnx on cpu\n\n**Regressed: the median of candidate")
     assert "| p50 | regressed | 1.050 | 1.030 … 1.070 | 1 % | 2 % | 10 |" in text
     assert "<img" not in text.replace(r"\<", "")

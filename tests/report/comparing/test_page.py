@@ -1,7 +1,4 @@
-"""The page of a verdict: what there is and nothing else, nothing from elsewhere, and no text of others that runs.
-
-Where verdicts, blocks, causes and nights lie: inside the paper, in order, and what is beyond an edge is said so.
-"""
+"""The page of a verdict: its parts, the places in its plots, and no text of others that runs."""
 
 import base64
 import hashlib
@@ -19,14 +16,13 @@ from aaco_pipeline.pipeline.comparing.plan import Plan
 from aaco_pipeline.report.comparing.campaign import verdict_document
 from aaco_pipeline.report.comparing.causes import steps
 from aaco_pipeline.report.comparing.page import (
-    HEIGHT,
-    Scale,
     placed_blocks,
     placed_intervals,
     placed_nights,
     placed_steps,
     render_verdict,
 )
+from aaco_pipeline.report.html.view_page import HEIGHT, Scale
 from tests.pipeline.comparing.made_up import judged, measured, planned, verdict_row
 from tests.report.comparing.test_campaign import CAUSES, SELECTION
 from tests.report.html.pages import Page
@@ -205,7 +201,7 @@ def test_uncertain_causes_are_put_together_but_the_largest() -> None:
     assert shown[-1]["delta_ns"] == 100 + 101 + 102
 
 
-def night_places(number: int, level: int | None, **more: Any) -> dict[str, Any]:
+def night_row(number: int, level: int | None, **more: Any) -> dict[str, Any]:
     started = datetime(2026, 3, 1) + timedelta(days=number)
     known = {"is_outlier": False, "paired_ratio": None, "paired_is_outlier": None, "is_new_fingerprint": None}
     return {"night": number, "level_ns": level, "started_at": started, **known, **more}
@@ -213,10 +209,10 @@ def night_places(number: int, level: int | None, **more: Any) -> dict[str, Any]:
 
 def test_nights_show_outliers_levels_changes_and_a_new_environment() -> None:
     nights = [
-        night_places(4, 1_000_000, is_new_fingerprint=False),
-        night_places(5, None),
-        night_places(6, 1_500_000, is_outlier=True),
-        night_places(7, 1_050_000, is_new_fingerprint=True, paired_ratio=1.05),
+        night_row(4, 1_000_000, is_new_fingerprint=False),
+        night_row(5, None),
+        night_row(6, 1_500_000, is_outlier=True),
+        night_row(7, 1_050_000, is_new_fingerprint=True, paired_ratio=1.05),
     ]
     levels = [
         {"of": "raw", "segment": 0, "first": 4, "last": 4, "value": 1e6},

@@ -1,7 +1,4 @@
-"""What the page does in a browser: by keyboard and pointer, in both themes, from a file and served.
-
-Pages of a verdict and a search in a browser: no wider than the screen, legible in both themes, no complaints.
-"""
+"""Pages in a browser: by keyboard and pointer, in both themes, from a file and served."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,7 +233,7 @@ def test_a_served_page_hands_its_trace_to_perfetto(
 
 
 @pytest.fixture(scope="module")
-def address_browser(tmp_path_factory: pytest.TempPathFactory) -> str:
+def verdict_address(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("verdict")
     lake = TraceLake(folder / "lake")
     file = folder / "verdict.html"
@@ -245,10 +242,10 @@ def address_browser(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
-def test_the_page_fits_and_reads_in_both_themes(browser: Browser, address: str, width: int, theme: str) -> None:
-    browser.open(address, width=width, theme=theme)
+def test_the_page_fits_and_reads_in_both_themes(browser: Browser, verdict_address: str, width: int, theme: str) -> None:
+    browser.open(verdict_address, width=width, theme=theme)
     assert browser.told(*COMPLAINTS) == []
-    assert [one["request"]["url"] for one in browser.told("Network.requestWillBeSent")] == [address]
+    assert [one["request"]["url"] for one in browser.told("Network.requestWillBeSent")] == [verdict_address]
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     assert browser.run("document.documentElement.dataset.theme") == theme
     worst = browser.run(CONTRAST)
@@ -269,7 +266,7 @@ def test_a_search_fits_and_its_diff_reads_in_both_themes(
     assert {kind: ratio for kind, ratio in worst.items() if ratio < 4.5} == {}
 
 
-def test_the_theme_is_switched_by_its_button(browser: Browser, address: str) -> None:
-    browser.open(address)
+def test_the_theme_is_switched_by_its_button(browser: Browser, verdict_address: str) -> None:
+    browser.open(verdict_address)
     assert browser.run("document.getElementById('theme').click(); document.documentElement.dataset.theme") == "dark"
     browser.run("localStorage.clear()")

@@ -3,7 +3,6 @@
 import base64
 import gzip
 import hashlib
-import io
 import os
 import re
 import shutil
@@ -15,13 +14,12 @@ import pytest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.html.page import EMBEDDED_TRACE_BYTES, render_html
 from aaco_pipeline.report.session.document import path_document, session_document
-from aaco_pipeline.report.session.ranks import RANKS
 from aaco_pipeline.report.session.sentences import Document
-from aaco_pipeline.report.session.statements import KERNEL_PAGES
-from aaco_pipeline.report.session.view import print_critical_path
+from aaco_pipeline.report.session.statements import KERNEL_PAGES, RANKS
+from aaco_pipeline.report.session.view import path_view
 from tests.report.full_session import MODEL, publish_session
 from tests.report.html.pages import SECTIONS, Page, plotted
-from tests.report.made_up import EVIL, SESSION
+from tests.report.made_up import EVIL, SESSION, printed
 
 
 def test_names_from_a_capture_are_text_everywhere(page: str) -> None:
@@ -99,13 +97,11 @@ def test_sql_on_the_page_can_be_pasted_into_a_shell(page: str, document: Documen
         assert done.stdout in document["statements"].values()
 
 
-def test_what_a_faster_kernel_would_save_is_told_on_page_and_terminal(full: TraceLake) -> None:
+def test_what_a_faster_kernel_would_save_is_reported_on_page_and_terminal(full: TraceLake) -> None:
     document = path_document(full, SESSION)
     name = next(row["name"] for row in session_document(full, SESSION)["kernels"] if row["kernel_id"] == 0)
     assert [(row["name"], row["saved_ns"]) for row in document["savings"]] == [(name, 25)]
-    screen = io.StringIO()
-    print_critical_path(document, screen)
-    assert re.search(r"What a faster kernel would save.*25 ns +25", screen.getvalue(), re.S)
+    assert re.search(r"What a faster kernel would save.*25 ns +25", printed(path_view(document)), re.S)
     page = render_html(session_document(full, SESSION), None)
     assert re.search(r"If one kernel ran faster.*25 ns", page, re.S)
 

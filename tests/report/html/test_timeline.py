@@ -1,7 +1,4 @@
-"""A session's timeline as the page draws it: bounded, everything on lanes, and the sums of all that was recorded.
-
-Sums over cells: whatever the intervals, all cells together hold all of their time, once.
-"""
+"""A session's timeline as the page draws it: bounded, everything on lanes, and sums that lose no time."""
 
 import json
 from collections.abc import Mapping, Sequence

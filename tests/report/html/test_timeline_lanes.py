@@ -1,7 +1,4 @@
-"""Every activity on a lane, whatever is unknown of it.
-
-What is drawn one by one is bounded, in order, and holds what it says.
-"""
+"""Every activity has a lane; what is drawn one by one is bounded and in order."""
 
 from itertools import pairwise
 

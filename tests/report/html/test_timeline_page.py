@@ -66,9 +66,7 @@ def published(folder: Path, tables: dict[str, list[dict[str, Any]]]) -> str:
         {"device_id": 0, "part": "steady", "start_ns": begin, "end_ns": last},
     ]
     lake.publish(
-        SESSION,
-        "timeline",
-        {"gaps": rows_of("gaps", tables["gaps"]), "session_parts": rows_of("session_parts", parts)},
+        SESSION, "timeline", {"gaps": rows_of("gaps", tables["gaps"]), "session_parts": rows_of("session_parts", parts)}
     )
     answer = {"class": "device", "device_id": 0, "window_start_ns": begin, "window_end_ns": last}
     answer |= {"window_ns": last - begin, "busy_ratio": 0.5, "class_ratio": 0.5}

@@ -1,9 +1,5 @@
-"""One kernel: how it is named, what its document holds, and how it is told on a terminal.
+"""One kernel: how it is named, what its document holds, and its view on a terminal."""
 
-A kernel in sentences: its rate against its roof, its launch, and what would tell more.
-"""
-
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -15,19 +11,19 @@ import pytest
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.providers import CPU_PROVIDER
+from aaco_pipeline.report.formatting import listed
 from aaco_pipeline.report.kernel.document import (
     against_roof,
     find_kernel,
     kernel_answer,
     kernel_document,
+    kernel_view,
     lacking_evidence,
     launch_in_words,
-    listed,
     rate_text,
 )
-from aaco_pipeline.report.kernel.screen import print_kernel
 from aaco_pipeline.report.session.sentences import Document, Row
-from tests.report.made_up import SESSION, publish_limits, rows_of
+from tests.report.made_up import SESSION, printed, publish_limits, rows_of
 
 NAMES: Sequence[tuple[str, str]] = (
     ("void gemm<float>(int)", "gemm"),
@@ -76,7 +72,7 @@ def test_a_part_of_several_names_is_refused_and_lists_them_with_their_numbers() 
         find_kernel(named(*[(f"kernel {i}", "kernel") for i in range(30)]), "kern")
 
 
-def test_equal_names_are_told_apart_by_their_number() -> None:
+def test_equal_names_are_distinguished_by_their_number() -> None:
     twins = named(("same", "same"), ("same", "same"))
     with pytest.raises(UsageError, match="10: same; 11: same"):
         find_kernel(twins, "same")
@@ -128,24 +124,13 @@ def document(lake: TraceLake) -> Document:
     return kernel_document(lake, SESSION, "loop")
 
 
-def printed(document: Document) -> str:
-    out = io.StringIO()
-    print_kernel(document, out)
-    return out.getvalue()
-
-
 def test_the_document_holds_every_table_of_the_kernel_and_is_json(document: Document) -> None:
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["kernel"]["tile"] == "16x16"
     assert document["kernel"]["total_ns"] == 1000
     assert document["roofline"]["bound"] == "dram"
     assert document["occupancy"]["next_ratio"] == 0.625
-    assert document["critical_path"] == {
-        "dispatch_count": 2,
-        "critical_count": 1,
-        "critical_ns": 5,
-        "criticality": 0.5,
-    }
+    assert document["critical_path"] == {"dispatch_count": 2, "critical_count": 1, "critical_ns": 5, "criticality": 0.5}
     assert [len(document[name]) for name in ("resource_bounds", "counter_metrics", "what_if", "operators")] == [
         4,
         4,
@@ -158,7 +143,7 @@ def test_the_document_holds_every_table_of_the_kernel_and_is_json(document: Docu
 
 
 def test_the_terminal_gives_the_answer_first_then_the_evidence(document: Document) -> None:
-    text = printed(document)
+    text = printed(kernel_view(document))
     told = " ".join(text.split())
     assert "It takes 1 µs in 2 dispatches, 50.0 % of the kernel time. This kernel is limited by DRAM traffic" in told
     for part in (
@@ -180,7 +165,11 @@ def test_the_terminal_gives_the_answer_first_then_the_evidence(document: Documen
 
 
 def test_lower_bounds_have_both_ceilings_and_a_bar_as_long_as_their_part(document: Document) -> None:
-    lines = {line.split()[0]: line for line in printed(document).splitlines() if line.split()[-1:] == ["counted"]}
+    lines = {
+        line.split()[0]: line
+        for line in printed(kernel_view(document)).splitlines()
+        if line.split()[-1:] == ["counted"]
+    }
     assert re.search(r"800 ns +500 ns +80\.0 %", lines["DRAM"])
     assert [lines[name].count("█") for name in ("DRAM", "L2", "vector")] == [19, 7, 1]
     assert "4.0 GiB" not in lines["DRAM"]
@@ -190,7 +179,7 @@ def test_lower_bounds_have_both_ceilings_and_a_bar_as_long_as_their_part(documen
 def test_a_traced_kernel_has_its_instructions_with_their_stalls(lake: TraceLake) -> None:
     document = kernel_document(lake, SESSION, "traced")
     assert len(document["instructions"]) == 5
-    text = printed(document)
+    text = printed(kernel_view(document))
     assert "15,000 stalled cycles" in text
     assert "load_5" in text
     assert "█" in text
@@ -202,7 +191,7 @@ def test_a_kernel_of_which_little_is_known_says_what_was_missing_and_moves_no_cu
         "What limits this kernel is not known: not measured: nearness to the nearest roof, scratch."
     )
     assert (document["roofline"], document["occupancy"], document["critical_path"]) == (None, None, None)
-    assert "\x1b" not in printed(document)
+    assert "\x1b" not in printed(kernel_view(document))
 
 
 def test_a_kernel_that_no_stage_judged_says_so(tmp_path: Path) -> None:
@@ -249,7 +238,7 @@ def test_another_ones_own_count_may_decide_for_a_roof_that_both_share() -> None:
 
 
 @pytest.mark.parametrize("change", [{"efficiency_ratio": None}, {"bound": None}, {"bound": "l2"}])
-def test_without_a_roof_nothing_is_said_of_one(change: dict[str, Any]) -> None:
+def test_without_a_roof_nothing_is_stated_for_one(change: dict[str, Any]) -> None:
     assert against_roof({**KERNEL, **change}, [DRAM]) is None
 
 

@@ -1,6 +1,5 @@
 """The annotated listing: what comes first, what is folded, and that nothing a capture says becomes markup."""
 
-import io
 import re
 from typing import Any
 from xml.etree import ElementTree
@@ -12,7 +11,9 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.report.html.page import templates
-from aaco_pipeline.report.kernel.instructions import Fold, Line, Listing, listings, print_listing
+from aaco_pipeline.report.kernel.instructions import Fold, Line, Listing, listing_parts, listings
+from aaco_pipeline.report.view import View
+from tests.report.made_up import printed
 
 HOSTILE = "<script>alert(1)</script>\"' & [bold]x[/bold] \x1b[2J\u202e"
 
@@ -47,9 +48,7 @@ def parsed(page: str) -> ElementTree.Element:
 
 
 def text_of(listing: Listing) -> str:
-    out = io.StringIO()
-    print_listing(listing, out)
-    return out.getvalue()
+    return printed(View("", listing_parts(listing)))
 
 
 TAGS = {
@@ -146,7 +145,7 @@ def test_what_was_not_recorded_is_a_dash_and_not_zero() -> None:
     assert row.split()[:3] == ["–", "–", "5"]
 
 
-def test_listings_are_told_apart_by_kernel_dispatch_and_kind_with_traced_ones_first() -> None:
+def test_listings_are_distinguished_by_kernel_dispatch_and_kind_with_traced_ones_first() -> None:
     hot = {"stall_cycles": 7}
     frame = pl.concat(
         [

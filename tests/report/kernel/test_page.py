@@ -1,7 +1,4 @@
-"""The page of each kernel: which kernels have one, what it shows, and what it leaves out.
-
-A kernel's traffic by level of memory: widths, what is said beside each arrow, and what is left hollow.
-"""
+"""The page of each kernel: which kernels have one, what it shows, and what it leaves out."""
 
 import re
 from pathlib import Path

@@ -22,7 +22,7 @@ def test_ratios_of_layouts_are_those_that_were_decided_by(search: Document) -> N
     assert last["step"] == "confirmation" and math.isclose(told[last["attempt"]], last["speedup_ratio"])
 
 
-def test_a_journal_that_is_gone_or_cannot_be_read_is_told_and_the_tables_stay(
+def test_a_journal_that_is_gone_or_cannot_be_read_is_reported_and_the_tables_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, name = searched(tmp_path, monkeypatch, SLOWER, static=False)
@@ -57,6 +57,6 @@ def test_what_to_do_says_how_the_change_is_applied_taken_back_and_launched(searc
     assert "workgroups of 128 × 1 × 1 work-items" in told[1][0]
 
 
-def test_lines_of_a_diff_are_told_apart_and_those_that_look_like_its_head_too() -> None:
+def test_lines_of_a_diff_are_distinguished_and_those_that_look_like_its_head_too() -> None:
     text = "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n---i;\n+++i;\n kept\n\\ No newline at end of file\n"
     assert [kind for kind, _ in patch_lines(text)] == ["file", "file", "hunk", "removed", "added", "kept", "hunk"]

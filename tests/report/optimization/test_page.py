@@ -1,7 +1,4 @@
-"""The page of a search: what there is and nothing else, every layout, and no text of others that runs.
-
-Where layouts lie: on the paper, the faster the further right, and the least gain that counts between them.
-"""
+"""The page of a search: its parts, the places of its layouts, and no text of others that runs."""
 
 import re
 from itertools import pairwise

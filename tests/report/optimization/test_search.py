@@ -4,13 +4,7 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.report.optimization.search import (
-    ATTEMPTS,
-    is_decided,
-    remarks_optimization,
-    search_in_a_line,
-    sentence_optimization,
-)
+from aaco_pipeline.report.optimization.search import ATTEMPTS, is_decided, remarks, search_in_a_line, sentence
 
 GAIN = {"of": "confirmation", "speedup_ratio": 1.2412, "ci_low": 1.2101, "ci_high": 1.2744}
 UNCHANGED = {"of": "gfx942", "vgprs": [28, 28], "sgprs": [16, 16], "lds_bytes": [0, 0], "scratch_bytes": [0, 0]}
@@ -76,32 +70,32 @@ def document(**changed: Any) -> dict[str, Any]:
     ],
 )
 def test_the_answer(changed: dict[str, Any], told: str) -> None:
-    assert sentence_optimization(document(**changed)) == told
+    assert sentence(document(**changed)) == told
 
 
-def test_a_gain_is_told_though_the_search_ended_early() -> None:
+def test_a_gain_is_reported_though_the_search_ended_early() -> None:
     found = document(ended_by="baseline", reason="y is wrong", gain=GAIN, attempts=[ACCEPTED], patch="a/row_dot.patch")
-    assert sentence_optimization(found).startswith("row_dot is 1.24")
-    assert remarks_optimization(found) == [
+    assert sentence(found).startswith("row_dot is 1.24")
+    assert remarks(found) == [
         "The search ended early: y is wrong.",
         "The source is as it was; the patch is a/row_dot.patch in the lake.",
     ]
 
 
-def test_what_the_gain_of_several_changes_is_is_told_and_a_workgroup_needs_no_patch() -> None:
+def test_what_the_gain_of_several_changes_is_is_reported_and_a_workgroup_needs_no_patch() -> None:
     several = document(gain=GAIN | {"of": "whole"}, attempts=[ACCEPTED, ACCEPTED], whole_decision="accepted")
-    told = remarks_optimization(several)
+    told = remarks(several)
     assert told[0].startswith("2 changes were accepted") and told[0].endswith(
         "all of them, timed once more as a whole."
     )
     assert told[1].startswith("The source needs no change")
     untimed = several | {"gain": GAIN | {"of": "product"}, "whole_decision": "undecided"}
-    assert remarks_optimization(untimed)[0].endswith(
+    assert remarks(untimed)[0].endswith(
         "the gain is the product of theirs: there was no time left to time them as a whole."
     )
     assert is_decided(several) and not is_decided(untimed)
     earlier = untimed | {"whole_decision": None}
-    assert remarks_optimization(earlier)[0].endswith("the gain is the product of theirs.")
+    assert remarks(earlier)[0].endswith("the gain is the product of theirs.")
 
 
 def test_changes_that_do_not_hold_as_a_whole_are_no_gain() -> None:
@@ -111,11 +105,11 @@ def test_changes_that_do_not_hold_as_a_whole_are_no_gain() -> None:
         whole_reason="2 % is not proved",
         patch="a/row_dot.patch",
     )
-    assert sentence_optimization(fell) == (
+    assert sentence(fell) == (
         "row_dot was not changed: each of 2 changes was proved faster than the source before it, but all of them "
         "together were not proved faster than the source as it was: 2 % is not proved."
     )
-    assert remarks_optimization(fell) == [
+    assert remarks(fell) == [
         "The source is as it was; what did not hold as a whole is kept as a/row_dot.patch in the lake."
     ]
 
@@ -126,27 +120,25 @@ PREDICTED = {
 }
 
 
-def test_a_predicted_effect_is_told_with_its_interval_its_condition_and_how_to_measure_it() -> None:
-    assert remarks_optimization(document(**PREDICTED))[0] == (
+def test_a_predicted_effect_is_reported_with_its_interval_its_condition_and_how_to_measure_it() -> None:
+    assert remarks(document(**PREDICTED))[0] == (
         "row_dot takes 12.0 % of an iteration of session S on its critical path: 1.24 [1.21, 1.27] times as fast would "
         "make it 2.3 [2.1, 2.5] % shorter, if the gain is the same at the session's sizes. This is predicted; after a "
         "run with the change `aaco diff S latest` shows what became of it, and `aaco compare` judges it."
     )
-    held_back = remarks_optimization(document(**PREDICTED | {"shorter_ratio": 0.01, "effect_scope": "recording"}))[0]
+    held_back = remarks(document(**PREDICTED | {"shorter_ratio": 0.01, "effect_scope": "recording"}))[0]
     assert "of the recording of session S" in held_back and "% shorter, no more for the work beside it" in held_back
 
 
 def test_where_no_effect_is_predicted_the_reason_stands_in_its_place() -> None:
     other = PREDICTED | {"shorter_ratio": None, "effect_reason": "the gain was measured on sm_90, and not there"}
-    assert remarks_optimization(document(**other))[0] == (
+    assert remarks(document(**other))[0] == (
         "row_dot takes 12.0 % of an iteration of session S on its critical path; what it would be shorter by is not "
         "predicted: the gain was measured on sm_90, and not there."
     )
     unknown = other | {"critical_share_ratio": None, "effect_scope": None}
-    assert remarks_optimization(document(**unknown))[0].startswith(
-        "What this does to session S is not predicted: the gain"
-    )
-    assert remarks_optimization(document(**other | {"gain": None, "attempts": [REJECTED]})) == [
+    assert remarks(document(**unknown))[0].startswith("What this does to session S is not predicted: the gain")
+    assert remarks(document(**other | {"gain": None, "attempts": [REJECTED]})) == [
         "row_dot takes 12.0 % of an iteration of session S on its critical path."
     ]
 
@@ -167,7 +159,7 @@ def test_a_search_is_one_line_on_the_page_of_a_sessions_kernel() -> None:
 def test_what_is_undecided_is_not_decided() -> None:
     assert is_decided(document())
     assert not is_decided(document(attempts=[UNDECIDED]))
-    assert remarks_optimization(document(attempts=[UNDECIDED])) == [
+    assert remarks(document(attempts=[UNDECIDED])) == [
         "1 candidate could not be decided in the time: give a larger --budget."
     ]
     assert not is_decided(document(ended_by="noise"))

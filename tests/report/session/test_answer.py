@@ -1,7 +1,4 @@
-"""The answer in sentences: at most three and seventy words, in grammar, and nothing that its rows do not say.
-
-The answer's fields for programs, bounds on what is said of it, and documents without one.
-"""
+"""The answer in sentences: at most three and seventy words, in grammar, and nothing that its rows do not say."""
 
 import re
 from typing import Any, Final
@@ -17,7 +14,7 @@ from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.report.session import answer as words
 from aaco_pipeline.report.session.answer import CLASSES, MOST_WORDS, paragraph
 from aaco_pipeline.report.session.sentences import OUTDATED, answer, steadiness
-from tests.report.made_up import ADVICE as ADVICE_made_up
+from tests.report import made_up
 from tests.report.made_up import ANSWER, KINDS_OF_WORK, TIME_SHARES
 
 Fields = dict[str, Any]
@@ -63,7 +60,7 @@ def sentences(text: str) -> list[str]:
     return re.split(r"(?<=[.])\s+(?=[A-Z])", text)
 
 
-def test_a_busy_device_is_told_with_its_kinds_and_what_an_iteration_saves() -> None:
+def test_a_busy_device_is_reported_with_its_kinds_and_what_an_iteration_saves() -> None:
     assert said() == (
         "The GPU is the limit: kernels run 90 % of 10 ms. Matrix products take 80 % of the kernel time (aten::mm at "
         "466 TFLOP/s, 36 % of the published bf16 matrix peak). Tune the matrix products (shapes, layout, library): "
@@ -136,7 +133,7 @@ def test_one_kind_takes_and_several_take(kind: str, told: str) -> None:
     assert f" {told} all of the kernel time" in said([{**_KIND, "kind": kind, "share_ratio": 0.9999}], kind=kind)
 
 
-def test_a_rate_is_said_of_whose_it_is() -> None:
+def test_a_rate_is_stated_for_whose_it_is() -> None:
     assert "(aten::mm at 466 TFLOP/s, 36 %" in said()
     assert "(the heaviest kernel at 466 TFLOP/s, 36 %" in said([{**_KIND, "operator": None}])
     moved = {**_KIND, "dtype": None, "rate": 4.36e12, "rate_unit": "byte/s", "roof": "dram", "roof_source": "measured"}
@@ -209,7 +206,7 @@ def test_another_share_is_said_where_it_is_large() -> None:
     assert "another" not in str(paragraph(document)), "that a device which is idle works otherwise need not be said"
 
 
-def test_a_late_rank_is_told_beside_any_class() -> None:
+def test_a_late_rank_is_reported_beside_any_class() -> None:
     late = "rank 3 is late by 80 µs a collective (median), because it runs more kernels: the others wait for it"
     assert f"kernels run 90 % of 10 ms; {late}." in said(reason=late)
     row: Fields = {"class": "imbalance", "subject": None, "kind": None, "advice": ADVICE["imbalance"], "reason": late}
@@ -301,7 +298,7 @@ def document(side: str | None = None, **changed: Any) -> dict[str, Any]:
     return {**rows, "timeline": [{"device_id": 0, "busy_bound": side}], "provider": None}
 
 
-def said_answer_fields(side: str | None = None, **changed: Any) -> str:
+def said_of(side: str | None = None, **changed: Any) -> str:
     text = words.paragraph(document(side, **changed))
     assert text is not None
     return text
@@ -316,7 +313,7 @@ def test_the_fields_are_a_contract() -> None:
         "reasons": [{"share": "launch", "reason": "contention", "share_ratio": 0.1}],
         "resource": None,
         "kinds": {"elementwise_and_copies": 0.6, "gemm": 0.4},
-        "first_to_fix": {"kind": "elementwise_and_copies", "subject": "relu", "advice": ADVICE_made_up},
+        "first_to_fix": {"kind": "elementwise_and_copies", "subject": "relu", "advice": made_up.ADVICE},
         "rate": {"value": 2.1e12, "unit": "byte/s", "dtype": None},
         "roof": {"resource": None, "ratio": None, "source": None, "peak_ratio": None},
         "saves_at_most": {"window_ns": 300, "repetition_ns": 150, "unprofiled_ns": None},
@@ -358,17 +355,17 @@ def test_where_no_kernel_is_to_be_fixed_there_is_no_rate_and_no_roof() -> None:
     ],
 )
 def test_a_bound_on_busy_time_is_one_on_what_is_said(name: str, side: str, told: str) -> None:
-    assert told in said_answer_fields(side, **{"class": name})
-    assert " at least " not in said_answer_fields(None, **{"class": name}).split(". ")[0]
+    assert told in said_of(side, **{"class": name})
+    assert " at least " not in said_of(None, **{"class": name}).split(". ")[0]
 
 
 def test_at_least_all_of_the_time_is_all_of_it() -> None:
-    assert "at least" not in said_answer_fields("at_least", class_ratio=0.9999)
+    assert "at least" not in said_of("at_least", class_ratio=0.9999)
 
 
 def test_a_bound_of_another_device_is_none_of_this_answers() -> None:
     elsewhere = {**document(), "timeline": [{"device_id": 7, "busy_bound": "at_least"}]}
-    assert words.paragraph(elsewhere) == said_answer_fields()
+    assert words.paragraph(elsewhere) == said_of()
 
 
 def test_without_the_tables_there_is_no_answer() -> None:
@@ -397,7 +394,7 @@ def test_a_run_whose_level_held_while_others_took_its_cpus_did_not_simply_run_st
     assert steadiness(drifting) == "It did not run steadily; other work took its CPUs 78.6 % of the time"
 
 
-def test_where_only_the_beginning_was_at_another_level_its_end_is_told() -> None:
+def test_where_only_the_beginning_was_at_another_level_its_end_is_reported() -> None:
     level = {"metric": "steady_state", "pass": "latency", "phase": None, "value": 0.0}
     since = {"metric": "steady_from", "pass": "latency", "phase": None, "value": 63.0}
     runs = [{"run": 0, "pass": "latency"}, {"run": 1, "pass": "latency"}, {"run": 2, "pass": "trace"}]
@@ -414,10 +411,10 @@ SLOWED: Final = "profiling slowed it"
 @pytest.mark.parametrize("level", [None, 0.0, 0.99, 1.0])
 @pytest.mark.parametrize("contended", [0.0, 0.0999, 0.1, 0.5])
 @pytest.mark.parametrize("distortion", [None, 1.0, 1.99, 2.0, 12.8])
-def test_pressure_distortion_and_drift_are_told_together(
+def test_pressure_distortion_and_drift_are_reported_together(
     level: float | None, contended: float, distortion: float | None
 ) -> None:
-    """Whatever else is told: each of the three from its edge on, and none before it."""
+    """Whatever else is reported: each of the three from its edge on, and none before it."""
     metrics = [
         {"metric": "steady_state", "pass": "latency", "phase": None, "value": level},
         {"metric": "profiler_distortion", "pass": None, "phase": None, "value": distortion},

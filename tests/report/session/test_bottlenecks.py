@@ -1,6 +1,5 @@
 """What limits kernels, in words, in the short and the long document, and in every form of them."""
 
-import io
 import re
 from pathlib import Path
 from typing import Final
@@ -13,14 +12,14 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.html.page import render_html, render_section
 from aaco_pipeline.report.html.sections import SECTIONS
 from aaco_pipeline.report.labels import LABELS
-from aaco_pipeline.report.markdown import render_markdown
+from aaco_pipeline.report.markdown import render_view
 from aaco_pipeline.report.session import bottlenecks as limits
 from aaco_pipeline.report.session.document import session_document, session_summary
 from aaco_pipeline.report.session.sentences import Document, answer
 from aaco_pipeline.report.session.statements import LISTED_KERNELS
-from aaco_pipeline.report.session.view import print_session
+from aaco_pipeline.report.session.view import report_view, session_view
 from tests.places import CONFIGS
-from tests.report.made_up import BOTTLENECKS, EVIL, SESSION, publish_limits, rows_of
+from tests.report.made_up import BOTTLENECKS, EVIL, SESSION, printed, publish_limits, rows_of
 
 
 def limits_section(document: Document) -> str:
@@ -119,7 +118,7 @@ def test_signals_that_only_follow_from_a_missing_one_are_not_named_beside_it() -
     assert limits.unmeasured(["at_memory_dram"]) == ["nearness to the roof of DRAM traffic"]
 
 
-def test_missing_signals_are_told_once_for_each_reason_after_the_rest() -> None:
+def test_missing_signals_are_reported_once_for_each_reason_after_the_rest() -> None:
     items = [("signal nearest_roof", "no work"), ("signal at_memory_l2", "another is nearer"), ("counters", "none")]
     items += [("signal waiting", "not taken"), ("signal lds_busy", "not taken"), ("signal share_host", "no clock")]
     rows = [{"item": item, "status": "absent", "reason": reason} for item, reason in items]
@@ -158,7 +157,7 @@ def test_every_label_of_the_rules_is_known_in_words() -> None:
         (None, "ns", "–"),
     ],
 )
-def test_a_value_is_told_in_the_unit_a_person_reads(value: float | None, unit: str, text: str) -> None:
+def test_a_value_is_reported_in_the_unit_that_reads_best(value: float | None, unit: str, text: str) -> None:
     assert limits.measure(value, unit) == text
 
 
@@ -236,15 +235,13 @@ def test_names_and_instructions_of_a_capture_are_text_and_nothing_has_a_style_of
 
 
 def test_terminal_and_markdown_carry_the_answer_and_the_kernels(document: Document) -> None:
-    out = io.StringIO()
-    print_session(document, out)
-    told = " ".join(out.getvalue().split())
+    told = " ".join(printed(session_view(document)).split())
     assert answer(document) in told
     assert re.search(r"launching 480 ns 48\.0 % other work on the CPUs 10\.0 %", told)
     assert "To sharpen it, record the steady state: warm up" in told
     assert re.search(r"loop 50\.0 % DRAM traffic DRAM 80\.0 % –", told)
     assert "400 ns at 4×" in told
-    text = render_markdown(document)
+    text = render_view(report_view(document))
     assert answer(document) in text.replace("\\", "")
     row = next(line for line in text.splitlines() if line.startswith("| loop | 50.0 % | DRAM"))
     assert row.endswith(
@@ -254,16 +251,14 @@ def test_terminal_and_markdown_carry_the_answer_and_the_kernels(document: Docume
 
 def test_no_name_moves_the_cursor_of_a_terminal(document: Document) -> None:
     hostile = {**document["optimization_priority"][0], "name": "a\x1b[2Jb"}
-    out = io.StringIO()
-    print_session({**document, "optimization_priority": [hostile], "workload": "\x1b]0;title\x07"}, out)
-    assert "\x1b" not in out.getvalue()
-    assert "\x07" not in out.getvalue()
+    told = printed(session_view({**document, "optimization_priority": [hostile], "workload": "\x1b]0;title\x07"}))
+    assert "\x1b" not in told
+    assert "\x07" not in told
 
 
 def test_without_any_limit_terminal_and_markdown_have_no_such_table(tmp_path: Path) -> None:
     lake = TraceLake(tmp_path / "lake")
     publish_kernels(lake)
-    out, document = io.StringIO(), session_document(lake, SESSION)
-    print_session(document, out)
-    assert "look at first" not in out.getvalue()
-    assert "what limits them" not in render_markdown(document)
+    document = session_document(lake, SESSION)
+    assert "Kernels that could save most" not in printed(session_view(document))
+    assert "what limits them" not in render_view(report_view(document))

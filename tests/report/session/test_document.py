@@ -1,9 +1,5 @@
-"""A session's document: every part from the statement shown for it, and what is missing said.
+"""A session's document: every part from the statement shown for it; thread traces from capture to answer."""
 
-Sessions of thread traces, from the capture to the command's answer: whose stalls they are, and by which names.
-"""
-
-import io
 import json
 import shutil
 from pathlib import Path
@@ -14,14 +10,13 @@ import pytest
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.kernel.document import kernel_document
-from aaco_pipeline.report.kernel.screen import print_kernel
+from aaco_pipeline.report.kernel.document import kernel_document, kernel_view
 from aaco_pipeline.report.session.document import session_document, session_summary
 from aaco_pipeline.report.session.sentences import Document, answer, value
-from aaco_pipeline.report.session.view import print_session
+from aaco_pipeline.report.session.view import session_view
 from tests.places import SHARED
 from tests.report.full_session import MODEL, publish_session
-from tests.report.made_up import SESSION, rows_of
+from tests.report.made_up import SESSION, printed, rows_of
 from tests.sessions import replayed, taken_in
 
 
@@ -145,12 +140,11 @@ def test_a_session_of_a_thread_trace_alone_answers_with_its_stalls(tmp_path: Pat
     assert said.startswith(
         "Of 97,792 stalled cycles of kernel kentry [BatchedGemmKernel], 27.0 % matrix pipe busy, "
     ), said
-    shown = io.StringIO()
-    print_session(document, shown)
-    assert "What the wavefronts stalled for" in shown.getvalue()
-    assert "waiting for vector memory loads" in shown.getvalue()
-    print_kernel(kernel_document(lake, session, GEMM_SYMBOL), shown)
-    assert "97,792 stalled cycles of the traced wavefronts" in shown.getvalue()
+    shown = printed(session_view(document))
+    assert "What the wavefronts stalled for" in shown
+    assert "waiting for vector memory loads" in shown
+    shown = printed(kernel_view(kernel_document(lake, session, GEMM_SYMBOL)))
+    assert "97,792 stalled cycles of the traced wavefronts" in shown
 
 
 @real

@@ -1,9 +1,4 @@
-"""Which rank is late in sentences, and what one rank alone can say.
-
-Ranks on the page: who waited in the judged window, each rank's time on one scale, and one rank alone.
-
-From traces of a job's ranks to the paragraph: who is late and why, and what one rank alone cannot tell.
-"""
+"""Which rank is late and why, from a job's traces to sentences and bars; and what one rank alone cannot tell."""
 
 import json
 import re
@@ -50,7 +45,7 @@ def document(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"rank_waits": [*rows], "ranks_missing": [], "answers": [answer], **more}
 
 
-def test_the_late_rank_is_told_with_how_late_it_comes_and_why() -> None:
+def test_the_late_rank_is_reported_with_how_late_it_comes_and_why() -> None:
     late = rank(2, last_count=18, wait_ns=0, behind_first_ns=5_000_000)
     assert told_of_ranks(document(rank(0), rank(1, last_count=2), late)) == [
         "Rank 2 comes last to 18 of 20 collectives; from the first rank’s arrival to its own pass 500 µs a repetition.",

@@ -1,14 +1,6 @@
-"""What is told of a session's measurement, and nothing else.
-
-A session that is not whole is said to be so before its answer, in every form; a whole one says nothing of it.
-
-A recorded program in sentences: its runs and its iterations are told apart.
-
-Where a session lies among earlier ones in words: short, with what changed, and never as a verdict.
-"""
+"""A session in sentences: its measurement, what it lacks, its program, and its place among earlier ones."""
 
 import re
-from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,21 +8,30 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.html.page import render_html
-from aaco_pipeline.report.markdown import render_markdown
+from aaco_pipeline.report.markdown import render_view
 from aaco_pipeline.report.session.document import session_document
-from aaco_pipeline.report.session.regression import advice, against_earlier, of_campaign
-from aaco_pipeline.report.session.sentences import Document, answer, facts, half, of_program, whole_runs
-from aaco_pipeline.report.session.view import print_session
+from aaco_pipeline.report.session.sentences import (
+    Document,
+    advice,
+    against_earlier,
+    answer,
+    facts,
+    half,
+    of_its_campaign,
+    of_program,
+    whole_runs,
+)
+from aaco_pipeline.report.session.view import report_view, session_view
 from tests.conftest import CapturedLake
-from tests.report.made_up import SESSION
+from tests.report.made_up import SESSION, printed
 from tests.report.session.test_answer import document
 
 
-def test_what_was_measured_is_told_and_nothing_else(document: Document, hollow: TraceLake) -> None:
+def test_what_was_measured_is_reported_and_nothing_else(document: Document, hollow: TraceLake) -> None:
     said = facts(document)
     assert said.startswith("The median inference takes 4.")
     assert "(95 % interval 4." in said
-    assert "Profiling stretches the median by a factor of 1.25." in said
+    assert "Profiling increases the median by a factor of 1.25." in said
     unjudged = "Whether it ran steadily was not checked"
     assert said.endswith(f"{unjudged}; other work took its CPUs 10.0 % of the time.")
     assert facts({**document, "time_shares": []}).endswith(f"{unjudged}.")
@@ -41,7 +42,7 @@ def test_what_was_measured_is_told_and_nothing_else(document: Document, hollow: 
     assert facts(level).endswith(" Its level held, but other work took its CPUs 10.0 % of the time.")
 
 
-def test_time_between_iterations_is_told_where_it_is_noticeable(document: Document) -> None:
+def test_time_between_iterations_is_reported_where_it_is_noticeable(document: Document) -> None:
     def said(ratio: float) -> str:
         gaps = {"pass": "latency", "phase": "measure"}
         figures = [{**gaps, "metric": "gap_ratio", "value": ratio}, {**gaps, "metric": "gap_longest", "value": 4.1e7}]
@@ -56,7 +57,7 @@ def test_what_failed_and_why_stands_before_the_answer_in_every_form(captured: Ca
     lake, session = captured.copy(tmp_path / "lake"), captured.sessions["control_flow"]
     whole = session_document(lake, session)
     assert half(whole) is None
-    assert "Not whole" not in render_html(whole, None) + render_markdown(whole)
+    assert "Not whole" not in render_html(whole, None) + render_view(report_view(whole))
     lake.record_failure(session, "roofline", "code", "no ceilings")
     document = session_document(lake, session)
     said = half(document)
@@ -64,10 +65,12 @@ def test_what_failed_and_why_stands_before_the_answer_in_every_form(captured: Ca
         "Not whole: 15 of 16 stages; roofline failed: no ceilings. Put that right, then `aaco doctor --mend` runs what "
         "is missing."
     )
-    terminal = StringIO()
-    print_session(document, terminal)
     first = answer(document).split()[:3]
-    for text in (terminal.getvalue(), render_markdown(document), render_html(document, None).replace("&#34;", '"')):
+    for text in (
+        printed(session_view(document)),
+        render_view(report_view(document)),
+        render_html(document, None).replace("&#34;", '"'),
+    ):
         words = text.split("</head>")[-1].replace("\xa0", " ")
         plain = " ".join(words.split())
         assert plain.index("Not whole: 15 of 16 stages") < plain.index(" ".join(first))
@@ -176,7 +179,7 @@ def test_alone_in_the_lake_there_is_nothing_to_say() -> None:
     assert advice("this", alone, []) is None
 
 
-def test_what_matters_most_is_told_first_and_the_rest_counted() -> None:
+def test_what_matters_most_is_reported_first_and_the_rest_counted() -> None:
     rows = [change("boot", "time"), change("cpu", "microcode"), change("package", "onnxruntime"), ROCM]
     told = against_earlier(PLACE, [*rows, change("gemm_backend", "aten::mm", "selection")])
     assert told is not None
@@ -197,9 +200,9 @@ def test_a_campaigns_verdict_is_said_with_the_sessions_part_in_it() -> None:
         "verdict": "regressed",
     }
     row |= {"effect_ratio": 1.05, "ci_low": 1.03, "ci_high": 1.07}
-    assert of_campaign("candidate", [row]) == [
+    assert of_its_campaign("candidate", [row]) == [
         "Its campaign compare-1, of which it is a session of the candidate, holds candidate against baseline: "
         "regressed, 1.050 times as long (95 % interval 1.030 … 1.070)."
     ]
     bare = {**row, "verdict": "withheld", "effect_ratio": None, "ci_low": None, "ci_high": None}
-    assert of_campaign(None, [bare]) == ["Its campaign compare-1 holds candidate against baseline: withheld."]
+    assert of_its_campaign(None, [bare]) == ["Its campaign compare-1 holds candidate against baseline: withheld."]

@@ -1,4 +1,4 @@
-"""What is said of spikes: how many, why, what P99 would be without, and how quiet the machine was."""
+"""Spikes in words: how many, why, P99 without them, and how quiet the machine was."""
 
 from typing import Any
 

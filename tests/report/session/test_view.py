@@ -1,11 +1,4 @@
-"""A session on a terminal: the answer, the kernels, and the evidence when asked.
-
-How a kernel is called where a line has little room: told apart from its namesakes, and never cut in the middle.
-
-Operators with the shapes of their inputs in words.
-
-The operators of a session by shapes: in the document, on a terminal, on the page, and as CSV.
-"""
+"""The views of a session on a terminal: answer, kernels, evidence, and operators by shapes."""
 
 import csv
 import io
@@ -22,25 +15,25 @@ from aaco_pipeline.report.session.document import session_document, shapes_docum
 from aaco_pipeline.report.session.sentences import Document, answer, facts
 from aaco_pipeline.report.session.view import (
     SHAPES,
+    evidence_view,
     kernel_in_words,
-    print_evidence,
-    print_session,
-    print_shapes,
+    session_view,
     shapes_answer,
     shapes_text,
+    shapes_view,
 )
 from tests.report.full_session import MODEL
 from tests.report.made_up import EVIL, SESSION, printed, rows_of
 
 
 def test_terminal_tells_the_answer_and_the_kernels(bare: TraceLake, document: Document) -> None:
-    told = printed(print_session, session_document(bare, SESSION))
+    told = printed(session_view(session_document(bare, SESSION)))
     lines = told.splitlines()
     assert lines[0].startswith(f"{SESSION}  {MODEL}, on CPUExecutionProvider")
     assert lines[1].startswith("The median inference takes ")
     assert "By kernel" in told
     unnamed = {**document["top_kernels"][1], "operator": None}
-    told = " ".join(printed(print_session, {**document, "top_kernels": [unnamed]}).split())
+    told = " ".join(printed(session_view({**document, "top_kernels": [unnamed]})).split())
     for text in (EVIL, "Where the time went", "By kind of work", answer(document), facts(document)):
         assert text in told
 
@@ -48,12 +41,12 @@ def test_terminal_tells_the_answer_and_the_kernels(bare: TraceLake, document: Do
 def test_terminal_tells_what_the_answer_rests_on_and_what_was_missing_when_asked(
     bare: TraceLake, document: Document
 ) -> None:
-    told = printed(print_evidence, session_document(bare, SESSION))
+    told = printed(evidence_view(session_document(bare, SESSION)))
     for text in ("nobody <b>counted</b>", "the stage telemetry has published nothing"):
         assert text in told
-        assert text not in printed(print_session, session_document(bare, SESSION))
+        assert text not in printed(session_view(session_document(bare, SESSION)))
     assert "time that goes to the device's own work 50.0 % time_shares" in " ".join(
-        printed(print_evidence, document).split()
+        printed(evidence_view(document)).split()
     )
 
 
@@ -62,7 +55,7 @@ def test_kernels_that_could_save_most_say_by_what_they_are_ordered(document: Doc
     known = {**first, "name": "near", "critical_ns": 9_000, "saves_at_most_ns": 5_000}
     rows = [{**first, "name": "roofless", "critical_ns": 7_000, "saves_at_most_ns": None}, known]
     rows.append({**first, "name": "unplaced", "critical_ns": None, "saves_at_most_ns": None})
-    told = " ".join(printed(print_session, {**document, "optimization_priority": rows}).split())
+    told = " ".join(printed(session_view({**document, "optimization_priority": rows})).split())
     assert told.index("at most 7 µs, no roof") < told.index("at most 5 µs") < told.index("unplaced")
 
 
@@ -118,7 +111,7 @@ def test_shapes_are_written_as_people_do(shapes: Any, detail: str | None, text: 
     assert shapes_text(row(shapes=json.dumps(shapes), detail=detail)) == text
 
 
-def test_a_row_is_told_in_units_and_what_is_not_known_is_left_open() -> None:
+def test_a_row_is_reported_in_units_and_what_is_not_known_is_left_open() -> None:
     told = {name: show(row()) for name, show in SHAPES.items()}
     assert (told["*work a call"], told["*rate"], told["*of its roof"]) == ("51.58 Gflop", "466.4 Tflop/s", "35.7 %")
     unknown = dict.fromkeys(("flops", "least_bytes", "achieved_flops_per_s", "achieved_bytes_per_s", "bound"))
@@ -160,9 +153,7 @@ def test_the_longest_comes_first_with_its_share(lake: TraceLake) -> None:
 
 
 def test_a_terminal_shows_operators_and_collectives_and_no_mark_of_theirs(lake: TraceLake) -> None:
-    screen = io.StringIO()
-    print_shapes(shapes_document(lake, SESSION), screen)
-    told = screen.getvalue()
+    told = printed(shapes_view(shapes_document(lake, SESSION)))
     assert "is known for 75.0 % of it" in " ".join(told.split())
     assert "4×8, 8×2" in told
     assert "a late rank or a broken transport" in told

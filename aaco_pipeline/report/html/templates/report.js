@@ -6,7 +6,7 @@ const byId = id => document.getElementById(id);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const data = JSON.parse(byId('data').textContent);
 
-/* ---- numbers in units a person reads ---- */
+/* ---- numbers in readable units ---- */
 
 const grouped = value => value.toLocaleString('en-US', { maximumFractionDigits: 6 });
 const digits = value => Math.abs(value) >= 1000 ? grouped(Math.round(value)) : String(+value.toPrecision(4));

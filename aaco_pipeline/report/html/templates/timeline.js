@@ -9,7 +9,7 @@ let view = [0, 1], range = null, selected = -1, hostOpen = false, found = { name
 let placed = [], foldAt = null;
 
 const bounds = () => { const room = drawn.length * 0.01 || 1; return [-room, drawn.length + room]; };
-/* Move and stretch what is seen, within what there is. */
+/* Pan and zoom within what there is. */
 function see(from, to) {
   const [first, last] = bounds();
   const span = Math.min(Math.max(to - from, SMALLEST), last - first);
@@ -302,7 +302,7 @@ const iterationAt = time => {
   const { number, start, end } = drawn.iterations, at = start.findIndex((first, one) => first <= time && time < end[one]);
   return at < 0 ? null : number[at];
 };
-/* The idle stretch that ends where a device's activity begins. */
+/* The idle interval that ends where a device's activity begins. */
 const idleUntil = new Map();
 if (drawn) for (const lane of drawn.lanes) if (lane.kind === 'idle') for (const slice of lane.slices)
   idleUntil.set(`${lane.device} ${drawn.end[slice]}`, slice);
