@@ -157,7 +157,7 @@ class _Run:
         self._all_gone = False
 
     def until_its_end(self, start_ns: int, timeout_seconds: float | None) -> dict[str, Any]:
-        """What the program's end tells, be it by itself or by its time limit, Ctrl-C or the recorder's end."""
+        """Report on the program's end, be it by itself or by its time limit, Ctrl-C or the recorder's end."""
         deadline = None if timeout_seconds is None else start_ns / 1e9 + timeout_seconds
         timed_out = interrupted = False
         while self._ended is None and not timed_out and not interrupted:

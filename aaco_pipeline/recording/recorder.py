@@ -54,7 +54,7 @@ def capture_document(
     passes: Sequence[Mapping[str, Any]],
     profilers: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """What was recorded: the program, what was asked, the passes in their order, and which profilers there were."""
+    """capture.json of a recording: the program, the request, the passes in their order, and the profilers present."""
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -175,7 +175,7 @@ def record(
 
 @dataclass(frozen=True)
 class _Watching:
-    """Who is told of each process of a run."""
+    """Listeners that get each process of a run."""
 
     sampler: SystemSampler
     plane: KernelPlane | None
@@ -224,7 +224,7 @@ class _Passes:
         write_json(self.folder / CAPTURE, capture)
 
     def _made(self, watching: "_Watching") -> Iterator[dict[str, Any]]:
-        """What the capture says of each pass, as it is made. One in which the program fails is the last."""
+        """Run the passes and yield the capture's entry for each. The first in which the program fails is the last."""
         for number in range(1, self.request.warmup_runs + self.request.runs + 1):
             yield self._run(f"run_{number}", "run", watching)
             if self._failed():
@@ -245,7 +245,7 @@ class _Passes:
                 return
 
     def _failed(self) -> bool:
-        """Whether the program failed in the last run: by itself or under a trace, for one that counts is another's."""
+        """True if the program failed in the last run, by itself or under a trace; a counting run fails for other reasons."""
         name, run = self.runs[-1]
         if run.failure is not None:
             self.failure = f"{self.request.command[0]}: {name} {run.failure}"
@@ -289,7 +289,7 @@ class _Passes:
 
 
 def _why_not_counted(counting: Counting, folder: Path, run: Run) -> str | None:
-    """Why a run counted nothing, or not all; None when it did."""
+    """The reason that a run counted nothing, or not all; None when it counted all."""
     if run.ended["timed_out"]:
         return (
             f"counters: {counting.name} did not end within the time limit; raise --timeout, ask for fewer sets, or "

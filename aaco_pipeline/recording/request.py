@@ -1,4 +1,4 @@
-"""What a person asks to be recorded: every setting declared once, for the command, the archive and the capture.
+"""The request for a recording: every setting declared once, for the command, the archive and the capture.
 
 What can be known to be wrong before anything is made is refused here, in one line.
 """
@@ -101,7 +101,7 @@ class RecordRequest:
 
     @property
     def name(self) -> str:
-        """What the program is called: as it was asked, else by its file, of an interpreter's by that of its script."""
+        """Name of the program: as requested, else that of its file, or of the script that an interpreter runs."""
         if self.workload is not None:
             return self.workload
         first = Path(self.command[0]).name
@@ -120,7 +120,7 @@ def settings() -> "tuple[dataclasses.Field[Any], ...]":
 
 
 def kind_of(setting: "dataclasses.Field[Any]") -> type:
-    """What the value of a setting that takes one is."""
+    """Placeholder for the value of a setting that takes one."""
     kind: type = (get_args(setting.type) or (setting.type,))[0]
     return kind
 

@@ -26,7 +26,7 @@ _WAIT_SECONDS: Final = 0.2
 
 @dataclass(frozen=True)
 class Written:
-    """What came of one stream: how many bytes, and the last of them."""
+    """Number of bytes of one stream, and the last of them."""
 
     total_bytes: int
     tail: bytes
@@ -95,7 +95,7 @@ _PIPE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Program:
-    """What is run: the file, its whole command line, and its environment."""
+    """A program to run: the file, its whole command line, and its environment."""
 
     path: str
     command: Sequence[str]
@@ -104,7 +104,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one run: the keeper's words (see `keeper.main`) and the output."""
+    """The result of one run: the keeper's report (see `keeper.main`) and the output."""
 
     ended: Mapping[str, Any]
     stdout: Written
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def failure(self) -> str | None:
-        """How it failed, in words; None when it ended well."""
+        """The failure in words; None when it ended well."""
         if self.ended["timed_out"]:
             return "did not end within its time limit"
         if self.ended["signal"] is not None:

@@ -18,14 +18,14 @@ _NOT_ASKED: Final = "not asked for"
 
 
 class Beside(Protocol):
-    """What a run needs of a profiler: how the program is started under it, so that it writes into a folder."""
+    """A profiler beside a run: the way a program is started under it, so that it writes into a folder."""
 
     def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
         """The command that runs `program` under the profiler; the program itself where that needs none."""
         ...
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """What is added to the program's environment."""
+        """Variables to add to the program's environment."""
         ...
 
     @property
@@ -44,7 +44,7 @@ class Counting(Beside, Protocol):
     def counters(self) -> tuple[str, ...]: ...
 
     def why_failed(self, folder: Path, said: str) -> str | None:
-        """Why it did not count, by what is in its folder and what was said on its output; None when it did."""
+        """The reason that it did not count, from its folder and its output; None when it did."""
         ...
 
 

@@ -60,7 +60,7 @@ class Injection:
     cupti: Cupti
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """What to add to the program's environment so that every process of it writes a stream into `folder`."""
+        """Environment variables that make every process of the program write a stream into `folder`."""
         return {
             "CUDA_INJECTION64_PATH": str(self.library),
             "NVTX_INJECTION64_PATH": str(self.library),
@@ -70,7 +70,7 @@ class Injection:
 
 
 def present(command: Sequence[str] = ()) -> str | None:
-    """Why this profiler cannot be used for the program of `command`, in one line with the remedy; None if it can."""
+    """The reason that this profiler cannot be used for `command`, in one line with the remedy; None if it can."""
     try:
         prepared(command)
     except UnavailableError as error:

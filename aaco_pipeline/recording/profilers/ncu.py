@@ -148,7 +148,7 @@ class Counting:
         return {}
 
     def why_failed(self, folder: Path, said: str) -> str | None:
-        """What ncu says against it, in its file or on its output; None when it says nothing."""
+        """ncu's reason for not counting, from its file or its output; None when there is none."""
         try:
             with (folder / OUTPUT).open(errors="replace") as written:
                 told = [line for line in written if line.startswith("==")]
@@ -164,7 +164,7 @@ def counting(sets: str, first: int | None, environment: Mapping[str, str]) -> tu
 
 
 def present(environment: Mapping[str, str] | None = None) -> str | None:
-    """Why this profiler cannot be used, in one line with the remedy; None if it can."""
+    """The reason that this profiler cannot be used, in one line with the remedy; None if it can."""
     try:
         find(environment)
     except UnavailableError as error:
@@ -216,7 +216,7 @@ def _installed() -> Path | None:
 
 
 def _said(command: Sequence[str]) -> str:
-    """What a quick command writes; UnavailableError when it fails or does not end."""
+    """Output of a quick command; UnavailableError when it fails or does not end."""
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_ASK_SECONDS, check=False

@@ -155,7 +155,7 @@ def _calibrate(
 
 
 def _quickness(seconds: float) -> list[str]:
-    """What to know of a calibration that was given less time than usual."""
+    """A warning for a calibration that was given less time than usual."""
     if seconds >= DEFAULT_SECONDS / 2:
         return []
     return [f"quick: {seconds:.3g} s of measuring, where {DEFAULT_SECONDS / 2:.3g} s and more are usual"]
@@ -170,18 +170,18 @@ def best_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def shortfall(outcome: Outcome) -> float:
-    """How far below its best window the median window of a measurement is, as a share of the best."""
+    """Shortfall of a measurement's median window below its best, as a share of the best."""
     return 1.0 - float(outcome["outcome"]["median"]) / float(outcome["outcome"]["best"])
 
 
 def rounds_spread(outcome: Outcome) -> float | None:
-    """How far the second best round of a measurement is below the best, as a share; null when there is one round."""
+    """Shortfall of a measurement's second best round below the best, as a share; null when there is one round."""
     rounds = sorted(outcome["outcome"]["rounds"], reverse=True)
     return 1.0 - rounds[1] / rounds[0] if len(rounds) > 1 else None
 
 
 def reservations(best: Sequence[Outcome], noise: Mapping[str, Mapping[str, float | None]]) -> list[str]:
-    """What makes the ceilings doubtful: lost time, rounds that do not agree, windows that mostly fell short.
+    """Reasons to doubt the ceilings: lost time, rounds that do not agree, windows that mostly fell short.
 
     Nothing is corrected for it: a disturbed ceiling is one that the machine did reach, and may be too low.
     """
@@ -214,7 +214,7 @@ def reservations(best: Sequence[Outcome], noise: Mapping[str, Mapping[str, float
 
 
 def resource_name(outcome: Outcome) -> str:
-    """What a person calls it: `arithmetic fp32`, `matrix bf16`, `L2`, `DRAM`."""
+    """The usual name of a resource: `arithmetic fp32`, `matrix bf16`, `L2`, `DRAM`."""
     resource, dtype = outcome["resource"], outcome["dtype"]
     spoken = _SPOKEN.get(resource, resource.upper())
     return f"{spoken} {dtype}" if dtype else spoken

@@ -80,7 +80,7 @@ def find_compiler(environment: Mapping[str, str] | None = None) -> GpuCompiler:
 
 
 def read_result(text: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
-    """What the program wrote: the device, and each measurement.
+    """Read the program's output: the device, and each measurement.
 
     UnavailableError when it says that it failed, or says nothing of a device.
     """
@@ -112,7 +112,7 @@ _TO_PROVE: Final[Mapping[tuple[str, str | None], str]] = {
 
 
 def calibrate_gpu(device: int, seconds: float, log: Callable[[str], None]) -> Calibration:
-    """What the GPU of that number, as its runtime counts them, reaches, measured within about `seconds`.
+    """Measure the ceilings of the GPU with that number, as its runtime counts them, within about `seconds`.
 
     Waits for the host's measurement slot. UnavailableError when there is no compiler, no such GPU, or nothing could be
     measured.

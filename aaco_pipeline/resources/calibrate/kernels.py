@@ -1,4 +1,4 @@
-"""Which kernels find the ceilings of this machine: over what sizes, on which CPUs, in which processes.
+"""Choose the kernels that find this machine's ceilings: their sizes, their CPUs and their processes.
 
 The sizes follow from the caches that the kernel states. Running the kernels is
 `aaco_pipeline.resources.calibrate.worker`; what comes of it is `aaco_pipeline.resources.calibrate.calibration`.
@@ -145,7 +145,7 @@ def sides_for(threads: int) -> tuple[int, ...]:
 
 
 def memory_measurements(sets: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
-    """What is run at each level.
+    """List the measurements of each level.
 
     `read` and `update` run inside one call of NumPy for a whole window and so also serve small sets. `scale` and
     `copy` take a call each time, which is too dear for sets that are through within microseconds.

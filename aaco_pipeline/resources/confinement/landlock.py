@@ -28,7 +28,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def lacking() -> str | None:
-    """Why this kernel has no Landlock; None where it has."""
+    """The reason that this kernel has no Landlock; None where it has."""
     return _version_or_reason()[1]
 
 

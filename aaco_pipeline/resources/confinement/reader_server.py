@@ -194,7 +194,7 @@ def _opened(request: Request) -> Capture:
 
 
 def _or_error(request: Request, made: Callable[..., Any], *of: Any) -> dict[str, Any]:
-    """What a function gives, or what is wrong with the capture instead."""
+    """Return a function's value, or the capture's error instead."""
     try:
         return {"value": made(*of)}
     except MemoryError:
@@ -266,7 +266,7 @@ def serve(channel: socket.socket) -> None:
 def _answer(
     channel: socket.socket, request: Mapping[str, Any], network: str | None, imported: list[Path]
 ) -> dict[str, Any] | None:
-    """How the child for a request ended; None when nobody waits for it any longer."""
+    """Wait for the end of a request's child; None when nobody waits for it any longer."""
     own = os.getpid()
     said, saying = os.pipe()
     child = os.fork()

@@ -76,7 +76,7 @@ def within(bounds: Bounds) -> None:
 
 
 def imported_from() -> list[Path]:
-    """Where Python and what it has imported lie, and what they may still load."""
+    """Paths of Python, of the modules it has imported, and of the files they may still load."""
     installed = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     places = {*installed, *map(Path, _SYSTEM)}
     for name, module in list(sys.modules.items()):

@@ -91,7 +91,7 @@ def groups_of(process: int, root: Path = Path("/")) -> list[Path]:
 
 
 def throttling_of(groups: Sequence[Path], read: Callable[[Path], str] | None = None) -> dict[str, int | str] | None:
-    """How often and for how long (ns) quotas of these groups were used up, together; None where none says.
+    """Sum how often and for how long (ns) quotas of these groups were used up; None where no group reports it.
 
     `read` gives what a group's `cpu.stat` says.
     """
@@ -272,7 +272,7 @@ def _until_next_instant_ms() -> int:
 
 
 def why_full(folder: Path) -> str | None:
-    """Why nothing more may be written here: what is left is for the capture itself, and for whoever else writes."""
+    """Explain why no more may be written here: the rest is left for the capture itself and for other writers."""
     disk = os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES:
         return f"less than {_LEAST_FREE_BYTES >> 20:,} MiB are left on the disk"

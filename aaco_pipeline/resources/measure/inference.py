@@ -191,7 +191,7 @@ def answer_inference(
     inputs_of: Path | None = None,
     joined: int = 1,
 ) -> list[dict[str, Any]]:
-    """What the model gives in a fresh process: of each run its outputs by name, arrays. Nothing is timed.
+    """Run the model in a fresh process and return the output arrays of each run by name. Nothing is timed.
 
     Inputs are drawn from the request's seed, another for each run, or those that the folder `inputs_of` of an earlier
     answer has, `joined` of them as one batch. `folder` keeps both. Raises AacoError.
@@ -265,7 +265,7 @@ def _keep_graphs(model: Path, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Measurement:
-    """What the passes of one session share: where they leave their files, the slot, the time limit, the sampler.
+    """Shared by the passes of one session: the folder for their files, the slot, the time limit, the sampler.
 
     There is no sampler where nothing is timed, and a recording of the kernel's events only where it was asked for.
     """
@@ -287,7 +287,7 @@ class _Measurement:
 
 @dataclass(frozen=True)
 class _Profiled:
-    """How a pass is run under a tool: the folder for its document, and the command around the measured program."""
+    """A pass under a tool: the folder for its document, and the command around the measured program."""
 
     folder: Path
     around: Callable[[Sequence[str]], tuple[str, ...]]
@@ -296,7 +296,7 @@ class _Profiled:
 def _under_profiler(
     job: dict[str, Any], measurement: _Measurement
 ) -> Callable[[ProfilerPass, Path, Callable[[Sequence[str]], tuple[str, ...]]], Mapping[str, Any]]:
-    """How `run_profiled_passes` runs the measured process. Only the base pass, which traces markers, is given any."""
+    """Build the function that `run_profiled_passes` calls for each pass. Only the base pass gets markers."""
 
     def run(
         profiler_pass: ProfilerPass, folder: Path, around: Callable[[Sequence[str]], tuple[str, ...]]

@@ -70,7 +70,7 @@ _REGEX_CHARACTERS: Final = re.compile(r"([\\^$.|?*+()\[\]{}])")
 
 @dataclass(frozen=True)
 class Release:
-    """What one release of ROCm offers of that which differs between releases.
+    """The features of one ROCm release that differ between releases.
 
     `sdk` is the version of rocprofiler-sdk that came with it. `pmc_option`: counters on the command line, else in a
     file. `decoder_included`: the thread trace's decoder came with it.
@@ -210,7 +210,7 @@ def expected_outputs(release: Release, profiler_pass: ProfilerPass, process_id: 
 
 
 def find_tool(environment: Mapping[str, str] | None = None) -> Path:
-    """Where rocprofv3 is: in PATH, else in ROCM_PATH/bin, else in /opt/rocm/bin. UnavailableError when nowhere."""
+    """Find rocprofv3 in PATH, else in ROCM_PATH/bin, else in /opt/rocm/bin. UnavailableError when it is in none."""
     known = os.environ if environment is None else environment
     roots = [known["ROCM_PATH"]] if known.get("ROCM_PATH") else []
     folders = [known.get("PATH", ""), *(f"{root}/bin" for root in (*roots, _USUAL_ROOT))]

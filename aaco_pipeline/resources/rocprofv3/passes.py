@@ -76,7 +76,7 @@ def check_profiling(request: MeasurementRequest, backend: BackendEntry, configs:
 
 
 def prepare_profiler(request: MeasurementRequest, backend: BackendEntry, configs: Path) -> Profiler | None:
-    """What the request needs of rocprofv3, or None when it asks for none. Starts `rocprofv3 --version`. AacoError."""
+    """Prepare what the request needs of rocprofv3; None when it needs none. Starts `rocprofv3 --version`. AacoError."""
     if not request.profile:
         return None
     tool = find_tool()

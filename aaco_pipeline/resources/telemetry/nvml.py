@@ -123,7 +123,7 @@ class Nvml:
         self.check(self.function(name)(*arguments), name)
 
     def has(self, name: str) -> bool:
-        """Whether this version of the library has the function."""
+        """Return whether this version of the library has the function."""
         return hasattr(self._library, name)
 
     def function(self, name: str) -> Callable[..., int]:
@@ -175,7 +175,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         self._taken_so_far = 0
 
     def _cost_ns(self, call: Callable[[], Sequence[int | None]]) -> int:
-        """What a call takes at least; one that fails is not dear: readings tell why it fails."""
+        """Shortest time that a call takes; one that fails counts as cheap, since readings report why it fails."""
         least = 1 << 62
         for _ in range(_TRIALS):
             begin = time.perf_counter_ns()
@@ -218,7 +218,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
             self._calls[at] = (names, lambda: (None,) * len(names))
 
     def recording(self) -> dict[str, Any]:
-        """What was read, for a JSON document: a list for each of `names`, with null for what was not read."""
+        """The readings, for a JSON document: a list for each of `names`, with null for missing values."""
         return {
             **self._kept(),
             "library": "nvml",
@@ -303,7 +303,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         return ("memory_used_bytes",), call
 
     def _memory(self) -> tuple[Any, str]:
-        """Where NVML writes the memory's sizes, and the function; older drivers count what they reserve as used."""
+        """Structure and function for the memory's sizes; older drivers count reserved memory as used."""
         if self._nvml.has("nvmlDeviceGetMemoryInfo_v2"):
             return MemoryApart(version=2 << 24 | sizeof(MemoryApart)), "nvmlDeviceGetMemoryInfo_v2"
         return Memory(), "nvmlDeviceGetMemoryInfo"
@@ -342,7 +342,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         return None
 
     def _facts(self) -> dict[str, Any]:
-        """What the device is; null for what NVML does not say."""
+        """Describe the device; null where NVML does not answer."""
         pci, (memory, memory_call) = Pci(), self._memory()
         major, minor, mig, pending = c_int(), c_int(), c_uint(), c_uint()
         has_pci = self._told("nvmlDeviceGetPciInfo_v3", byref(pci))
@@ -363,7 +363,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         }
 
     def _told(self, name: str, *arguments: Any) -> bool:
-        """Whether NVML answers a question about the device."""
+        """Return whether NVML answers a question about the device."""
         try:
             self._nvml.call(name, self._handle, *arguments)
         except NvmlError:

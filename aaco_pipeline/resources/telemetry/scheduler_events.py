@@ -139,11 +139,11 @@ class SchedulerTrace:
 
     @property
     def recording(self) -> bool:
-        """Whether a tool records."""
+        """True while a tool records."""
         return self._recorder is not None
 
     def document(self) -> dict[str, Any]:
-        """What was recorded, by what and by which clock; or state `absent` with the reason and what to do."""
+        """The recording, its tool and its clock; or state `absent` with the reason and what to do."""
         empty = {"format": FORMAT, "format_version": FORMAT_VERSION, "file": None, "clock": None, "tool": None}
         reason = "; ".join(f"{tool}: {failure}" for tool, failure in self._failures) or None
         if self._document is not None:
@@ -176,7 +176,7 @@ class _Recorder:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _find(self) -> None:
-        """Where the tool is and which version it is of, and a folder for what it writes."""
+        """Take the tool's path and version, and a folder for its output."""
         path = shutil.which(self.tool)
         if path is None:
             raise _NotPossible("not installed", f"apt-get install {self.package}, and run as root")
@@ -201,7 +201,7 @@ class _Recorder:
             )
 
     def _refused(self) -> _NotPossible:
-        """What the tool said when it ended instead of recording."""
+        """The tool's message when it ended instead of recording."""
         lines = [line.strip() for line in self._errors.read_text(errors="replace").splitlines() if line.strip()]
         if not lines and not os.statvfs(self._folder).f_bavail:
             return _NotPossible("the disk is full", "free disk space, and record again")
@@ -295,7 +295,7 @@ class _Bpftrace(_Recorder):
         return self._document(self._clock, after, lost, remarks)
 
     def _began(self) -> int | None:
-        """When the program began, once all of its probes are in place; None before."""
+        """Time at which the program began, once all of its probes are in place; None before."""
         lines = self._output.read_bytes().split(b"\n")[:-1]
         if not _PROBES_READY.issubset(lines):
             return None

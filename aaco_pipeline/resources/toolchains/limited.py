@@ -70,21 +70,21 @@ def _everywhere(program: str) -> Iterator[str]:
 
 
 def _libraries(program: Path) -> Iterator[Path]:
-    """What the loader would load for a program, which may lie in prefixes of their own."""
+    """Libraries that the loader would load for a program; they may lie in prefixes of their own."""
     if program.is_file():
         listed = _printed([str(program)], {"LD_TRACE_LOADED_OBJECTS": "1"}) if _is_dynamic(program) else ""
         yield from (Path(one) for one in _LIBRARY.findall(listed))
 
 
 def _is_dynamic(program: Path) -> bool:
-    """Whether a file is a program that the loader would start: asking another would run it."""
+    """Return whether the loader would start a file: asking any other program for its libraries would run it."""
     with program.open("rb") as file:
         beginning = file.read(4096)
     return beginning[:4] == b"\x7fELF" and b"/ld-" in beginning
 
 
 def _printed(command: Sequence[str], more: dict[str, str] | None = None) -> str:
-    """What a command prints, nothing where it does not answer."""
+    """A command's output; empty where it does not answer."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", **(more or {})}
     try:
         done = subprocess.run(
@@ -96,7 +96,7 @@ def _printed(command: Sequence[str], more: dict[str, str] | None = None) -> str:
 
 
 def _is_too_much(path: Path) -> bool:
-    """Whether a home, or what holds homes or settings, would be opened with a folder."""
+    """Return whether a folder would open a home, or a folder of homes or settings, with it."""
     return any(Path(one).is_relative_to(path) for one in ("/etc", "/home", "/proc", "/root", "/var", Path.home()))
 
 
@@ -111,7 +111,7 @@ _CONFINED: Final = Path(__file__).with_name("confined.py")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one process may take: address space, CPU time, and the largest file it may write."""
+    """Limits of one process: address space, CPU time, and the largest file it may write."""
 
     memory_bytes: int
     cpu_seconds: int

@@ -67,7 +67,7 @@ def kernel_names(source: bytes) -> tuple[str, ...]:
 
 
 def _host_nodes(node: tree_sitter.Node, source: bytes, marks: re.Pattern[bytes]) -> Iterator[tree_sitter.Node]:
-    """What is to be left out of the top level: in namespaces and conditional parts too, never in a class."""
+    """The nodes to leave out of the top level: in namespaces and conditional parts too, never in a class."""
     for child in node.children:
         text = source[child.start_byte : child.end_byte]
         if child.type == "preproc_include":
@@ -112,7 +112,7 @@ def _body_start(node: tree_sitter.Node) -> int:
 
 
 def _device_macros(root: tree_sitter.Node, source: bytes) -> re.Pattern[bytes]:
-    """What marks a function as the device's: HIP's words, and macros of this file that stand for them."""
+    """The words that mark a function as the device's: HIP's own, and macros of this file that stand for them."""
     names = [
         source[name.start_byte : name.end_byte]
         for node in _all(root, "preproc_def")

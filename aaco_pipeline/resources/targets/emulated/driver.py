@@ -75,7 +75,7 @@ class Memory:
         ctypes.memset(self.address, byte, self.size)
 
     def is_whole(self) -> bool:
-        """Whether the bytes before and after, as far as the pages reach, are as they were."""
+        """Return whether the bytes before and after, as far as the pages reach, are unchanged."""
         before = ctypes.string_at(self._base + PAGE, self._before)
         after = ctypes.string_at(self.address + self.size, self._after)
         return before + after == bytes([self._poison]) * (self._before + self._after)

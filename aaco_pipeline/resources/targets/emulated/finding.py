@@ -1,4 +1,4 @@
-"""Which emulator of AMD GPUs the user has: a checkout of tinygrad that an environment variable names.
+"""Find the user's emulator of AMD GPUs: a checkout of tinygrad that an environment variable names.
 
 Its instruction emulator is pure Python but for the host's LLVM; it comes with no package, so a checkout is needed.
 """
@@ -25,7 +25,7 @@ _KEPT_VARIABLES: Final = ("PATH", "LD_LIBRARY_PATH", "LLVM_PATH")
 
 @dataclass(frozen=True)
 class Emulator:
-    """How an emulator is started: its command, its whole environment, what it may read, and what it calls itself."""
+    """An emulator to start: its command, its whole environment, its readable paths, and its name."""
 
     name: str
     command: tuple[str, ...]

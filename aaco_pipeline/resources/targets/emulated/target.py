@@ -213,7 +213,7 @@ class EmulatorProcess:
         return NotEmulated(f"the emulator ended with {how}: {told}")
 
     def _at(self) -> str:
-        """Where in the kernel's code it was, by what the process left in memory that both see."""
+        """Locate the last instruction in the kernel's code, from the memory shared with the process."""
         if self._program is None:
             return ""
         with mmap.mmap(self._progress, 8, access=mmap.ACCESS_READ) as place:

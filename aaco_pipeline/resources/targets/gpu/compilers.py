@@ -118,7 +118,7 @@ def _is_kept(code: CodeObject, symbol: Symbol) -> bool:
 
 
 def _kernels(code: CodeObject) -> set[str]:
-    """What a cubin can launch: each has a bank of constants for its arguments."""
+    """The kernels that a cubin can launch: each has a bank of constants for its arguments."""
     banks = [section.name for section in code.sections if section.name.startswith(_BANK)]
     return {name.removeprefix(_BANK) for name in banks}
 

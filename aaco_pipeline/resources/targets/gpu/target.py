@@ -294,7 +294,7 @@ class GpuTarget:
 
     @property
     def clock(self) -> str:
-        """What a duration is."""
+        """Meaning of a duration on this target."""
         return f"{self.vendor.people} GPU time between two events around one launch, caches flushed before it"
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:

@@ -52,7 +52,7 @@ _Loader.add_multi_constructor("!", _document)
 
 @dataclass(frozen=True)
 class CompilerRemarks:
-    """What was said of one kernel. `usage` is by the record's own names, such as NumVGPR."""
+    """The remarks on one kernel. `usage` is by the record's own names, such as NumVGPR."""
 
     usage: Mapping[str, int]
     unrolled: tuple[UnrolledLoop, ...]
@@ -147,7 +147,7 @@ class Runner:
             raise UnavailableError(f"the compiler for AMD GPUs cannot be used: {said}")
 
     def printed(self) -> str:
-        """What the last command printed, of its beginning."""
+        """The beginning of the last command's output."""
         with (self.folder / "log").open("rb") as stream:
             return stream.read(_TOLD_BYTES).decode(errors="replace")
 
@@ -323,7 +323,7 @@ class StaticBuild:
 
 @dataclass(frozen=True)
 class CompiledFiles:
-    """What a compilation leaves: the object before and after it was linked, and the compiler's optimization record."""
+    """Files of a compilation: the object before and after it was linked, and the compiler's optimization record."""
 
     relocatable: Path
     code_object: Path
@@ -390,7 +390,7 @@ def compile_files(
 
 
 def kernel_resources(relocatable: bytes, kernel: str) -> tuple[KernelResources, str]:
-    """What a kernel of a relocatable code object takes, and its symbol. CodeObjectError when it cannot be read."""
+    """Resources of a kernel of a relocatable code object, and its symbol. CodeObjectError when it cannot be read."""
     code = CodeObject(relocatable)
     stated = code.kernel(kernel)
     function = code.symbols_by_name.get(stated.symbol)

@@ -1,4 +1,4 @@
-"""Which compiler for AMD GPUs this host has: the user's ROCm, Debian's clang-19, or what three Python packages bring.
+"""Find this host's compiler for AMD GPUs: the user's ROCm, Debian's clang-19, or that of three Python packages.
 
 They are looked for in this order, by their files alone; none is run here. A compiler that lacks the control file of
 gfx942, as Debian's device libraries of ROCm 5.2 do, is given one in the cache folder, made of the one of gfx940.
