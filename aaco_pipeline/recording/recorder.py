@@ -245,7 +245,7 @@ class _Passes:
                 return
 
     def _failed(self) -> bool:
-        """True if the program failed in the last run, by itself or under a trace; a counting run fails for other reasons."""
+        """True if the program failed in its last run, by itself or under a trace; a counting run may fail for ncu."""
         name, run = self.runs[-1]
         if run.failure is not None:
             self.failure = f"{self.request.command[0]}: {name} {run.failure}"

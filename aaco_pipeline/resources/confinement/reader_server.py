@@ -8,6 +8,7 @@ import errno
 import gc
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -45,7 +46,7 @@ from aaco_pipeline.capture.merging import row_accounts
 from aaco_pipeline.errors import AacoError, CaptureError
 from aaco_pipeline.lake.on_disk import write_pieces
 from aaco_pipeline.resources import ingestion
-from aaco_pipeline.resources.confinement import landlock, sandbox
+from aaco_pipeline.resources.confinement import sandbox
 from aaco_pipeline.resources.confinement.requests import Bounds, as_json, receive, run_from, send, unread_as_json
 
 REPLY_FILE: Final = "reply.json"
@@ -294,8 +295,15 @@ def _be_child(request: Mapping[str, Any], network: str | None, imported: list[Pa
     if network is not None:
         # Without privileges only a process of one thread may, as this one is and its parent with its libraries is not.
         network = sandbox.without_network()
-    files = landlock.only_beneath([*imported, *readable], writable)
-    sandbox.within(bounds)
+    files = sandbox.only_beneath([*imported, *readable], writable)
+    sandbox.within(
+        {
+            resource.RLIMIT_DATA: bounds.memory_bytes,
+            resource.RLIMIT_CPU: bounds.cpu_seconds,
+            resource.RLIMIT_FSIZE: bounds.file_bytes,
+            resource.RLIMIT_NOFILE: sandbox.MOST_FILES_OPEN,
+        }
+    )
     unconfined = [reason for reason in (files, network) if reason is not None]
     perform({**request, "unconfined": unconfined, "result_bytes": bounds.result_bytes})
     os._exit(0)

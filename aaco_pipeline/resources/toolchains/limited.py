@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.resources.confinement import landlock
+from aaco_pipeline.resources.confinement import sandbox
 
 #: What the system's compilers, and most others, load: nothing of a user's and no settings.
 SYSTEM: Final = tuple(
@@ -143,12 +143,12 @@ def run_limited(
 
     With `limits` each of its processes is held to them, without new privileges and, where the machine grants that,
     without a network; `command` then names its program by an absolute path. With `reach`, too, they get at no other
-    files where the kernel has Landlock (`landlock.lacking`). OSError when it cannot be started.
+    files where the kernel has Landlock (`sandbox.why_no_landlock`). OSError when it cannot be started.
     """
     if limits is not None:
         stated = (limits.cpu_seconds, limits.memory_bytes, limits.file_bytes)
         rules = json.dumps(None if reach is None else _rules(reach, folder))
-        command = [sys.executable, "-I", "-S", str(_CONFINED), *map(str, stated), rules, *command]
+        command = [sys.executable, "-I", "-S", str(_CONFINED), sandbox.__file__, *map(str, stated), rules, *command]
     with log.open("wb") as stream:
         process = subprocess.Popen(
             command,
@@ -172,9 +172,8 @@ def ending(status: int) -> str:
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
 
 
-def _rules(reach: Reach, folder: Path) -> dict[str, str | list[str]]:
+def _rules(reach: Reach, folder: Path) -> dict[str, list[str]]:
     return {
-        "landlock": landlock.__file__,
         "readable": [*map(str, MACHINE)],
         "writable": [str(folder), os.devnull, *map(str, reach.writable)],
         "runnable": [*map(str, (*SYSTEM, *reach.runnable))],

@@ -111,7 +111,7 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("bound", "value", "reason"),
     [
-        ("_MOST_BYTES", 0, "the recording holds 0 MiB"),
+        ("_MOST_PAGE_BYTES", 0, "the recording holds 0 MiB"),
         ("_LEAST_FREE_BYTES", 1 << 62, "MiB are left on the disk"),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_second_tracer_is_not_disturbed_nor_disturbs(second_tracer: Path, tmp_
 @pytest.mark.usefixtures("possible")
 def test_one_who_does_not_see_whose_a_recording_is_leaves_it_alone(tmp_path: Path) -> None:
     """A container with a tracefs of the host sees no process of the host, and other starts in a time namespace."""
-    code = "from aaco_pipeline.resources.kernel_plane import instances\nprint(instances.remove_stale())\n"
+    code = "from aaco_pipeline.resources.kernel_plane import tracefs\nprint(tracefs.remove_stale())\n"
     with KernelPlane(tmp_path) as plane:
         for apart in (("--pid", "--fork", "--mount-proc"), ("--time", "--boottime", "1000")):
             asked = ["unshare", *apart, sys.executable, "-c", code]
