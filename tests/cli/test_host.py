@@ -18,9 +18,9 @@ from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.configuration import load_models
 from aaco_pipeline.resources.kernel_plane import recording
-from aaco_pipeline.resources.kernel_plane.tracefs import NotPossible
 from aaco_pipeline.resources.project import DEFAULTS, Project, find_project
 from aaco_pipeline.resources.targets.emulated import finding as emulators
+from aaco_pipeline.resources.telemetry.clocks import NotPossible
 from aaco_pipeline.resources.toolchains.amdgpu import finding
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, availability
 from tests.places import ROOT

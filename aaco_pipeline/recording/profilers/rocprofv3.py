@@ -41,7 +41,7 @@ class Rocprofv3:
 
     def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
         """The command of the base pass over `program`: kernels, HIP calls, memory copies and markers."""
-        return self.command(BASE_PASS, program, folder)
+        return rocprofv3_command(self.release, BASE_PASS, folder, program, self.tool)
 
     def environment(self, folder: Path) -> dict[str, str]:
         """Nothing: the command line has it all."""
@@ -55,11 +55,6 @@ class Rocprofv3:
             raise UsageError("count_first: rocprofv3 counts every launch, and runs none of them again; leave it out")
         groups = known().groups(sets, stated(gpu_architecture(0)))
         return tuple(Counting(self, one) for one in counter_passes(groups))
-
-    def command(self, one: ProfilerPass, program: Sequence[str], folder: Path) -> tuple[str, ...]:
-        """The command of a pass with the path of this host's tool."""
-        _, *arguments = rocprofv3_command(self.release, one, folder, program)
-        return (str(self.tool), *arguments)
 
 
 @dataclass(frozen=True)
@@ -86,7 +81,7 @@ class Counting:
         given = counter_input(self.profiler.release, self.group)
         if given is not None:
             (folder / given[0]).write_text(given[1])
-        return self.profiler.command(self.group, program, folder)
+        return rocprofv3_command(self.profiler.release, self.group, folder, program, self.profiler.tool)
 
     def environment(self, folder: Path) -> dict[str, str]:
         return {}

@@ -28,6 +28,24 @@ _SIZE: Final = re.compile(r"(\d+)([KMG]?)")
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
+KFD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
+
+
+def kfd_gpus() -> list[tuple[str, int]]:
+    """Architecture (such as gfx942) and wavefront size of each AMD GPU that the kernel driver lists, in its order.
+
+    The driver's number 90402 is gfx942, 90010 is gfx90a, 110501 is gfx1151; a processor's is 0.
+    """
+    found = []
+    nodes = [node for node in KFD_NODES.glob("*") if node.name.isdigit()]
+    for node in sorted(nodes, key=lambda node: int(node.name)):
+        properties = dict(re.findall(r"^(\w+) (\d+)$", text_of(node / "properties") or "", re.MULTILINE))
+        if number := int(properties.get("gfx_target_version", 0)):
+            name = f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
+            found.append((name, int(properties.get("wave_front_size", 0))))
+    return found
+
+
 @dataclass(frozen=True)
 class Cache:
     """One level: bytes of one cache, and the CPUs that share it, for each of the caches of that level."""

@@ -18,13 +18,12 @@ from aaco_pipeline.resources.kernel_plane.tracefs import (
     OF_GPUS,
     OF_THREADS,
     Instance,
-    NotPossible,
     find_tracefs,
     misleading,
     refused_by,
     remove_stale,
 )
-from aaco_pipeline.resources.telemetry.clocks import clock_readings, suspended_ns, why_apart
+from aaco_pipeline.resources.telemetry.clocks import NotPossible, clock_readings, suspended_ns, why_apart
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
 FORMAT: Final = "aaco-kernel-plane"

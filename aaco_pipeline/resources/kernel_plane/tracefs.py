@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.resources.telemetry.clocks import why_apart
+from aaco_pipeline.resources.telemetry.clocks import NotPossible, why_apart
 
 #: How much memory a process has changes as the last step of a fault: the kernel has no event of its return.
 FAULT_END: Final = "kmem/rss_stat"
@@ -68,14 +68,6 @@ _FIXES: Final = {
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENOSPC: "free disk space, and record again",
 }
-
-
-class NotPossible(Exception):
-    """The kernel's events cannot be recorded here: what was met, and what to do about it."""
-
-    def __init__(self, reason: str, fix: str) -> None:
-        super().__init__(reason)
-        self.fix = fix
 
 
 def refused_by(error: OSError) -> NotPossible:

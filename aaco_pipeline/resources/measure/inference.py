@@ -36,13 +36,13 @@ from aaco_pipeline.resources.measure.measurement_slot import (
     own_container,
     run_measured,
     slot_path,
-    status_text,
 )
 from aaco_pipeline.resources.measure.models import ModelChoice, model_digest, resolve_model
 from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.rocprofv3.command import ProfilerPass
 from aaco_pipeline.resources.rocprofv3.passes import check_profiling, prepare_profiler, run_profiled_passes
 from aaco_pipeline.resources.telemetry.sampler import SystemSampler
+from aaco_pipeline.resources.toolchains.limited import ending
 
 PASSES: Final = ("latency", "trace")
 _ANSWERS: Final = "answers.npz"
@@ -345,12 +345,12 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
         raise _ERRORS[refusal["kind"]](refusal["message"])
     if status != 0 and profiled is not None:
         raise UnavailableError(
-            f"rocprofv3: ended with {status_text(status)} in the {name} pass: {last_line(errors)}; the model runs "
+            f"rocprofv3: ended with {ending(status)} in the {name} pass: {last_line(errors)}; the model runs "
             "without it, so check the tool, or run without --profile"
         )
     if status != 0:
         raise ModelError(
-            f"{job['model_path']}: the measured process ended with {status_text(status)} in the {name} pass: "
+            f"{job['model_path']}: the measured process ended with {ending(status)} in the {name} pass: "
             f"{last_line(errors)}"
         )
     if not (work / "pass.json").is_file():

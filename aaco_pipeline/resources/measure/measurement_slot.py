@@ -322,11 +322,6 @@ def run_measured(
     return status
 
 
-def status_text(status: int) -> str:
-    """Word the end of a process for an error's line."""
-    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-
-
 def last_line(errors: Path) -> str:
     """The last thing that a process wrote to standard error."""
     lines = errors.read_text(errors="replace").strip().splitlines()

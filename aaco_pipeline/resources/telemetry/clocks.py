@@ -70,6 +70,14 @@ _FIRST: Final = {"pid": 0xEFFFFFFC, "time": 0xEFFFFFFA}
 _NAMESPACES: Final = Path("/proc/self/ns")
 
 
+class NotPossible(Exception):
+    """The kernel's events cannot be recorded here: the reason, and what to do about it."""
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.fix = fix
+
+
 def why_apart() -> tuple[str, str] | None:
     """Explain why the kernel's events cannot be matched with this process's view, and what to do; None where they can.
 

@@ -18,8 +18,8 @@ from aaco_pipeline.analysis.delays.thread_states import thread_states
 from aaco_pipeline.formats.native.kernel_plane import read
 from aaco_pipeline.resources.kernel_plane import page_reader, recording, tracefs
 from aaco_pipeline.resources.kernel_plane.recording import KernelPlane
-from aaco_pipeline.resources.kernel_plane.tracefs import Instance, NotPossible, find_tracefs, misleading, remove_stale
-from aaco_pipeline.resources.telemetry.clocks import why_apart
+from aaco_pipeline.resources.kernel_plane.tracefs import Instance, find_tracefs, misleading, remove_stale
+from aaco_pipeline.resources.telemetry.clocks import NotPossible, why_apart
 
 INSTANCES = Path("/sys/kernel/tracing/instances")
 _WAITS = "import sys, threading, time\nsys.stdin.readline()\n" + (
