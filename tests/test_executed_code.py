@@ -39,7 +39,7 @@ LOADS: Final = {
     "PYTHONPATH": {
         "aaco_pipeline.recording.archive": "says that the user may set it",
         "aaco_pipeline.resources.confinement.client": "this package's folder, and the user's own",
-        "aaco_pipeline.resources.targets.emulated.finding": "this package's folder, and the configured emulator's",
+        "aaco_pipeline.resources.toolchains.amdgpu.finding": "this package's folder, and the configured emulator's",
         "aaco_pipeline.resources.targets.gpu.target": "this package's folder",
     },
     "BytecodeCache": {"aaco_pipeline.report.html.page": "compiled templates, through the door"},

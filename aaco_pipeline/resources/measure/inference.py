@@ -1,8 +1,8 @@
 """Runs a model in measured child processes, one for each pass, and leaves the raw capture of a session in a folder.
 
-What happens inside a measured process is `aaco_pipeline.resources.measure.inference_worker`; reading what it wrote is
-`aaco_pipeline.formats`; what the passes under rocprofv3 are is `aaco_pipeline.resources.rocprofv3.passes`. The capture
-asset decides when this runs.
+The measured process is `aaco_pipeline.resources.measure.inference_worker`; its files are read by
+`aaco_pipeline.formats`; the passes under rocprofv3 are `aaco_pipeline.resources.rocprofv3.passes`. The capture asset
+decides when this runs.
 """
 
 import gzip
@@ -11,8 +11,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -46,7 +46,7 @@ from aaco_pipeline.resources.toolchains.limited import ending
 
 PASSES: Final = ("latency", "trace")
 _ANSWERS: Final = "answers.npz"
-#: What a disk must still take for the end of a measured process to say anything of the model.
+#: Free disk space without which a measured process may have failed for lack of room.
 _ROOM_BYTES: Final = 1 << 20
 _PRECISION_OPTIONS: Final = {
     MIGRAPHX_PROVIDER: {
@@ -87,9 +87,9 @@ def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, Backe
 
 
 def check_request(request: MeasurementRequest, configs: Path) -> Mapping[str, Sequence[int]]:
-    """Refuse before there is a session what can be known by then; the shapes of the inputs, as far as they are known.
+    """Refuse an impossible request before there is a session; return the shapes of the inputs, as far as known.
 
-    Refused is what `plan` refuses, an interpreter without a runtime, and inputs of another shape.
+    It refuses what `plan` refuses, an interpreter without a runtime, and inputs of another shape.
     """
     from aaco_pipeline.formats import onnx as onnx_format
     from aaco_pipeline.formats.onnx.weightless import graph_only
@@ -102,7 +102,7 @@ def check_request(request: MeasurementRequest, configs: Path) -> Mapping[str, Se
     try:
         inputs = onnx_format.read(graph_only(model.path), str(model.path)).inputs
     except ModelError:
-        return {}  # what the runtime can load is for the runtime to say
+        return {}  # the runtime decides which models it can load
     declared = {one.name: (one.dtype, list(one.dims)) for one in inputs if one.dtype and one.dims is not None}
     if len(declared) == len(inputs) and all(one.kind == "tensor" for one in inputs):
         try:
@@ -132,7 +132,7 @@ def capture_inference(
     job = _job(request, model, backend)
     software = None if request.interpreter is None else software_of(request.interpreter)
     plane = KernelPlane(folder) if request.kernel_plane else None
-    with _slot(held, log) as slot:
+    with measurement_slot(on_wait=log) if held is None else nullcontext(held) as slot:
         facts = host_facts(software)
         facts["facts"] += momentary_facts()
         kind = next(f["value"] for f in facts["facts"] if (f["category"], f["key"]) == ("container", "kind"))
@@ -211,22 +211,13 @@ def answer_inference(
         ]
 
 
-@contextmanager
-def _slot(held: int | None, log: Callable[[str], None]) -> Iterator[int]:
-    if held is not None:
-        yield held
-        return
-    with measurement_slot(on_wait=log) as slot:
-        yield slot
-
-
 def _safe_path(path: str) -> str:
     """A model's name or path without secrets."""
     return "/".join(map(safe_name, path.split("/")))
 
 
 def _job(request: MeasurementRequest, model: ModelChoice, backend: BackendEntry) -> dict[str, Any]:
-    """Everything the measured process needs to know: the request, completed from the registries, else the defaults."""
+    """The measured process's job: the request, completed from the registries, else the defaults."""
     options: dict[str, str] = {}
     if backend.device_id is not None:
         options["device_id"] = str(backend.device_id)
@@ -254,7 +245,7 @@ def _job(request: MeasurementRequest, model: ModelChoice, backend: BackendEntry)
 
 
 def _keep_graphs(model: Path, folder: Path) -> None:
-    """Leave the model's graph, and the one the runtime made of it, without their weights."""
+    """Keep the model's graph, and the runtime's optimized one, without their weights."""
     from aaco_pipeline.formats.onnx.weightless import graph_only
 
     (folder / MODEL_FILE).write_bytes(graph_only(model))
@@ -278,7 +269,7 @@ class _Measurement:
     plane: KernelPlane | None = None
 
     def began(self, process: int, label: str) -> None:
-        """Have what looks on look at a process that has just begun."""
+        """Sample and record a process that has just begun."""
         if self.plane is not None:
             self.plane.follow(process, label)
         if self.sampler is not None:
@@ -367,7 +358,7 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
 
 
 def _require_room(folder: Path) -> None:
-    """LakeError when the disk is full: how the measured process ended then says nothing of the model."""
+    """LakeError when the disk is full: the measured process's failure then says nothing about the model."""
     probe = folder / "room"
     with lake_errors(folder):
         try:

@@ -194,9 +194,7 @@ def answer(job: dict[str, Any], folder: Path) -> dict[str, Any]:
             raise Refusal("model", f"the model failed on drawn inputs: {_one_line(error)}") from error
         for place, (value, output) in enumerate(zip(outputs, session.get_outputs(), strict=True)):
             if not isinstance(value, np.ndarray) or value.dtype.hasobject:
-                reason = (
-                    f"output {output.name!r} is {output.type}; only tensors of numbers can be held against each other"
-                )
+                reason = f"output {output.name!r} is {output.type}; only tensors of numbers can be compared"
                 raise Refusal("model", reason)
             kept[f"output_{run}_{place}"] = value
     np.savez(job["answers"], **kept)  # type: ignore[arg-type]  # no array is called `allow_pickle`
@@ -664,7 +662,7 @@ def plan_inputs(declared: dict[str, Declared], job: dict[str, Any]) -> dict[str,
 
 
 def _shape_of(name: str, declared: list[Any], wanted: list[int] | None, explicit: bool, batch: int | None) -> list[int]:
-    """The concrete shape of one input from declaration, wanted shape (`explicit`: by a person) and batch size."""
+    """The concrete shape of one input from declaration, wanted shape (`explicit`: by the user) and batch size."""
     if wanted is not None and len(wanted) != len(declared):
         raise Refusal(
             "usage", f"input {name!r} has {len(declared)} dimensions {declared}, and {len(wanted)} were given: {wanted}"

@@ -300,6 +300,9 @@ def _packages_flags(toolchain: Toolchain, architecture: str, runner: Runner) -> 
 #: What the source is called to the compiler, and so in its remarks.
 SOURCE_NAME: Final = "kernel.hip"
 _OPTIONS: Final = ("-O3",)
+_EMPTY_KERNEL: Final = (
+    b'#include <hip/hip_runtime.h>\nextern "C" __global__ void probe(float *p) { p[threadIdx.x] += 1.0f; }\n'
+)
 
 
 @dataclass(frozen=True)
@@ -372,6 +375,19 @@ def compile_kernel(
         remarks=remarks,
         disagreements=tuple(disagreements(resources, remarks)),
     )
+
+
+def why_no_kernel(toolchain: Toolchain, architecture: str, folder: Path, flags: Sequence[str]) -> str | None:
+    """The reason that a toolchain compiles no empty kernel for an architecture; None when it does.
+
+    `folder` takes what is compiled.
+    """
+    with _scratch(folder) as scratch:
+        try:
+            compile_kernel(toolchain, _EMPTY_KERNEL, "probe", architecture, scratch, flags=flags)
+        except (Refused, UnavailableError) as error:
+            return str(error)
+    return None
 
 
 def compile_files(
