@@ -179,18 +179,6 @@ def slot_is_free(path: Path | None = None) -> bool:
         os.close(descriptor)
 
 
-def slot_holder() -> str:
-    """Name the process that holds the slot of this host now."""
-    found = _existing(_places())
-    if found is None:
-        return "nobody is measuring by now"
-    _, descriptor = found
-    try:
-        return "nobody is measuring by now" if _locked(descriptor) else holder_of(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def own_container(kind: str | None) -> str | None:
     """The sign that this process is in a container, whose lock others need not share; None when there is none.
 

@@ -133,13 +133,14 @@ def test_a_recording_that_grows_too_large_ends_alone_and_says_since_when(
     assert "nothing was recorded from" in document["remarks"][-1]
 
 
+def no_tracefs() -> Path:
+    raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
+
+
 def test_where_it_cannot_be_done_the_run_goes_on_and_the_document_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused() -> Path:
-        raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
-
-    monkeypatch.setattr(recording, "find_tracefs", refused)
+    monkeypatch.setattr(recording, "find_tracefs", no_tracefs)
     monkeypatch.setenv("PATH", str(tmp_path))
     with KernelPlane(tmp_path) as plane:
         plane.follow(os.getpid(), "latency")
@@ -152,10 +153,7 @@ def test_where_it_cannot_be_done_the_run_goes_on_and_the_document_says_why(
 
 
 def test_where_tracefs_cannot_be_read_a_tool_records_who_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused() -> Path:
-        raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
-
-    monkeypatch.setattr(recording, "find_tracefs", refused)
+    monkeypatch.setattr(recording, "find_tracefs", no_tracefs)
     document = recorded(tmp_path)
     if document["state"] == "absent":
         pytest.skip(f"no tool can record here: {document['reason']}")
