@@ -22,8 +22,8 @@ from aaco_pipeline.optimization.loop.checking import EmulatedChecker, HarnessChe
 from aaco_pipeline.optimization.loop.means import Version
 from aaco_pipeline.optimization.proposers.hints import unrolled
 from aaco_pipeline.optimization.source import parse
-from aaco_pipeline.resources.targets.emulated.finding import NoEmulator
 from aaco_pipeline.resources.targets.emulated.target import EmulatedTarget, emulated_target
+from aaco_pipeline.resources.toolchains.amdgpu.finding import NoEmulator
 
 SAMPLES: Final = Path(optimization.__file__).parent / "samples"
 FACTORS: Final = (1, 2, 4, 8)

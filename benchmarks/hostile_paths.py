@@ -31,7 +31,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization import samples
 from aaco_pipeline.resources.measure.models import resolve_model
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.project_settings import FILE
+from aaco_pipeline.resources.project_settings import TRUSTED_FOLDERS_FILE
 
 Kind = Literal["source", "harness", "model"]
 ENDING: Final[Mapping[Kind, str]] = {"source": ".hip", "harness": "_harness.py", "model": ".onnx"}
@@ -246,7 +246,7 @@ def laid_out(root: Path, kind: Kind, ran: Path) -> Place:
     (root / "outside").mkdir(parents=True)
     (root / "trusted").mkdir()
     (root / "configs").mkdir()
-    (root / "configs" / FILE).write_text("folders: [../trusted]\n")
+    (root / "configs" / TRUSTED_FOLDERS_FILE).write_text("folders: [../trusted]\n")
     if kind == "model":
         inside, outside = (resolve_model(name, {}).path.read_bytes() for name in ("control_flow", "gpt_tiny"))
     else:

@@ -103,8 +103,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     from aaco_pipeline.pipeline.doctor import examine
     from aaco_pipeline.pipeline.session_stages import finish_session
     from aaco_pipeline.resources.progress import progress_listener
-    from aaco_pipeline.resources.targets.emulated import finding as emulators
-    from aaco_pipeline.resources.toolchains.amdgpu.finding import availability
+    from aaco_pipeline.resources.toolchains.amdgpu.finding import availability, emulator_availability
 
     lake = TraceLake(project.lake)
     if mend and lake.path.is_dir():
@@ -132,7 +131,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
             say("`aaco doctor --mend` mends what can be mended")
     if not as_json:
         say(availability())
-        say(emulators.availability())
+        say(emulator_availability())
     return _PROBLEMS_REMAIN if any(row["state"] != "mended" for row in rows) else 0
 
 

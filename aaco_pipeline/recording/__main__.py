@@ -1,6 +1,6 @@
 """The recorder's own command, `python3 aaco-record.pyz --output FOLDER -- PROGRAM …`, for hosts without this project.
 
-Of the project's own command it is `aaco_pipeline.cli.record`; what can be asked for is declared in `request`.
+The project's own command is `aaco_pipeline.cli.record`; its settings are declared in `request`.
 """
 
 import argparse
@@ -17,7 +17,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Record and say where; the exit code. Errors are one line on standard error."""
+    """Record, report where, and return the exit code. Errors are one line on standard error."""
     words = list(arguments)
     asked, program = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
     given = vars(_parser().parse_args(asked))

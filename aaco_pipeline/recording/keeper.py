@@ -1,10 +1,10 @@
-"""The process between the recorder and a program: starts it, times it, and leaves nothing of it running.
+"""The process between the recorder and a program: starts it, times it, and ends all of its processes.
 
 It is a program of its own, handed to a fresh interpreter as text, and imports nothing of this package. It adopts what
 the program leaves behind (a subreaper), and when the recorder is killed, whose end of the control pipe then closes, it
 ends everything: a signal that the kernel sends at a parent's death would reach neither grandchildren nor programs with
 other rights. Arguments: the descriptors of the control pipe and of the reports, then those that it only holds (the
-measurement slot, the recording's lock): they are let go of when nothing of the program is left.
+measurement slot, the recording's lock), which it closes when no process of the program is left.
 """
 
 import ctypes
@@ -22,23 +22,23 @@ from typing import Any, Final
 
 _SET_PDEATHSIG: Final = 1
 _SET_CHILD_SUBREAPER: Final = 36
-#: What a program that ends well may still have to tidy, such as helpers that end when they see it gone.
+#: Time for helpers of a program that ended well, which end when they see it gone.
 _STRAGGLERS_SECONDS: Final = 0.2
 #: The byte of the control pipe that has the program terminated; any other, or its end, interrupts it.
 TERMINATE: Final = b"t"
 #: From SIGTERM, or Ctrl-C, to SIGKILL.
 _GRACE_SECONDS: Final = 5.0
-#: A process that lives so long after SIGKILL belongs to somebody else or hangs in the kernel.
+#: A process that lives so long after SIGKILL belongs to another user or hangs in the kernel.
 _KILL_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
 _LONGEST_COMMAND: Final = 4096
-#: What the new process says before it becomes the program: its memory in pages, and the time.
+#: Message of the new process before it becomes the program: its memory in pages, the time, its CPU time.
 _BEGUN: Final = struct.Struct("<qqdd")
 _ERROR: Final = struct.Struct("<i")
 
 
 def main(control: int, reports: int, held: Sequence[int]) -> None:
-    """One run: the job comes as a line of JSON, `started` and `ended` go back as one each."""
+    """Do one run: the job comes as a line of JSON, its start and its end go back as one each."""
     for descriptor in (control, reports, *held):
         os.set_inheritable(descriptor, False)
     # The recorder's signals are its own to pass on; they come as a byte of the control pipe.
@@ -59,7 +59,7 @@ def main(control: int, reports: int, held: Sequence[int]) -> None:
     pid, start_ns, floor_bytes, spent_ns = started
     _report(reports, {"process_id": pid, "start_monotonic_ns": start_ns})
     null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # else the recorder would never see the end of the output
+    for descriptor in (0, 1, 2):  # or the recorder would never see the end of the output
         os.dup2(null, descriptor)
     run = _Run(pid, control, woken)
     ended = run.until_its_end(start_ns, job["timeout_seconds"])
@@ -70,12 +70,12 @@ def main(control: int, reports: int, held: Sequence[int]) -> None:
 
 
 def _line(descriptor: int) -> bytes:
-    """The job: one line, of any length."""
+    """Read the job: one line, of any length."""
     text = b""
     while not text.endswith(b"\n"):
         piece = os.read(descriptor, 1 << 20)
         if not piece:
-            os._exit(1)  # the recorder was killed before it asked for anything
+            os._exit(1)  # the recorder was killed before it sent a job
         text += piece
     return text
 
@@ -86,7 +86,7 @@ def _report(descriptor: int, document: dict[str, Any]) -> None:
         while data:
             data = data[os.write(descriptor, data) :]
     except BrokenPipeError:
-        pass  # the recorder is gone, and there is nobody to tell
+        pass  # the recorder is gone
 
 
 def _clocks() -> dict[str, int]:
@@ -107,12 +107,12 @@ def _clocks() -> dict[str, int]:
 
 
 def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int, dict[str, int]] | str:
-    """Fork and exec: the process, and just before exec the time, the memory that it held and the CPU time that it had
-    spent; or why it does not start.
+    """Fork and exec. Returns the process with its time, memory in bytes and CPU time just before exec, or the reason
+    that it does not start.
 
-    The kernel counts what a process held before exec into its peak memory: less than that cannot be told apart.
+    The kernel counts memory held before exec into a process's peak: a lower peak of the program is not visible.
     """
-    told, tells = os.pipe()
+    heard, tells = os.pipe()
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -134,9 +134,9 @@ def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int, dict[
             os._exit(127)
     os.close(tells)
     answer = b""
-    while piece := os.read(told, 64):
+    while piece := os.read(heard, 64):
         answer += piece
-    os.close(told)
+    os.close(heard)
     if len(answer) == _BEGUN.size:
         pages, start_ns, user, system = _BEGUN.unpack(answer)
         spent_ns = {"user_ns": round(user * 1e9), "system_ns": round(system * 1e9)}
@@ -146,18 +146,18 @@ def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int, dict[
 
 
 class _Run:
-    """The program as it runs, and everything that it started."""
+    """The program as it runs, and all processes that it started."""
 
     def __init__(self, pid: int, control: int, woken: int) -> None:
         self._pid = pid
         self._control = control
         self._woken = woken
         self._ended: tuple[int, resource.struct_rusage, int] | None = None
-        #: Nothing is below this process any more: of orphans it would be the parent.
+        #: No process is below this one any more: it would be the parent of orphans.
         self._all_gone = False
 
     def until_its_end(self, start_ns: int, timeout_seconds: float | None) -> dict[str, Any]:
-        """What the program's end tells, be it by itself or by its time limit, Ctrl-C or the recorder's end."""
+        """Report on the program's end, be it by itself or by its time limit, Ctrl-C or the recorder's end."""
         deadline = None if timeout_seconds is None else start_ns / 1e9 + timeout_seconds
         timed_out = interrupted = False
         while self._ended is None and not timed_out and not interrupted:
@@ -172,7 +172,7 @@ class _Run:
             passed_on = interrupted and os.read(self._control, 1) != TERMINATE
             self._end_all(signal.SIGINT if passed_on else signal.SIGTERM)
         ended: dict[str, Any] = {"timed_out": timed_out, "interrupted": interrupted}
-        if self._ended is None:  # not even SIGKILL: what it used is not known, and it must not hold us
+        if self._ended is None:  # not even by SIGKILL: its usage is unknown, and it must not block the recorder
             times = dict.fromkeys(("user_ns", "system_ns", "max_rss_bytes", "status", "signal"))
             return {"end_monotonic_ns": time.monotonic_ns(), **times, **ended}
         status, usage, end_ns = self._ended
@@ -187,7 +187,7 @@ class _Run:
         }
 
     def leave_nothing(self) -> dict[str, Any]:
-        """End what the program has left running; what that was, and what could not be ended."""
+        """End the processes that the program has left running; report them, and those that could not be ended."""
         self._wait_for_all(_STRAGGLERS_SECONDS)
         left = [] if self._all_gone else [{"pid": pid, "command": _command(pid)} for pid in descendants(os.getpid())]
         if not self._all_gone:
@@ -196,7 +196,7 @@ class _Run:
         return {"left_running": left, "not_ended": [{"pid": pid, "command": _command(pid)} for pid in living]}
 
     def _end_all(self, first: int) -> None:
-        """`first` to every process, SIGKILL after the grace, until all are gone or will not go."""
+        """Send `first` to every process, and SIGKILL after the grace, until all are gone or will not go."""
         self._signal(first)
         self._wait_for_all(_GRACE_SECONDS)
         deadline = time.monotonic() + _KILL_SECONDS
@@ -213,8 +213,8 @@ class _Run:
 
     def _signal(self, number: int) -> None:
         for pid in descendants(os.getpid()):
-            for one in (number, signal.SIGCONT):  # what is stopped takes no other signal than SIGKILL
-                with suppress(OSError):  # it has ended, or it is not ours to end: what is left is told
+            for one in (number, signal.SIGCONT):  # a stopped process takes no other signal than SIGKILL
+                with suppress(OSError):  # it has ended, or belongs to another user: it is then reported as left
                     os.kill(pid, one)
 
     def _reap(self) -> None:
@@ -236,7 +236,7 @@ class _Run:
 
 
 def descendants(root: int) -> list[int]:
-    """The numbers of all processes that come from `root` and have not ended, from one look at /proc."""
+    """List all living descendants of the process `root`, from one pass over /proc."""
     children: dict[int, list[tuple[int, bytes]]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
         if not name.isdigit():

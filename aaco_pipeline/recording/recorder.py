@@ -39,9 +39,9 @@ KERNEL_PLANE: Final = "kernel_plane.json"
 RUN: Final = "run.json"
 #: Within a run's folder, where the processes of the program leave their marks.
 MARKS: Final = "marks"
-#: Characters; what is longer is a program of its own, such as that of `python -c`.
+#: Characters; a longer word is a program of its own, such as that of `python -c`.
 _LONGEST_WORD: Final = 16 << 10
-#: What the keeper says of a run that its document keeps.
+#: Parts of the keeper's report that a run's document keeps.
 _OF_THE_KEEPER: Final = (
     *("process_id", "start_monotonic_ns", "end_monotonic_ns", "user_ns", "system_ns", "max_rss_bytes"),
     *("max_rss_floor_bytes", "status", "signal", "timed_out", "clocks_before", "clocks_after"),
@@ -54,7 +54,7 @@ def capture_document(
     passes: Sequence[Mapping[str, Any]],
     profilers: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """What was recorded: the program, what was asked, the passes in their order, and which profilers there were."""
+    """capture.json of a recording: the program, the request, the passes in their order, and the profilers present."""
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -68,20 +68,9 @@ def capture_document(
 
 
 def pass_document(name: str, kind: str, command: Sequence[str], profiler: str | None = None) -> dict[str, Any]:
-    """One pass: its folder is called as it is. `kind` is `run`, `trace` or `counters`."""
-    return {
-        "name": name,
-        "kind": kind,
-        "folder": name,
-        "profiler": profiler,
-        "command": _shown(command),
-        "counters": [],
-    }
-
-
-def counting_document(document: Mapping[str, Any], counters: Sequence[str], reason: str | None) -> dict[str, Any]:
-    """The document of a pass that counted, with what it was asked for, and why it counted nothing or not all."""
-    return {**document, "counters": list(counters), "reason": None if reason is None else safe_text(reason)}
+    """The capture's entry for a pass, whose folder has its name. `kind` is `run`, `trace` or `counters`."""
+    shown = {"command": _shown(command), "counters": []}
+    return {"name": name, "kind": kind, "folder": name, "profiler": profiler, **shown}
 
 
 def write_run(folder: Path, run: Run) -> None:
@@ -103,7 +92,7 @@ def write_run(folder: Path, run: Run) -> None:
 
 
 def _shown(command: Sequence[str]) -> list[str]:
-    """A command line for a document: without secrets, and no word longer than anybody reads."""
+    """A command line for a document: without secrets, and with long words shortened."""
     return safe_words([word[:_LONGEST_WORD] for word in command])
 
 
@@ -118,13 +107,13 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Have the disk hold all of a folder, so that it is whole wherever it is found. Raises OSError."""
+    """Flush a whole folder to the disk. Raises OSError."""
     for path in (*folder.rglob("*"), folder):
         sync_names(path)
 
 
 def sync_names(path: Path) -> None:
-    """Have the disk hold one file, or the names in one folder. Raises OSError."""
+    """Flush one file, or the names in one folder, to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -132,14 +121,14 @@ def sync_names(path: Path) -> None:
         os.close(descriptor)
 
 
-#: What a folder is called while it is filled; the name of what it is to become follows.
+#: Prefix of a folder's name while it is filled; its final name follows.
 _UNFINISHED: Final = ".aaco-recording-"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A folder that is whole, and of its runs each pass and what came of it; `failure` is why there are no more."""
+    """A complete folder, the result of each pass by its name, and the reason that there are no more passes."""
 
     folder: Path
     runs: tuple[tuple[str, Run], ...]
@@ -155,9 +144,9 @@ def record(
 ) -> Recorded:
     """Record into `folder`, which must not be there yet. Waits for the host's measurement slot.
 
-    `tell` is given a line for what a person should know as it happens; `counter_sets` are of AMD's counters. Raises
-    UsageError before anything is made, UnavailableError for a profiler that is asked for and is not there, LakeError
-    when the folder cannot be written.
+    `tell` gets a line about each event that the user should know of; `counter_sets` gives AMD's counters. Raises
+    UsageError before anything is made, UnavailableError for a requested profiler that is missing, LakeError when the
+    folder cannot be written.
     """
     known = dict(os.environ if environment is None else environment)
     program = Program(program_path(request.command, known), request.command, known)
@@ -175,18 +164,18 @@ def record(
 
 @dataclass(frozen=True)
 class _Watching:
-    """Who is told of each process of a run."""
+    """Listeners that get each process of a run."""
 
     sampler: SystemSampler
     plane: KernelPlane | None
 
     def admit(self, keeper: int) -> None:
-        """The process that is about to start the program."""
+        """Record the process that is about to start the program."""
         if self.plane is not None:
             self.plane.admit(keeper)
 
     def follow(self, process: int, name: str) -> None:
-        """The program, in the pass of that name."""
+        """Sample and record the program, in the pass of that name."""
         self.sampler.watch(process, name)
         if self.plane is not None:
             self.plane.follow(process, name)
@@ -194,7 +183,7 @@ class _Watching:
 
 @dataclass
 class _Passes:
-    """The passes over one program, as they are made."""
+    """The passes over one program, as they run."""
 
     request: RecordRequest
     program: Program
@@ -206,7 +195,7 @@ class _Passes:
     failure: str | None = None
 
     def record(self) -> None:
-        """Make them, and leave every document in the folder."""
+        """Run them, and leave every document in the folder."""
         facts = host_facts()
         facts["facts"] += momentary_facts()
         kind = next(f["value"] for f in facts["facts"] if (f["category"], f["key"]) == ("container", "kind"))
@@ -224,7 +213,7 @@ class _Passes:
         write_json(self.folder / CAPTURE, capture)
 
     def _made(self, watching: "_Watching") -> Iterator[dict[str, Any]]:
-        """What the capture says of each pass, as it is made. One in which the program fails is the last."""
+        """Run the passes and yield the capture's entry for each. The first in which the program fails is the last."""
         for number in range(1, self.request.warmup_runs + self.request.runs + 1):
             yield self._run(f"run_{number}", "run", watching)
             if self._failed():
@@ -240,12 +229,13 @@ class _Passes:
             reason = _why_not_counted(counting, self.folder / name / counting.name, run)
             if reason is not None:
                 self.tell(reason)
-            yield counting_document(document, counting.counters, reason)
+            shown = None if reason is None else safe_text(reason)
+            yield {**document, "counters": list(counting.counters), "reason": shown}
             if run.ended["timed_out"]:  # the others take as long
                 return
 
     def _failed(self) -> bool:
-        """Whether the program failed in the last run: by itself or under a trace, for one that counts is another's."""
+        """True if the program failed in its last run, by itself or under a trace; a counting run may fail for ncu."""
         name, run = self.runs[-1]
         if run.failure is not None:
             self.failure = f"{self.request.command[0]}: {name} {run.failure}"
@@ -254,7 +244,7 @@ class _Passes:
     def _run(
         self, name: str, kind: str, watching: "_Watching", beside: Beside | None = None, profiler: str | None = None
     ) -> dict[str, Any]:
-        """One pass, in a folder of its name, under what is `beside` it; its document."""
+        """Run one pass, in a folder of its name, under the profiler `beside` it; return its entry for the capture."""
         folder = self.folder.absolute() / name
         marks = folder / MARKS
         marks.mkdir(parents=True)
@@ -276,20 +266,21 @@ class _Passes:
         )
         write_run(folder, run)
         self.runs.append((name, run))
-        self.tell(self._told(name, run))
+        self.tell(_summary(name, run))
         return pass_document(name, kind, program.command, profiler)
 
-    def _told(self, name: str, run: Run) -> str:
-        seconds = (run.ended["end_monotonic_ns"] - run.ended["start_monotonic_ns"]) / 1e9
-        left = len(run.ended["left_running"])
-        more = f"; ended {left} that it left running" if left else ""
-        stuck = ", ".join(str(one["pid"]) for one in run.ended["not_ended"])
-        more += f"; could not end {stuck}: whose are they?" if stuck else ""
-        return f"{name}: {seconds:.3f} s{more}"
+
+def _summary(name: str, run: Run) -> str:
+    seconds = (run.ended["end_monotonic_ns"] - run.ended["start_monotonic_ns"]) / 1e9
+    left = len(run.ended["left_running"])
+    more = f"; ended {left} that it left running" if left else ""
+    stuck = ", ".join(str(one["pid"]) for one in run.ended["not_ended"])
+    more += f"; could not end {stuck}: whose are they?" if stuck else ""
+    return f"{name}: {seconds:.3f} s{more}"
 
 
 def _why_not_counted(counting: Counting, folder: Path, run: Run) -> str | None:
-    """Why a run counted nothing, or not all; None when it did."""
+    """The reason that a run counted nothing, or not all; None when it counted all."""
     if run.ended["timed_out"]:
         return (
             f"counters: {counting.name} did not end within the time limit; raise --timeout, ask for fewer sets, or "
@@ -304,7 +295,7 @@ def _why_not_counted(counting: Counting, folder: Path, run: Run) -> str | None:
 
 @contextmanager
 def _unfinished(folder: Path) -> Iterator[tuple[Path, int]]:
-    """A folder to fill beside `folder`, and the descriptor of its lock; what is not renamed goes."""
+    """Make a folder to fill beside `folder`, with its lock's descriptor; remove it unless it was renamed."""
     parent = folder.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{_UNFINISHED}*"):
@@ -327,7 +318,7 @@ def _umask() -> int:
 
 
 def _remove_if_nobodys(folder: Path) -> None:
-    """Remove what a killed recorder left; a living one, or the keeper of its program, holds a lock on its folder."""
+    """Remove a killed recorder's folder; a living one, or the keeper of its program, holds a lock on it."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

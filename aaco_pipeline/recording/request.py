@@ -1,6 +1,6 @@
-"""What a person asks to be recorded: every setting declared once, for the command, the archive and the capture.
+"""The request for a recording: every setting declared once, for the command, the archive and the capture.
 
-What can be known to be wrong before anything is made is refused here, in one line.
+Requests that can be known to be wrong before anything is made are refused here, in one line.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from typing import Any, Final, get_args
 
 from aaco_pipeline.errors import UsageError
 
-#: What may be put beside the program for the traced pass: whatever this host has, one by its name, or nothing.
+#: Profilers of the traced pass: whichever this host has, one by its name, or none.
 TRACES: Final = ("auto", "rocprofv3", "cupti", "off")
-#: A recording is looked at run by run.
+#: A recording is read run by run.
 MOST_RUNS: Final = 10_000
-#: ncu is told their numbers one by one; whoever wants more wants all.
+#: ncu gets their numbers one by one.
 MOST_COUNTED: Final = 100
-#: What only a shell understands.
+#: Signs that only a shell understands.
 _SHELL_SIGNS: Final = ("|", "&&", ";", ">", "<", "$(", "`")
 #: Programs that run another, named by their first word that is no option.
 _INTERPRETER: Final = re.compile(r"python[\d.]*|sh|bash|torchrun")
@@ -32,10 +32,10 @@ def _option(text: str, default: Any, metavar: str | None = None, spelling: str |
 
 @dataclass(frozen=True)
 class RecordRequest:
-    """One recording. Raises UsageError when it is made of what cannot be.
+    """One recording. Raises UsageError for impossible settings.
 
-    Of a setting, `help` says what it means, `metavar` stands for its value on the command line, and `spelling` is its
-    option where that is not its name.
+    Each setting's metadata has `help` (its meaning), `metavar` (its value on the command line) and `spelling` (its
+    option where that is not its name).
     """
 
     command: tuple[str, ...]
@@ -55,9 +55,7 @@ class RecordRequest:
         "SETS",
     )
     count_first: int | None = _option(
-        "NVIDIA: count no more than the first COUNT executions of each kernel (default: all).",
-        None,
-        "COUNT",
+        "NVIDIA: count no more than the first COUNT executions of each kernel (default: all).", None, "COUNT"
     )
     iterations_from: str | None = _option(
         "Ranges (roctx, NVTX) that are iterations, by a pattern such as 'step*'; of the traced run.", None, "PATTERN"
@@ -91,7 +89,6 @@ class RecordRequest:
                 raise UsageError(f"{name} is {given!r}; give a name, or leave it out")
         if self.iterations_from is not None and self.trace == "off":
             raise UsageError("iterations_from: ranges are of the traced run, and --trace is off; leave one of them out")
-
         if self.count_first is not None and self.counters is None:
             raise UsageError("count_first: nothing is to be counted; give --counters, too, or leave it out")
         if self.count_first is not None and not 1 <= self.count_first <= MOST_COUNTED:
@@ -101,7 +98,7 @@ class RecordRequest:
 
     @property
     def name(self) -> str:
-        """What the program is called: as it was asked, else by its file, of an interpreter's by that of its script."""
+        """Name of the program: as requested, else that of its file, or of the script that an interpreter runs."""
         if self.workload is not None:
             return self.workload
         first = Path(self.command[0]).name
@@ -120,7 +117,7 @@ def settings() -> "tuple[dataclasses.Field[Any], ...]":
 
 
 def kind_of(setting: "dataclasses.Field[Any]") -> type:
-    """What the value of a setting that takes one is."""
+    """The type of a setting's value."""
     kind: type = (get_args(setting.type) or (setting.type,))[0]
     return kind
 
@@ -131,7 +128,7 @@ def spelling(setting: "dataclasses.Field[Any]") -> str:
 
 
 def program_path(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """The file that the first word of a command means, as a shell would find it. UsageError where it means none."""
+    """Find the file of a command's first word as a shell would. UsageError where there is none."""
     program = command[0]
     if "/" not in program:
         found = shutil.which(program, path=environment.get("PATH", os.defpath))

@@ -12,13 +12,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from aaco_pipeline.errors import Terminated, UnavailableError, UsageError
 from aaco_pipeline.recording.keeper import TERMINATE
 
-#: What is kept of the end of each stream.
+#: Bytes kept of the end of each stream.
 TAIL_BYTES: Final = 64 << 10
 _PIECE: Final = 1 << 16
 _WAIT_SECONDS: Final = 0.2
@@ -26,7 +26,7 @@ _WAIT_SECONDS: Final = 0.2
 
 @dataclass(frozen=True)
 class Written:
-    """What came of one stream: how many bytes, and the last of them."""
+    """Number of bytes of one stream, and the last of them."""
 
     total_bytes: int
     tail: bytes
@@ -35,8 +35,8 @@ class Written:
 class Pump:
     """One stream from a pipe to a descriptor, in a thread of its own, until the pipe closes or `finish` is called.
 
-    Where nobody reads what is passed on any more, the pipe is closed as well: the program then meets what it would have
-    met without a recorder between. Without a `target` the stream is only counted and its tail kept.
+    When the reader is gone, the pipe is closed as well, so that the program meets what it would have met without a
+    recorder. Without a `target` the stream is only counted and its tail kept.
     """
 
     def __init__(self, source: int, target: int | None, name: str) -> None:
@@ -48,7 +48,7 @@ class Pump:
         self._thread.start()
 
     def finish(self) -> Written:
-        """Pass on what the pipe still holds and no more: somebody who is not the program's may hold it open."""
+        """Pass on what the pipe still holds and no more: another process may hold it open."""
         self._program_is_gone.set()
         self._thread.join()
         return Written(self._total, bytes(self._tail[-TAIL_BYTES:]))
@@ -73,7 +73,7 @@ class Pump:
                 if self._target is not None:
                     _write(self._target, piece)
         except OSError:
-            return  # nobody takes it: a closed pipe, a terminal that is gone, a full disk behind a redirection
+            return  # no reader: a closed pipe, a terminal that is gone, a full disk behind a redirection
         finally:
             os.close(self._source)
 
@@ -83,19 +83,19 @@ def _write(target: int, piece: bytes) -> None:
     while view:
         try:
             view = view[os.write(target, view) :]
-        except BlockingIOError:  # a terminal or pipe that somebody has made non-blocking
+        except BlockingIOError:  # a terminal or pipe that was made non-blocking
             select.select([], [target], [])
 
 
 #: Waits are in pieces: Polars takes over the interrupt signal in such a way that a read would sleep through Ctrl-C.
-_WAIT_SECONDS_RUNS: Final = 0.5
-#: Bytes that a pipe takes before the program waits for its reader; the most that anybody may ask for.
+_REPORT_WAIT_SECONDS: Final = 0.5
+#: Bytes that a pipe takes before the program waits for its reader; the most that any user may ask for.
 _PIPE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is run: the file, its whole command line, and its environment."""
+    """A program to run: the file, its whole command line, and its environment."""
 
     path: str
     command: Sequence[str]
@@ -104,7 +104,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one run: the keeper's words (see `keeper.main`) and the output."""
+    """The result of one run: the keeper's report (see `keeper.main`) and the output."""
 
     ended: Mapping[str, Any]
     stdout: Written
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def failure(self) -> str | None:
-        """How it failed, in words; None when it ended well."""
+        """The failure in words; None when it ended well."""
         if self.ended["timed_out"]:
             return "did not end within its time limit"
         if self.ended["signal"] is not None:
@@ -131,12 +131,22 @@ def run_program(
     keeper_started: Callable[[int], object],
     started: Callable[[int], object],
 ) -> Run:
-    """Run it once, to its end or that of its time; nothing of it runs when this returns.
+    """Run a program once, to its end or its time limit; none of its processes runs when this returns.
 
-    It reads from /dev/null. `held` are descriptors that its keeper holds as long as anything of it lives.
-    `keeper_started` is called with the keeper's process number before that starts the program, `started` with the
-    program's then. UsageError when the system does not start it, UnavailableError when its keeper dies,
-    KeyboardInterrupt when this process was interrupted, Terminated when it was terminated: the program was, too.
+    It reads from /dev/null.
+
+    Args:
+        program: the program to run.
+        timeout_seconds: its time limit.
+        held: descriptors that its keeper holds as long as any of its processes lives.
+        quiet: count its output and keep the tail, without passing it on.
+        keeper_started: called with the keeper's process number before the keeper starts the program.
+        started: called with the program's process number once it runs.
+
+    Raises:
+        UsageError: the system does not start it.
+        UnavailableError: its keeper died.
+        KeyboardInterrupt: this process was interrupted (Terminated: terminated), and the program with it.
     """
     with ExitStack() as opened:
         outputs = [_output_pipe(opened, 1, "stdout", quiet=quiet), _output_pipe(opened, 2, "stderr", quiet=quiet)]
@@ -160,12 +170,7 @@ def run_program(
         finally:
             for descriptor in (control_read, reports_write, outputs[0][0], outputs[1][0]):
                 os.close(descriptor)
-        job = {
-            "path": program.path,
-            "command": list(program.command),
-            "environment": dict(program.environment),
-            "timeout_seconds": timeout_seconds,
-        }
+        job = {**asdict(program), "timeout_seconds": timeout_seconds}
         keeper_started(keeper.pid)
         ended = _followed(keeper, control, reports, job, started)
         if "refused" in ended:
@@ -175,7 +180,7 @@ def run_program(
 
 
 def _output_pipe(opened: ExitStack, target: int, name: str, *, quiet: bool) -> tuple[int, Pump]:
-    """The end to write into, and the pump at the other."""
+    """Open a pipe: its end to write into, and the pump at the other."""
     read, write = os.pipe()
     pump = Pump(read, None if quiet else target, name)
     opened.callback(pump.finish)
@@ -189,10 +194,10 @@ def _followed(
     job: Mapping[str, Any],
     started: Callable[[int], object],
 ) -> dict[str, Any]:
-    """Give the keeper its job and take its reports, to the last; what they say together."""
+    """Give the keeper its job and take its reports to the last; return them merged."""
     said: dict[str, Any] = {}
     try:
-        _write_runs(control, json.dumps(job).encode() + b"\n")
+        _write(control, json.dumps(job).encode() + b"\n")
         for report in _lines(reports):
             if "start_monotonic_ns" in report:
                 started(report["process_id"])
@@ -203,7 +208,7 @@ def _followed(
         keeper.wait()
         raise
     except BrokenPipeError:
-        pass  # told below
+        pass  # reported below
     finally:
         os.close(control)  # whatever went wrong here, the keeper then ends the program
         keeper.wait()
@@ -217,18 +222,13 @@ def _followed(
 def _lines(descriptor: int) -> Iterator[dict[str, Any]]:
     rest = b""
     while True:
-        if not select.select([descriptor], [], [], _WAIT_SECONDS_RUNS)[0]:
+        if not select.select([descriptor], [], [], _REPORT_WAIT_SECONDS)[0]:
             continue
         piece = os.read(descriptor, _PIECE)
         if not piece:
             return
         *whole, rest = (rest + piece).split(b"\n")
         yield from map(json.loads, whole)
-
-
-def _write_runs(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
 
 
 def _remedy(program: Program) -> str:

@@ -34,7 +34,7 @@ json.dump(found, sys.stdout)
 
 @dataclass(frozen=True)
 class Reserved:
-    """What came of one reservation: `at` is where the host put it, null when it could not, for `reason`."""
+    """The result of one reservation: `at` is the address that the host gave, null when it gave none, for `reason`."""
 
     reservation: Reservation
     outcome: Outcome

@@ -359,7 +359,7 @@ def load_counter_sets(path: Path) -> CounterSets:
     return CounterSets(str(path), sets, {gfx: one.blocks for one in file.slots for gfx in one.architectures})
 
 
-_Name_counter_sets = Annotated[
+_CounterName = Annotated[
     str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9_]*$"), expecting("a name of letters, digits and '_'")
 ]
 _Architectures = list[
@@ -370,14 +370,14 @@ _Architectures = list[
 class _Slots(Form):
     architectures: _Architectures
     source: str
-    blocks: dict[_Name_counter_sets, Annotated[int, Field(ge=1), expecting("how many counters fit, 1 or more")]]
+    blocks: dict[_CounterName, Annotated[int, Field(ge=1), expecting("how many counters fit, 1 or more")]]
 
 
 class _Entry(Form):
     architectures: _Architectures
-    counters: Annotated[list[_Name_counter_sets], Field(min_length=1), expecting("a list of counters, at least one")]
+    counters: Annotated[list[_CounterName], Field(min_length=1), expecting("a list of counters, at least one")]
 
 
 class _File(Form):
-    counter_sets: dict[_Name_counter_sets, list[_Entry]]
+    counter_sets: dict[_CounterName, list[_Entry]]
     slots: list[_Slots] = Field(default=[])

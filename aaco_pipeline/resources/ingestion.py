@@ -103,7 +103,7 @@ def _kept_beside(run: Run) -> list[Path]:
 
 
 def _names(run: Run, read: Sequence[Path]) -> dict[Path, str]:
-    """What the run's files are called in the lake: as they were, minus secrets, and no two the same."""
+    """Name the run's files in the lake: as they were, minus secrets, and no two the same."""
     names: dict[Path, str] = {}
     taken: set[str] = set()
     for path in dict.fromkeys([*read, *_kept_beside(run), *(one.path for one in run.unread)]):
@@ -205,7 +205,7 @@ def _copy_bytes(path: Path, target: Path) -> str:
 
 
 def _pieces(source: gzip.GzipFile | IO[bytes], path: Path) -> Iterator[bytes]:
-    """What a file holds, piece by piece. CaptureError when it cannot be read on."""
+    """Yield a file's content piece by piece. CaptureError when it cannot be read on."""
     while True:
         try:
             piece = source.read(_CHUNK_BYTES)

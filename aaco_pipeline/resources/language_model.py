@@ -184,7 +184,7 @@ def _body(response: http.client.HTTPResponse) -> bytes:
 
 
 def _seconds(text: str | None) -> float | None:
-    """What a Retry-After header says in seconds; a date, or anything else, says nothing here."""
+    """Seconds of a Retry-After header; a date, or anything else, is ignored."""
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else None
 
 
@@ -241,7 +241,7 @@ class _Connected:
 
 
 class _Incoming(io.RawIOBase):
-    """What arrives on the socket, as `http.client` reads it."""
+    """The bytes that arrive on the socket, as `http.client` reads them."""
 
     def __init__(self, connected: _Connected) -> None:
         self._connected = connected

@@ -1,4 +1,4 @@
-"""How far work has come, reported to a listener: the command draws a bar, Dagster writes a log line.
+"""Progress of work, reported to a listener: the command draws a bar, Dagster writes a log line.
 
 The listener is a context variable: the functions between the command and the loop that reports need not pass it on.
 """

@@ -1,4 +1,4 @@
-"""Where the lake, Dagster's instance and the settings of a person's project are, decided once.
+"""Locations of the lake, of Dagster's instance and of a project's settings, decided once.
 
 Nothing is created here; opening the instance is `aaco_pipeline.automation.instance`, writing settings to edit is
 `aaco init`.

@@ -23,7 +23,7 @@ from aaco_pipeline.formats.parsing.regular_files import open_regular
 from aaco_pipeline.lake.retention import parse_age
 from aaco_pipeline.resources.configuration import Form, expecting, load_form
 
-FILE: Final = "trusted_folders.yaml"
+TRUSTED_FOLDERS_FILE: Final = "trusted_folders.yaml"
 _SAMPLES: Final = "aaco_pipeline.optimization.samples"
 
 
@@ -100,7 +100,7 @@ class TrustedFolders:
 
 def trusted_folders(configs: Path) -> TrustedFolders:
     """The folders that the file in the folder of settings names, and the samples. UsageError for a wrong file."""
-    path = configs / FILE
+    path = configs / TRUSTED_FOLDERS_FILE
     form = load_form(path, _TrustedFile)
     samples = Path(str(files(_SAMPLES)))
     return TrustedFolders(path, (*((form and form.folders) or ()), samples))
@@ -113,7 +113,7 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-FILE_NOTIFICATIONS: Final = "notifications.yaml"
+NOTIFICATIONS_FILE: Final = "notifications.yaml"
 _LONGEST_REASON: Final = 200
 
 
@@ -137,7 +137,7 @@ class Notifications(Form):
 
 def load_notifications(configs: Path) -> Notifications:
     """The settings of the folder; nothing is configured where there is no file. UsageError in one line."""
-    return load_form(configs / FILE_NOTIFICATIONS, Notifications) or Notifications()
+    return load_form(configs / NOTIFICATIONS_FILE, Notifications) or Notifications()
 
 
 def run_hook(hook: Hook, document: Mapping[str, Any]) -> str | None:

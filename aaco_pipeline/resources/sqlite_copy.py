@@ -216,7 +216,7 @@ class _Copy:
         ]
 
     def _look(self, table: str, columns: Sequence[_Column]) -> int:
-        """How many rows the table has, and which columns hold text, long text and binary values."""
+        """Count the table's rows, and note which columns hold text, long text and binary values."""
         asked = ["count(*)"]
         for one in columns:
             # The largest value tells the kind: SQLite puts numbers before texts before binary values.
@@ -317,7 +317,7 @@ class _Copy:
 
 
 def _is_allowed(action: int, first: str | None, second: str | None, database: str | None, inside: str | None) -> int:
-    """What may be compiled: reading the capture's tables, writing the copy's, and a few functions of SQLite's own."""
+    """Allow reading the capture's tables, writing the copy's, and a few functions of SQLite's own; deny the rest."""
     if inside is not None:
         return sqlite3.SQLITE_DENY
     if action == sqlite3.SQLITE_FUNCTION:
@@ -330,7 +330,7 @@ def _is_allowed(action: int, first: str | None, second: str | None, database: st
 
 
 def _cleaner(column: str) -> Callable[[str], str]:
-    """How the texts of a column are cleaned, by its name."""
+    """Choose the function that cleans the texts of a column, by its name."""
     name = column.lower()
     if name in ENVIRONMENTS:
         return safe_environment_text

@@ -13,7 +13,7 @@ from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.optimizing.sources import copy_samples
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.project_settings import FILE
+from aaco_pipeline.resources.project_settings import TRUSTED_FOLDERS_FILE
 from benchmarks.hostile_paths import CASES, Kind, handed_over, laid_out, made, was_run
 from tests.pipeline.optimizing.stand_in import SOURCE, costing
 
@@ -21,7 +21,7 @@ from tests.pipeline.optimizing.stand_in import SOURCE, costing
 def materialized(lake: TraceLake, instance: dg.DagsterInstance, **config: object) -> dg.ExecuteInProcessResult:
     """The asset with the folder `mine` beside the lake as the one that its settings name."""
     (configs := lake.path.with_name("configs")).mkdir(exist_ok=True)
-    (configs / FILE).write_text("folders: [../mine]\n")
+    (configs / TRUSTED_FOLDERS_FILE).write_text("folders: [../mine]\n")
     return dg.materialize(
         [optimization],
         instance=instance,
@@ -53,7 +53,7 @@ def test_a_run_never_replaces_a_source_and_never_chooses_the_settings(
     with pytest.raises(dg.DagsterInvalidConfigError, match="apply"):
         materialized(empty_lake, instance, source=str(source), apply=True)
     (own := source.with_name("configs")).mkdir()
-    (own / FILE).write_text(f"folders: [{source.parent}]\n")
+    (own / TRUSTED_FOLDERS_FILE).write_text(f"folders: [{source.parent}]\n")
     elsewhere = {"runner": {"config": {"configs": str(own)}}, "lake": {"config": {"path": str(source.parent)}}}
     done = dg.materialize(
         [optimization],

@@ -18,11 +18,10 @@ from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.configuration import load_models
 from aaco_pipeline.resources.kernel_plane import recording
-from aaco_pipeline.resources.kernel_plane.tracefs import NotPossible
 from aaco_pipeline.resources.project import DEFAULTS, Project, find_project
-from aaco_pipeline.resources.targets.emulated import finding as emulators
+from aaco_pipeline.resources.telemetry.clocks import NotPossible
 from aaco_pipeline.resources.toolchains.amdgpu import finding
-from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, availability
+from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, availability, emulator_availability
 from tests.places import ROOT
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -62,7 +61,7 @@ def test_info_says_what_a_backend_lacks_and_what_mends_it(aaco: Aaco, monkeypatc
 
 def test_doctor_finds_nothing_wrong_with_a_healthy_lake(aaco: Aaco, measured: Project) -> None:
     answer = aaco("doctor")
-    said = f"{measured.lake}: all is well\n{availability()}\n{emulators.availability()}\n"
+    said = f"{measured.lake}: all is well\n{availability()}\n{emulator_availability()}\n"
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, said, "")
     assert aaco("doctor", "--json").stdout == "[]\n"
 

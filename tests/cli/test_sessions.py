@@ -17,8 +17,9 @@ from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.on_demand import make_trace
 from aaco_pipeline.resources.kernel_plane import recording
-from aaco_pipeline.resources.kernel_plane.tracefs import NotPossible, find_tracefs
+from aaco_pipeline.resources.kernel_plane.tracefs import find_tracefs
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+from aaco_pipeline.resources.telemetry.clocks import NotPossible
 from tests.cli.conftest import ROOT
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -20,7 +20,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.scratch import scratch
 from aaco_pipeline.pipeline.trusted_models import register_trusted
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.project_settings import FILE
+from aaco_pipeline.resources.project_settings import TRUSTED_FOLDERS_FILE
 from benchmarks.hostile_paths import CASES, Place, handed_over, laid_out, made, was_run
 
 
@@ -99,7 +99,7 @@ def test_a_run_takes_a_model_of_the_folder(place: Place, tmp_path: Path) -> None
     (session,) = TraceLake(place.root / "lake").requests()
     asked = json.loads(TraceLake(place.root / "lake").requested(session) or "")
     assert Path(asked["artefact"]).read_bytes() == place.inside
-    assert (place.root / "configs" / FILE).is_file()
+    assert (place.root / "configs" / TRUSTED_FOLDERS_FILE).is_file()
 
 
 def test_nothing_is_built_where_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from aaco_pipeline.recording.profilers import cupti, ncu, rocprofv3
 from aaco_pipeline.recording.recorder import Recorded, record
 from aaco_pipeline.recording.request import RecordRequest
 from aaco_pipeline.resources.configuration import load_counter_sets
-from aaco_pipeline.resources.rocprofv3 import command as architecture
+from aaco_pipeline.resources.host import kernel_files
 from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets, unpacked
 from tests.formats.ncu.test_ncu import RAW, row
 from tests.places import ROOT
@@ -95,7 +95,7 @@ def amd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number, target in enumerate((0, 90402)):
         (tmp_path / "nodes" / str(number)).mkdir(parents=True)
         (tmp_path / "nodes" / str(number) / "properties").write_text(f"gfx_target_version {target}\n")
-    monkeypatch.setattr(architecture, "_KFD_NODES", tmp_path / "nodes")
+    monkeypatch.setattr(kernel_files, "KFD_NODES", tmp_path / "nodes")
     monkeypatch.setattr(rocprofv3, "amd_cards", lambda _: [tmp_path])
     home = tmp_path / "home"
     for kind in ("base", "counters"):

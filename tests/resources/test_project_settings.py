@@ -13,14 +13,12 @@ import pytest
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.resources.project import DEFAULTS
 from aaco_pipeline.resources.project_settings import (
-    FILE,
+    NOTIFICATIONS_FILE,
+    TRUSTED_FOLDERS_FILE,
     Hook,
     load_notifications,
     run_hook,
     trusted_folders,
-)
-from aaco_pipeline.resources.project_settings import (
-    FILE_NOTIFICATIONS as FILE_project_settings,
 )
 from benchmarks.hostile_paths import CASES, Kind, laid_out, made
 
@@ -58,7 +56,7 @@ def test_a_refusal_names_the_path_the_file_and_what_to_add(tmp_path: Path) -> No
         trusted_folders(tmp_path).locate("/etc/passwd")
     said = str(caught.value)
     assert said.startswith("'/etc/passwd' ")
-    assert f"{tmp_path / FILE} names these folders" in said
+    assert f"{tmp_path / TRUSTED_FOLDERS_FILE} names these folders" in said
     assert "add a line `- FOLDER` under `folders:`" in said
 
 
@@ -66,7 +64,7 @@ def test_what_lies_in_a_folder_is_read_by_its_path_and_by_its_name(tmp_path: Pat
     place = laid_out(tmp_path / "place", "source", tmp_path / "ran")
     path = place.harmless("sub")
     (tmp_path / "shown").symlink_to(place.trusted)
-    (place.root / "configs" / FILE).write_text(f"folders:\n  - {tmp_path / 'shown'}\n")
+    (place.root / "configs" / TRUSTED_FOLDERS_FILE).write_text(f"folders:\n  - {tmp_path / 'shown'}\n")
     trusted = trusted_folders(place.root / "configs")
     assert trusted.read(trusted.locate(f"sub/{path.name}")) == place.inside
     assert trusted.read(trusted.locate(str(tmp_path / "shown" / "sub" / path.name))) == place.inside
@@ -84,8 +82,8 @@ def test_without_a_file_the_samples_alone_are_allowed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["folders: /tmp", "folders: [1]", "folders: ['']", "folder: []"])
 def test_a_wrong_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(text)
-    with pytest.raises(UsageError, match=FILE) as caught:
+    (tmp_path / TRUSTED_FOLDERS_FILE).write_text(text)
+    with pytest.raises(UsageError, match=TRUSTED_FOLDERS_FILE) as caught:
         trusted_folders(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -135,9 +133,9 @@ def test_nothing_is_configured_without_a_file_and_by_the_template() -> None:
 
 
 def test_the_template_is_right_once_its_lines_are_uncommented(tmp_path: Path) -> None:
-    lines = (DEFAULTS / "configs" / FILE_project_settings).read_text().splitlines()
+    lines = (DEFAULTS / "configs" / NOTIFICATIONS_FILE).read_text().splitlines()
     start = lines.index(next(line for line in lines if "regression_found:" in line))
-    (tmp_path / FILE_project_settings).write_text(
+    (tmp_path / NOTIFICATIONS_FILE).write_text(
         "\n".join(line.removeprefix("# ").removeprefix("#") for line in lines[start:])
     )
     settings = load_notifications(tmp_path)
@@ -156,7 +154,7 @@ def test_the_template_is_right_once_its_lines_are_uncommented(tmp_path: Path) ->
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line_notifications(text: str, refusal: str, tmp_path: Path) -> None:
-    (tmp_path / FILE_project_settings).write_text(text)
+    (tmp_path / NOTIFICATIONS_FILE).write_text(text)
     with pytest.raises(UsageError, match=refusal) as raised:
         load_notifications(tmp_path)
     assert "\n" not in str(raised.value)

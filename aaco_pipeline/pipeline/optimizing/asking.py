@@ -30,10 +30,9 @@ from aaco_pipeline.pipeline.optimizing.sources import read_source
 from aaco_pipeline.resources.language_model import Client, key_of, load_language_model
 from aaco_pipeline.resources.targets.cpu import CpuTarget
 from aaco_pipeline.resources.targets.cpu.compiler import find_compiler
-from aaco_pipeline.resources.targets.emulated.finding import NoEmulator
 from aaco_pipeline.resources.targets.emulated.target import emulated_target
 from aaco_pipeline.resources.targets.gpu.target import find_gpu
-from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing
+from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, NoEmulator
 from aaco_pipeline.resources.toolchains.amdgpu.verdict import static_verdict
 
 TargetChoice = Literal["auto", "amd", "cuda", "cpu"]

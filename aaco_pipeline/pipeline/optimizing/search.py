@@ -51,7 +51,7 @@ from aaco_pipeline.pipeline.optimizing.asking import (
 from aaco_pipeline.pipeline.optimizing.record import Recorder, journal_path, new_name, open_journal
 from aaco_pipeline.pipeline.optimizing.sources import replace_source, unified_diff
 from aaco_pipeline.pipeline.scratch import scratch
-from aaco_pipeline.resources.confinement import landlock
+from aaco_pipeline.resources.confinement import sandbox
 from aaco_pipeline.resources.host.facts import host_facts
 from aaco_pipeline.resources.language_model import Recorded
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
@@ -168,7 +168,7 @@ def run(
     """
     subject = find_subject(order, lake, read)
     target = choose_target(order.target)
-    if (unconfined := landlock.lacking()) is not None:
+    if (unconfined := sandbox.why_no_landlock()) is not None:
         log(f"compilers get at every file that you may read: {unconfined}")
     proposers = proposers_of(configs, lambda ask: ask)  # an endpoint that is wrongly configured is told first
     name, began_at = new_name()
@@ -272,7 +272,7 @@ def _prepared(
         "static": {"lacking": lacking},
         "emulated": {"lacking": not_emulated},
         # What compiles a source here gets at its own installation and its folder alone, or it is said why not.
-        "compiler_files": {"lacking": landlock.lacking()},
+        "compiler_files": {"lacking": sandbox.why_no_landlock()},
         "floor": {"call_ns": floor, "lacking": no_floor},
         # What is compiled is compiled in an empty folder, and once more in another one to be confirmed.
         "caches": {"compiled": "cold: empty folders", "tuned": "none is used", **_cache_facts(facts)},

@@ -19,8 +19,9 @@ from typing import Final
 
 from aaco_pipeline.cache_folder import own_code
 from aaco_pipeline.errors import UnavailableError
+from aaco_pipeline.recording.profilers import ncu
 
-#: Where the streams of a recording lie within its folder.
+#: The folder of the streams within a recording.
 STREAMS: Final = "cupti"
 _DRIVER: Final = "libcuda.so.1"
 _COMPILERS: Final = ("g++", "c++", "clang++")
@@ -60,7 +61,7 @@ class Injection:
     cupti: Cupti
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """What to add to the program's environment so that every process of it writes a stream into `folder`."""
+        """Environment variables that make every process of the program write a stream into `folder`."""
         return {
             "CUDA_INJECTION64_PATH": str(self.library),
             "NVTX_INJECTION64_PATH": str(self.library),
@@ -68,14 +69,19 @@ class Injection:
             "AACO_CUPTI_LIBRARY": str(self.cupti.library),
         }
 
+    def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
+        """The program itself: the library comes into its processes by their environment."""
+        return tuple(program)
 
-def present(command: Sequence[str] = ()) -> str | None:
-    """Why this profiler cannot be used for the program of `command`, in one line with the remedy; None if it can."""
-    try:
-        prepared(command)
-    except UnavailableError as error:
-        return str(error)
-    return None
+    @property
+    def version(self) -> str:
+        return str(self.cupti.api_version)
+
+    def counting(
+        self, sets: str, first: int | None, known: object, environment: Mapping[str, str]
+    ) -> tuple[ncu.Counting, ...]:
+        """The run in which ncu counts the sets, of each kernel the `first` launches if that is given. AacoError."""
+        return ncu.counting(sets, first, environment)
 
 
 def prepared(command: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Injection:
@@ -148,7 +154,7 @@ def python_folders(command: Sequence[str], environment: Mapping[str, str]) -> li
             )
             folders = asked.stdout.splitlines() if asked.returncode == 0 else []
         except (OSError, subprocess.TimeoutExpired):
-            pass  # the program will say itself what is wrong with its interpreter
+            pass  # the program itself will report what is wrong with its interpreter
     return [Path(folder) for folder in dict.fromkeys([*folders, *filter(None, sys.path)])]
 
 
@@ -236,10 +242,9 @@ def compiled(compiler: str, cupti: Cupti, elsewhere: Sequence[Path] = ()) -> Pat
 
 
 def _compiler_version(compiler: str) -> str:
+    asking = [compiler, "--version"]
     try:
-        asked = subprocess.run(
-            [compiler, "--version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False
-        )
+        asked = subprocess.run(asking, capture_output=True, text=True, timeout=_ASK_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnavailableError(f"{compiler} does not run: {error}; install g++") from error
     return f"{compiler}\n{asked.stdout}"

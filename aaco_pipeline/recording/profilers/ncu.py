@@ -1,8 +1,7 @@
-"""NVIDIA's Nsight Compute (`ncu`) beside a program: which metrics a set means, the command of a pass, why one failed.
+"""NVIDIA's Nsight Compute (`ncu`) beside a program: the metrics of each set, the command of a pass, reasons of failure.
 
-Counters come from these passes, and nothing else: ncu runs kernels one after another, and again for metrics that do
-not fit into one pass, so no duration of it says anything of the program. What it writes is read by
-`aaco_pipeline.formats.ncu`.
+Only counters are taken from these passes: ncu runs kernels one after another, and again for metrics that do not fit
+into one pass, so its durations are not the program's. Its output is read by `aaco_pipeline.formats.ncu`.
 """
 
 import os
@@ -16,10 +15,10 @@ from typing import Final
 
 from aaco_pipeline.errors import UnavailableError, UsageError
 
-#: What a pass writes into its folder.
+#: The file that a pass writes into its folder.
 OUTPUT: Final = "ncu.csv"
 NAME: Final = "ncu"
-#: Where it lies when it is not on the path; of several releases the last by name.
+#: Its places when it is not on the path; of several releases the last by name is taken.
 _INSTALLED: Final = ("/usr/local/cuda/bin/ncu", "/usr/local/cuda-*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _ASK_SECONDS: Final = 60.0
 _TENSOR_PATHS: Final = ("fp64", "tf32_dst_fp32", "fp16", "bf16_dst_fp32", "fp8", "int8")
@@ -28,7 +27,7 @@ _VERSION: Final = re.compile(r"^Version (\S+)", re.MULTILINE)
 
 
 def _executed(*operations: str) -> tuple[str, ...]:
-    """Instructions by lane, of lanes that were switched on alone; one of packed halves counts once."""
+    """Metrics of instructions by lane, switched-on lanes only; one of packed halves counts once."""
     return tuple(f"smsp__sass_thread_inst_executed_op_{operation}_pred_on.sum" for operation in operations)
 
 
@@ -107,10 +106,9 @@ class Ncu:
     ) -> tuple[str, ...]:
         """The command that runs `program`, and every process it starts, and writes `OUTPUT` into `folder`.
 
-        Counted are all executions, or the `first` ones of each kernel; the others run as they are.
-        Clocks are left as they are, because locking them needs rights and no time is taken from this pass. Caches are
-        left as the program left them, as on AMD: ncu would empty them before each pass. Units are the base ones, names
-        are those of the binary, so that they are found again in a trace.
+        It counts all executions, or the `first` ones of each kernel; the others run as they are. Clocks stay unlocked,
+        because locking needs rights and no time is taken from this pass. Caches stay as the program left them, as on
+        AMD: ncu would empty them before each pass. Units are base units; names are the binary's, as in a trace.
         """
         turns = "|".join(str(turn) for turn in range(1, (first or 0) + 1))
         few = ("--kernel-name-base", "mangled", "--kernel-id", f":::^({turns})$") if turns else ()
@@ -137,39 +135,30 @@ class Counting:
         return NAME
 
     @property
-    def version(self) -> str | None:
+    def version(self) -> str:
         return self.ncu.version
 
     def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
         return self.ncu.command(self.counters, folder, program, self.first)
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Nothing: all is said on the command line."""
+        """Nothing: the command line has it all."""
         return {}
 
     def why_failed(self, folder: Path, said: str) -> str | None:
-        """What ncu says against it, in its file or on its output; None when it says nothing."""
+        """ncu's reason for not counting, from its file or its output; None when there is none."""
         try:
             with (folder / OUTPUT).open(errors="replace") as written:
-                told = [line for line in written if line.startswith("==")]
+                said = "".join(line for line in written if line.startswith("==")) + said
         except FileNotFoundError:
-            told = []
-        return why_failed("".join(told) + said)
+            pass
+        return why_failed(said)
 
 
 def counting(sets: str, first: int | None, environment: Mapping[str, str]) -> tuple[Counting]:
     """The one run that counts all metrics of the sets, separated by commas. AacoError when it cannot be."""
     found = find(environment)
     return (Counting(found, found.of_sets(one.strip() for one in sets.split(",")), first),)
-
-
-def present(environment: Mapping[str, str] | None = None) -> str | None:
-    """Why this profiler cannot be used, in one line with the remedy; None if it can."""
-    try:
-        find(environment)
-    except UnavailableError as error:
-        return str(error)
-    return None
 
 
 def find(environment: Mapping[str, str] | None = None) -> Ncu:
@@ -195,7 +184,7 @@ def find(environment: Mapping[str, str] | None = None) -> Ncu:
 
 
 def why_failed(said: str) -> str | None:
-    """The reason in what ncu wrote that it counted nothing, with the remedy; None when it says none."""
+    """Find in ncu's output the reason that it counted nothing, with the remedy; None when there is none."""
     if "ERR_NVGPUCTRPERM" in said:
         return (
             "counters: the driver keeps GPU counters to administrators; run as root, or load the driver with "
@@ -203,8 +192,8 @@ def why_failed(said: str) -> str | None:
         )
     if "No kernels were profiled" in said:
         return "counters: the program launched no kernel; check that it runs on the GPU, or leave --counters out"
-    told = next((line for line in said.splitlines() if line.startswith("==ERROR==")), None)
-    return None if told is None else f"counters: ncu says: {told.removeprefix('==ERROR==').strip()}"
+    error = next((line for line in said.splitlines() if line.startswith("==ERROR==")), None)
+    return None if error is None else f"counters: ncu says: {error.removeprefix('==ERROR==').strip()}"
 
 
 def _installed() -> Path | None:
@@ -216,7 +205,7 @@ def _installed() -> Path | None:
 
 
 def _said(command: Sequence[str]) -> str:
-    """What a quick command writes; UnavailableError when it fails or does not end."""
+    """Output of a quick command; UnavailableError when it fails or does not end."""
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_ASK_SECONDS, check=False

@@ -1,7 +1,7 @@
 """AMD's rocprofv3 around a program's traced run, and around one more run for each group of counters.
 
-How it is asked, release by release, is `aaco_pipeline.resources.rocprofv3.command`; which counters a set means, and
-which of them fit into one run, is `aaco_pipeline.resources.rocprofv3.counter_groups`.
+Its command, release by release, is built by `aaco_pipeline.resources.rocprofv3.command`; the counters of a set are
+grouped by `aaco_pipeline.resources.rocprofv3.counter_groups`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,23 +41,20 @@ class Rocprofv3:
 
     def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
         """The command of the base pass over `program`: kernels, HIP calls, memory copies and markers."""
-        return self.command(BASE_PASS, program, folder)
+        return rocprofv3_command(self.release, BASE_PASS, folder, program, self.tool)
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Nothing: all is said on the command line."""
+        """Nothing: the command line has it all."""
         return {}
 
-    def counting(self, sets: str, first: int | None, known: Callable[[], CounterSets]) -> "tuple[Counting, ...]":
+    def counting(
+        self, sets: str, first: int | None, known: Callable[[], CounterSets], environment: Mapping[str, str]
+    ) -> "tuple[Counting, ...]":
         """A run for each group of counters of the sets, on the GPUs of this host. AacoError when a set means none."""
         if first is not None:
             raise UsageError("count_first: rocprofv3 counts every launch, and runs none of them again; leave it out")
         groups = known().groups(sets, stated(gpu_architecture(0)))
         return tuple(Counting(self, one) for one in counter_passes(groups))
-
-    def command(self, one: ProfilerPass, program: Sequence[str], folder: Path) -> tuple[str, ...]:
-        """The command of a pass with the path of this host's tool."""
-        _, *arguments = rocprofv3_command(self.release, one, folder, program)
-        return (str(self.tool), *arguments)
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class Counting:
         return NAME
 
     @property
-    def version(self) -> str | None:
+    def version(self) -> str:
         return self.profiler.version
 
     @property
@@ -84,13 +81,13 @@ class Counting:
         given = counter_input(self.profiler.release, self.group)
         if given is not None:
             (folder / given[0]).write_text(given[1])
-        return self.profiler.command(self.group, program, folder)
+        return rocprofv3_command(self.profiler.release, self.group, folder, program, self.profiler.tool)
 
     def environment(self, folder: Path) -> dict[str, str]:
         return {}
 
     def why_failed(self, folder: Path, said: str) -> str | None:
-        """That rocprofv3 left nothing, with its or the program's last words; None when it left what it should."""
+        """The output file that rocprofv3 did not leave, with the last line of its output; None when it left all."""
         expected = expected_outputs(self.profiler.release, self.group, None)
         missing = next((one for one in expected if next(folder.rglob(one), None) is None), None)
         if missing is None:
@@ -101,7 +98,7 @@ class Counting:
 
 
 def prepared(environment: Mapping[str, str], sys: Path = _SYS) -> Rocprofv3:
-    """The tool of this host, asked for its version. UnavailableError without one, or without a GPU that it sees."""
+    """Find this host's tool and its version. UnavailableError without one, or without a GPU that it sees."""
     if not amd_cards(sys):
         raise UnavailableError(f"rocprofv3: this host has no AMD GPU (none in {sys}/class/drm)")
     tool = find_tool(environment)

@@ -21,8 +21,9 @@ from aaco_pipeline.resources.calibrate import kernels
 from aaco_pipeline.resources.calibrate.worker import SETTLED_WITHIN
 from aaco_pipeline.resources.host.facts import host_facts
 from aaco_pipeline.resources.host.kernel_files import caches
-from aaco_pipeline.resources.measure.measurement_slot import last_line, measurement_slot, run_measured, status_text
+from aaco_pipeline.resources.measure.measurement_slot import last_line, measurement_slot, run_measured
 from aaco_pipeline.resources.progress import report_progress
+from aaco_pipeline.resources.toolchains.limited import ending
 
 #: For all numbers of threads together; starting the processes comes on top.
 DEFAULT_SECONDS: Final = 16.0
@@ -30,7 +31,7 @@ DEFAULT_SECONDS: Final = 16.0
 _PATIENCE: Final = 10
 _LEAST_PATIENCE_SECONDS: Final = 120.0
 _STEPS: Final = 1000
-#: From which share of lost time on a calibration is called doubtful.
+#: Share of lost time from which a calibration is doubtful.
 NOISY_RATIO: Final = 0.02
 #: A ceiling whose windows reach this much less at the median is called unsteady.
 UNSTEADY_RATIO: Final = 0.10
@@ -43,7 +44,7 @@ _KERNEL_TEXTS: Final = {
     "copy": "NumPy copyto, one array read and one written",
 }
 
-#: What a person calls a resource that is not called by its own name in capitals.
+#: Common names of resources that are not called by their own name in capitals.
 _SPOKEN: Final = {
     "vector": "arithmetic",
     "vector_integer": "arithmetic",
@@ -62,7 +63,7 @@ def default_threads() -> tuple[int, ...]:
 
 
 def this_machine() -> dict[str, str | None]:
-    """The facts that tell this machine and its state from others, as a calibration holds them."""
+    """The facts that distinguish this machine and its state, as a calibration keeps them."""
     return machine_of({(fact["category"], fact["key"]): fact["value"] for fact in host_facts()["facts"]})
 
 
@@ -90,7 +91,7 @@ def calibrate(threads: Sequence[int], seconds: float, log: Callable[[str], None]
 
 
 class _Progress:
-    """Reports how far the whole calibration is, from how far one process is."""
+    """Report the progress of the whole calibration from that of one process."""
 
     def __init__(self, place: int, places: int) -> None:
         self._place, self._places = place, places
@@ -137,13 +138,15 @@ def _calibrate(
         raise UnavailableError(f"nothing could be measured with {threads} threads: {outcomes[0].get('failed')}")
     for outcome in outcomes:
         outcome.pop("model", None)  # the path of a file that is gone
+    usual = DEFAULT_SECONDS / 2
+    quick = [f"quick: {seconds:.3g} s of measuring, where {usual:.3g} s and more are usual"] if seconds < usual else []
     return Calibration(
         machine=machine,
         threads=threads,
         measured_at=date,
         ceilings=tuple(_ceiling(outcome, threads, date) for outcome in best),
-        absent={**absent, **_failures(outcomes, best), _LATENCY: _NO_LATENCY},
-        reservations=(*_quickness(seconds), *reservations(best, noise)),
+        absent={**absent, **failures(outcomes, best, "_"), _LATENCY: _NO_LATENCY},
+        reservations=(*quick, *reservations(best, noise)),
         details={
             "caches": kernels.cache_documents(known),
             "cpus": cpus,
@@ -154,15 +157,8 @@ def _calibrate(
     )
 
 
-def _quickness(seconds: float) -> list[str]:
-    """What to know of a calibration that was given less time than usual."""
-    if seconds >= DEFAULT_SECONDS / 2:
-        return []
-    return [f"quick: {seconds:.3g} s of measuring, where {DEFAULT_SECONDS / 2:.3g} s and more are usual"]
-
-
 def best_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """For each resource and number format the measurement that reached most, in the order they were made."""
+    """The best measurement of each resource and number format, in the order they were made."""
     measured = [outcome for outcome in outcomes if "outcome" in outcome]
     order = {_resource(outcome): place for place, outcome in reversed(list(enumerate(measured)))}
     grouped = groupby(sorted(measured, key=lambda outcome: order[_resource(outcome)]), key=_resource)
@@ -170,18 +166,18 @@ def best_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def shortfall(outcome: Outcome) -> float:
-    """How far below its best window the median window of a measurement is, as a share of the best."""
+    """Shortfall of a measurement's median window below its best, as a share of the best."""
     return 1.0 - float(outcome["outcome"]["median"]) / float(outcome["outcome"]["best"])
 
 
 def rounds_spread(outcome: Outcome) -> float | None:
-    """How far the second best round of a measurement is below the best, as a share; null when there is one round."""
+    """Shortfall of a measurement's second best round below the best, as a share; null when there is one round."""
     rounds = sorted(outcome["outcome"]["rounds"], reverse=True)
     return 1.0 - rounds[1] / rounds[0] if len(rounds) > 1 else None
 
 
 def reservations(best: Sequence[Outcome], noise: Mapping[str, Mapping[str, float | None]]) -> list[str]:
-    """What makes the ceilings doubtful: lost time, rounds that do not agree, windows that mostly fell short.
+    """Reasons to doubt the ceilings: lost time, rounds that do not agree, windows that mostly fell short.
 
     Nothing is corrected for it: a disturbed ceiling is one that the machine did reach, and may be too low.
     """
@@ -214,7 +210,7 @@ def reservations(best: Sequence[Outcome], noise: Mapping[str, Mapping[str, float
 
 
 def resource_name(outcome: Outcome) -> str:
-    """What a person calls it: `arithmetic fp32`, `matrix bf16`, `L2`, `DRAM`."""
+    """The common name of a resource: `arithmetic fp32`, `matrix bf16`, `L2`, `DRAM`."""
     resource, dtype = outcome["resource"], outcome["dtype"]
     spoken = _SPOKEN.get(resource, resource.upper())
     return f"{spoken} {dtype}" if dtype else spoken
@@ -248,11 +244,11 @@ def _ceiling(outcome: Outcome, threads: int, date: str) -> Ceiling:
     return Ceiling(outcome["resource"], outcome["dtype"], float(best["best"]), outcome["unit"], text)
 
 
-def _failures(outcomes: Sequence[Outcome], best: Sequence[Outcome]) -> dict[str, str]:
-    """The reason for each resource that no kernel could measure."""
+def failures(outcomes: Sequence[Outcome], best: Sequence[Outcome], separator: str) -> dict[str, str]:
+    """The reason for each resource that no kernel could measure, by resource and number format."""
     measured = {_resource(outcome) for outcome in best}
     return {
-        "_".join(filter(None, _resource(outcome))): str(outcome["failed"])
+        separator.join(filter(None, _resource(outcome))): str(outcome["failed"])
         for outcome in outcomes
         if _resource(outcome) not in measured
     }
@@ -271,7 +267,7 @@ def _cpu_features() -> frozenset[str]:
 def _run(
     job: Mapping[str, Any], process: kernels.Process, folder: Path, slot: int, tell: Callable[[float], None]
 ) -> dict[str, Any]:
-    """One fresh process, which inherits the measurement slot and dies with this one; what it wrote."""
+    """Run one fresh process, which inherits the measurement slot and dies with this one; return its result."""
     job_file, result_file = folder / "job.json", folder / "result.json"
     job_file.write_text(json.dumps(job))
     result_file.unlink(missing_ok=True)
@@ -291,7 +287,7 @@ def _run(
         raise UnavailableError(f"the measured process of {process.name} did not end within {limit:g} s")
     if status != 0:
         raise UnavailableError(
-            f"the measured process of {process.name} ended with {status_text(status)}: {last_line(folder / 'stderr')}"
+            f"the measured process of {process.name} ended with {ending(status)}: {last_line(folder / 'stderr')}"
         )
     result: dict[str, Any] = json.loads(result_file.read_text())
     return result

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.lake.calibrations import Calibration, Ceiling, gpu_of
-from aaco_pipeline.resources.calibrate.calibration import Outcome, best_outcomes, reservations, shortfall
+from aaco_pipeline.resources.calibrate.calibration import Outcome, best_outcomes, failures, reservations, shortfall
 from aaco_pipeline.resources.host.facts import host_facts
-from aaco_pipeline.resources.measure.measurement_slot import last_line, measurement_slot, run_measured, status_text
+from aaco_pipeline.resources.measure.measurement_slot import last_line, measurement_slot, run_measured
 from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.toolchains.limited import ending, run_limited
 
@@ -80,7 +80,7 @@ def find_compiler(environment: Mapping[str, str] | None = None) -> GpuCompiler:
 
 
 def read_result(text: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
-    """What the program wrote: the device, and each measurement.
+    """Read the program's output: the device, and each measurement.
 
     UnavailableError when it says that it failed, or says nothing of a device.
     """
@@ -112,7 +112,7 @@ _TO_PROVE: Final[Mapping[tuple[str, str | None], str]] = {
 
 
 def calibrate_gpu(device: int, seconds: float, log: Callable[[str], None]) -> Calibration:
-    """What the GPU of that number, as its runtime counts them, reaches, measured within about `seconds`.
+    """Measure the ceilings of the GPU with that number, as its runtime counts them, within about `seconds`.
 
     Waits for the host's measurement slot. UnavailableError when there is no compiler, no such GPU, or nothing could be
     measured.
@@ -138,18 +138,12 @@ def calibration_of(
     if not best:
         why = next((one["failed"] for one in outcomes if "failed" in one), "nothing was measured")
         raise UnavailableError(f"calibrate: nothing could be measured on {about['name']}: {why}")
-    measured = {(one["resource"], one["dtype"]) for one in best}
-    absent = {
-        " ".join(filter(None, (one["resource"], one["dtype"]))): str(one["failed"])
-        for one in outcomes
-        if (one["resource"], one["dtype"]) not in measured
-    }
     return Calibration(
         machine=gpu_of(host, about["arch"], about["compute_units"], about["name"]),
         threads=None,
         measured_at=date,
         ceilings=tuple(_ceiling(one, date) for one in best),
-        absent=absent,
+        absent=failures(outcomes, best, " "),
         reservations=tuple(reservations(best, {})),
         details={"device": dict(about), "measurements": outcomes},
     )
@@ -183,9 +177,7 @@ def _measured(
         raise UnavailableError("calibrate: the GPU did not end its work; see the kernel's log (`dmesg`)")
     found = read_result(result.read_text()) if result.exists() else None
     if status or found is None:
-        raise UnavailableError(
-            f"calibrate: the measuring program ended with {status_text(status)}: {last_line(errors)}"
-        )
+        raise UnavailableError(f"calibrate: the measuring program ended with {ending(status)}: {last_line(errors)}")
     return found
 
 

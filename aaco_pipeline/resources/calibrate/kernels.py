@@ -1,4 +1,4 @@
-"""Which kernels find the ceilings of this machine: over what sizes, on which CPUs, in which processes.
+"""Choose the kernels that find this machine's ceilings: their sizes, their CPUs and their processes.
 
 The sizes follow from the caches that the kernel states. Running the kernels is
 `aaco_pipeline.resources.calibrate.worker`; what comes of it is `aaco_pipeline.resources.calibrate.calibration`.
@@ -57,18 +57,18 @@ def cpus_in_order(usable: Collection[int], folder: Path = _CPUS) -> list[int]:
 
 
 def cores_of(usable: Collection[int], folder: Path = _CPUS) -> int:
-    """On how many cores the usable CPUs lie."""
+    """Number of cores that the usable CPUs belong to."""
     return len({_core_of(cpu, folder) for cpu in usable})
 
 
 def _core_of(cpu: int, folder: Path) -> frozenset[int]:
-    """The CPUs of a CPU's core; itself alone where the kernel does not say."""
-    return cpu_list(_text(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list")) or frozenset({cpu})
+    """The CPUs of a CPU's core; itself alone where the kernel does not list them."""
+    return cpu_list(text_of(folder / f"cpu{cpu}/topology/thread_siblings_list") or "") or frozenset({cpu})
 
 
 def available_bytes(file: Path = _MEMORY) -> int | None:
     """Memory that can be had without swapping, as the kernel states it."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(file), re.MULTILINE)
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", text_of(file) or "", re.MULTILINE)
     return None if found is None else int(found[1]) << 10
 
 
@@ -145,7 +145,7 @@ def sides_for(threads: int) -> tuple[int, ...]:
 
 
 def memory_measurements(sets: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
-    """What is run at each level.
+    """List the measurements of each level.
 
     `read` and `update` run inside one call of NumPy for a whole window and so also serve small sets. `scale` and
     `copy` take a call each time, which is too dear for sets that are through within microseconds.
@@ -261,7 +261,3 @@ def cache_documents(known: Sequence[Cache]) -> list[dict[str, Any]]:
         }
         for cache in known
     ]
-
-
-def _text(path: Path) -> str:
-    return text_of(path) or ""

@@ -391,7 +391,7 @@ _MEMORY_KERNELS: Final = {"read": _read, "update": _update, "scale": _scale, "co
 
 
 class _Noise:
-    """What else went on: time that threads of this process waited for a CPU, pressure, time taken by other guests."""
+    """Read disturbances: time that threads of this process waited for a CPU, pressure, time taken by other guests."""
 
     #: Of threads that have ended, whose own files are gone.
     ended_threads_ns = 0
@@ -436,7 +436,7 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def _stated(path: str, parse: Callable[[str], Value]) -> Value | None:
-    """What the kernel states in a file; None where it does not, or where the thread has ended."""
+    """Read a file of the kernel; None where there is none, or where the thread has ended."""
     try:
         return parse(Path(path).read_text())
     except (OSError, ValueError, IndexError):

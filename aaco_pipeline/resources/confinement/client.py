@@ -138,7 +138,7 @@ class _Server:
         self._greeted = False
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """How the child for a request ended. UnavailableError when the server did not survive."""
+        """Wait for the end of a request's child. UnavailableError when the server did not survive."""
         try:
             if not self._greeted:
                 self._greeted = receive(self.channel) is not None
@@ -201,7 +201,7 @@ def _farewell() -> None:
 
 
 def _reply(ended: Mapping[str, Any], results: Path, about: Path, bounds: Bounds) -> dict[str, Any]:
-    """What the child left; CaptureError in one line when it came to another end."""
+    """The child's reply; CaptureError in one line when it ended otherwise."""
     if ended["late"]:
         raise CaptureError(f"{about}: reading it took more than {bounds.wall_seconds:.0f} s; not read")
     if ended["signal"] == signal.SIGXCPU or ended["cpu_seconds"] >= bounds.cpu_seconds:
@@ -232,7 +232,7 @@ CONFINEMENT: Final = "confinement"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of one raw folder: where it is, of which kind, and what reading it may take."""
+    """A request about one raw folder: its path, its kind, and the bounds on reading it."""
 
     folder: Path
     is_ingested: bool
@@ -245,7 +245,7 @@ class Question:
             return answer, Frames(results, self.folder)
 
     def value(self, told: Mapping[str, Any]) -> Any:
-        """What the child gave; raises what it said was wrong instead."""
+        """Take a value that the child answered; raise the error that it answered instead."""
         if "error" in told:
             raise_told(told["error"], self.folder, self.bounds)
         return told["value"]
@@ -318,7 +318,7 @@ class ConfinedCapture:
 
     @property
     def _confinement(self) -> Evidence:
-        """What the readers were kept from, and what they could not be kept from."""
+        """The confinement of the readers, and its gaps."""
         missing = self._answer["unconfined"]
         return Evidence(CONFINEMENT, "partial" if missing else "present", "; ".join(missing) or None, "reader")
 

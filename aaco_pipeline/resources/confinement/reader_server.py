@@ -8,6 +8,7 @@ import errno
 import gc
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -45,7 +46,7 @@ from aaco_pipeline.capture.merging import row_accounts
 from aaco_pipeline.errors import AacoError, CaptureError
 from aaco_pipeline.lake.on_disk import write_pieces
 from aaco_pipeline.resources import ingestion
-from aaco_pipeline.resources.confinement import landlock, sandbox
+from aaco_pipeline.resources.confinement import sandbox
 from aaco_pipeline.resources.confinement.requests import Bounds, as_json, receive, run_from, send, unread_as_json
 
 REPLY_FILE: Final = "reply.json"
@@ -194,7 +195,7 @@ def _opened(request: Request) -> Capture:
 
 
 def _or_error(request: Request, made: Callable[..., Any], *of: Any) -> dict[str, Any]:
-    """What a function gives, or what is wrong with the capture instead."""
+    """Return a function's value, or the capture's error instead."""
     try:
         return {"value": made(*of)}
     except MemoryError:
@@ -266,7 +267,7 @@ def serve(channel: socket.socket) -> None:
 def _answer(
     channel: socket.socket, request: Mapping[str, Any], network: str | None, imported: list[Path]
 ) -> dict[str, Any] | None:
-    """How the child for a request ended; None when nobody waits for it any longer."""
+    """Wait for the end of a request's child; None when nobody waits for it any longer."""
     own = os.getpid()
     said, saying = os.pipe()
     child = os.fork()
@@ -294,8 +295,15 @@ def _be_child(request: Mapping[str, Any], network: str | None, imported: list[Pa
     if network is not None:
         # Without privileges only a process of one thread may, as this one is and its parent with its libraries is not.
         network = sandbox.without_network()
-    files = landlock.only_beneath([*imported, *readable], writable)
-    sandbox.within(bounds)
+    files = sandbox.only_beneath([*imported, *readable], writable)
+    sandbox.within(
+        {
+            resource.RLIMIT_DATA: bounds.memory_bytes,
+            resource.RLIMIT_CPU: bounds.cpu_seconds,
+            resource.RLIMIT_FSIZE: bounds.file_bytes,
+            resource.RLIMIT_NOFILE: sandbox.MOST_FILES_OPEN,
+        }
+    )
     unconfined = [reason for reason in (files, network) if reason is not None]
     perform({**request, "unconfined": unconfined, "result_bytes": bounds.result_bytes})
     os._exit(0)

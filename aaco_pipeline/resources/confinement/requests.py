@@ -38,7 +38,7 @@ _UNITS: Final[Mapping[str, int]] = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 <<
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one child may take. `file_bytes` is the largest file it may write, `result_bytes` all tables together."""
+    """Limits of one child. `file_bytes` is the largest file it may write, `result_bytes` all tables together."""
 
     memory_bytes: int
     cpu_seconds: int

@@ -1,4 +1,4 @@
-"""What each backend needs on this host, what is missing, and what would fix it: the substance of `aaco info`.
+"""Check what each backend needs on this host, what is missing, and the fix: the substance of `aaco info`.
 
 Availability as the runtime states it is not enough: a provider can be listed and yet not load. Whether it is really
 used is proven in the measured process (`aaco_pipeline.resources.measure.inference_worker`).
@@ -19,7 +19,7 @@ _ROCM_LIBRARIES: Final = (Path("/opt/rocm/lib"), Path("/usr/lib/x86_64-linux-gnu
 
 @dataclass(frozen=True)
 class BackendState:
-    """Whether a backend can be used here; `lacks` and `fix` are empty when it can."""
+    """Availability of a backend on this host; `lacks` and `fix` are empty when it can be used."""
 
     backend: str
     provider: str
@@ -30,7 +30,7 @@ class BackendState:
 
 @dataclass(frozen=True)
 class ToolState:
-    """Whether a tool is on this host, and what it is for."""
+    """Availability of a tool on this host, and its purpose."""
 
     tool: str
     path: str | None

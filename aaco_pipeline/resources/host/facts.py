@@ -201,7 +201,7 @@ def _container(facts: _Facts, cpu: Mapping[str, str]) -> None:
 
 
 def _container_kind(memberships: str | None) -> str | None:
-    """Which kind of container this process is in, `none` when nothing tells of one; null when nothing can be read."""
+    """The kind of container that this process is in, `none` without a sign of one; null when nothing can be read."""
     if Path("/.dockerenv").exists():
         return "docker"
     if Path("/run/.containerenv").exists():
@@ -426,7 +426,7 @@ def stack_facts() -> dict[str, str | None]:
 
 
 def changes_of_stack(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[str]:
-    """Which facts changed, from what to what, in the order of their names; what cannot be read now is no change."""
+    """List the facts that changed, old and new, in the order of their names; an unreadable fact is no change."""
     return [
         f"{name}: {before.get(name) or 'unknown'} → {value}"
         for name, value in sorted(after.items())

@@ -16,7 +16,7 @@ from typing import Final
 
 
 def text_of(path: Path) -> str | None:
-    """What the file holds, without white space around it; None when there is nothing, or nothing that may be read."""
+    """Read a small file, without white space around it; None when it is absent, empty or unreadable."""
     try:
         return path.read_text().strip() or None
     except (OSError, UnicodeDecodeError):
@@ -26,6 +26,24 @@ def text_of(path: Path) -> str | None:
 _CPUS: Final = Path("/sys/devices/system/cpu")
 _SIZE: Final = re.compile(r"(\d+)([KMG]?)")
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+KFD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
+
+
+def kfd_gpus() -> list[tuple[str, int]]:
+    """Architecture (such as gfx942) and wavefront size of each AMD GPU that the kernel driver lists, in its order.
+
+    The driver's number 90402 is gfx942, 90010 is gfx90a, 110501 is gfx1151; a processor's is 0.
+    """
+    found = []
+    nodes = [node for node in KFD_NODES.glob("*") if node.name.isdigit()]
+    for node in sorted(nodes, key=lambda node: int(node.name)):
+        properties = dict(re.findall(r"^(\w+) (\d+)$", text_of(node / "properties") or "", re.MULTILINE))
+        if number := int(properties.get("gfx_target_version", 0)):
+            name = f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
+            found.append((name, int(properties.get("wave_front_size", 0))))
+    return found
 
 
 @dataclass(frozen=True)
@@ -41,7 +59,7 @@ class Cache:
         return max((len(group & set(cpus)) for group in self.groups), default=0)
 
     def touched(self, cpus: Collection[int]) -> int:
-        """How many caches of this level `cpus` have between them."""
+        """Number of caches of this level that `cpus` have between them."""
         return sum(1 for group in self.groups if group & set(cpus))
 
 
@@ -170,7 +188,7 @@ def identity_of(cpu_model: str | None, amd_cards: Sequence[Path]) -> dict[tuple[
 
 
 def _boot_time() -> str | None:
-    """When this host booted, in UTC by its clock as it goes now, to the second."""
+    """Boot time of this host in UTC by its present clock, to the second."""
     found = re.search(r"^btime (\d+)$", text_of(_PROC / "stat") or "", re.MULTILINE)
     return found and datetime.fromtimestamp(int(found[1]), UTC).isoformat()
 
@@ -195,7 +213,7 @@ def process_tags() -> dict[str, str]:
 
 
 def process_is_gone(tags: Mapping[str, str]) -> bool | None:
-    """Whether the process that `tags` name has ended; None when they name none, or one of another host."""
+    """Return whether the process that `tags` name has ended; None when they name none, or one of another host."""
     if not tags.get(PID_TAG, "").isdecimal() or tags.get(HOST_TAG) != platform.node():
         return None
     if tags.get(_BOOT_TAG) != _boot_id():

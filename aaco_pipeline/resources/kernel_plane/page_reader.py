@@ -23,7 +23,7 @@ from aaco_pipeline.resources.telemetry.clocks import give_way, name_this_thread,
 #: beside version 1.
 _VERSION_1: Final = ("cpu", "cpu,cpuacct")
 _VERSION_2: Final = (".", "unified")
-_MOST_BYTES: Final = 4_096
+_MOST_STAT_BYTES: Final = 4_096
 
 
 class Quotas:
@@ -55,7 +55,7 @@ class Quotas:
         self._files = {}
 
     def _read(self, group: Path) -> str:
-        return os.pread(self._files[group], _MOST_BYTES, 0).decode()
+        return os.pread(self._files[group], _MOST_STAT_BYTES, 0).decode()
 
 
 def keep_reading(readings: list[dict[str, int | str]], reading: dict[str, int | str]) -> None:
@@ -91,7 +91,7 @@ def groups_of(process: int, root: Path = Path("/")) -> list[Path]:
 
 
 def throttling_of(groups: Sequence[Path], read: Callable[[Path], str] | None = None) -> dict[str, int | str] | None:
-    """How often and for how long (ns) quotas of these groups were used up, together; None where none says.
+    """Sum how often and for how long (ns) quotas of these groups were used up; None where no group reports it.
 
     `read` gives what a group's `cpu.stat` says.
     """
@@ -131,7 +131,7 @@ _FULL_PERCENT: Final = 50
 _PIPE_BYTES: Final = 1 << 20
 #: A recording ends when it holds so much, or so little is left on the disk. Reading takes
 #: some 12 bytes of memory for each byte, of the 4 GiB that a reader may have: more could never be looked at.
-_MOST_BYTES_PAGE_READER: Final = 192 << 20
+_MOST_PAGE_BYTES: Final = 192 << 20
 _LEAST_FREE_BYTES: Final = 1 << 30
 
 
@@ -252,8 +252,8 @@ class PageReader:
                             moved -= os.splice(outlet, target.fileno(), moved)
 
     def _why_to_end(self) -> str | None:
-        if self._moved_bytes >= _MOST_BYTES_PAGE_READER:
-            return f"the recording holds {_MOST_BYTES_PAGE_READER >> 20:,} MiB: {{}}; look at fewer iterations"
+        if self._moved_bytes >= _MOST_PAGE_BYTES:
+            return f"the recording holds {_MOST_PAGE_BYTES >> 20:,} MiB: {{}}; look at fewer iterations"
         if (full := why_full(self._folder)) is not None:
             return f"{full}: {{}}; free some"
         if not all(one.is_on() for one in self._instances):
@@ -272,7 +272,7 @@ def _until_next_instant_ms() -> int:
 
 
 def why_full(folder: Path) -> str | None:
-    """Why nothing more may be written here: what is left is for the capture itself, and for whoever else writes."""
+    """Explain why no more may be written here: the rest is left for the capture itself and for other writers."""
     disk = os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES:
         return f"less than {_LEAST_FREE_BYTES >> 20:,} MiB are left on the disk"

@@ -96,7 +96,7 @@ def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -
 
 
 def _runnable() -> int | None:
-    """How many threads have a CPU or wait for one now: `procs_running`, which a load average only resembles."""
+    """Number of threads that have a CPU or wait for one now: `procs_running`, which a load average only resembles."""
     with suppress(OSError, ValueError, IndexError):
         for line in _STATISTICS.read_text().splitlines():
             if line.startswith("procs_running"):

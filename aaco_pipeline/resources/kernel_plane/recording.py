@@ -18,13 +18,12 @@ from aaco_pipeline.resources.kernel_plane.tracefs import (
     OF_GPUS,
     OF_THREADS,
     Instance,
-    NotPossible,
     find_tracefs,
     misleading,
     refused_by,
     remove_stale,
 )
-from aaco_pipeline.resources.telemetry.clocks import clock_readings, suspended_ns, why_apart
+from aaco_pipeline.resources.telemetry.clocks import NotPossible, clock_readings, suspended_ns, why_apart
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
 FORMAT: Final = "aaco-kernel-plane"
@@ -123,7 +122,7 @@ class KernelPlane:
             self._document["remarks"].append(f"process {process} is not followed: {refused_by(error)}")
 
     def document(self) -> dict[str, Any]:
-        """What was recorded, or state `absent` with the reason and what to do."""
+        """The recording, or state `absent` with the reason and what to do."""
         return self._document
 
     def _start(self) -> None:
@@ -176,7 +175,7 @@ class KernelPlane:
             self._take_from(tool)
 
     def _take_from(self, tool: SchedulerTrace) -> None:
-        """What the tool recorded, or why it could not either, with why tracefs could not before it."""
+        """The tool's recording, or the reason that it failed, with the reason that tracefs failed before it."""
         told = tool.document()
         reason, fix = self._document["reason"], self._document["fix"]
         others = [told["reason"]] if told["reason"] else []
@@ -223,7 +222,7 @@ def _prepare(fresh: Instance) -> None:
 
 
 def buffer_kb(cpus: int) -> int:
-    """How large the buffer of one CPU in one instance is to be on a host with so many."""
+    """Buffer size in KiB of one CPU in one instance, on a host with this many CPUs."""
     return max(_LEAST_BUFFER_KB, min(_BUFFER_KB, _BUFFERS_KB // (len(_PURPOSES) * cpus)))
 
 

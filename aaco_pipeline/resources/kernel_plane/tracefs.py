@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.resources.telemetry.clocks import why_apart
+from aaco_pipeline.resources.telemetry.clocks import NotPossible, why_apart
 
 #: How much memory a process has changes as the last step of a fault: the kernel has no event of its return.
 FAULT_END: Final = "kmem/rss_stat"
@@ -70,16 +70,8 @@ _FIXES: Final = {
 }
 
 
-class NotPossible(Exception):
-    """The kernel's events cannot be recorded here: what was met, and what to do about it."""
-
-    def __init__(self, reason: str, fix: str) -> None:
-        super().__init__(reason)
-        self.fix = fix
-
-
 def refused_by(error: OSError) -> NotPossible:
-    """What the kernel, or the disk, answered, with what to do about it."""
+    """Word the refusal of the kernel or the disk, with what to do about it."""
     if error.errno in (errno.EACCES, errno.EPERM):
         fix = "run as root" if os.geteuid() != 0 else "boot the kernel without lockdown"
     else:
@@ -135,13 +127,13 @@ class Instance:
         return os.open(self.path / f"per_cpu/cpu{cpu}/trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def stats(self, cpu: int) -> dict[str, int]:
-        """What the kernel counted of a CPU's buffer: `overrun` and `dropped events` are losses."""
+        """The kernel's counts for a CPU's buffer: `overrun` and `dropped events` are losses."""
         lines = (self.path / f"per_cpu/cpu{cpu}/stats").read_text().splitlines()
         pairs = (line.split(":", 1) for line in lines if ":" in line)
         return {name: int(value) for name, value in pairs if value.strip().isdecimal()}
 
     def is_on(self) -> bool:
-        """Whether it records; whoever may write to tracefs can turn it off."""
+        """Return whether it records; anyone who may write to tracefs can turn it off."""
         return (self.path / "tracing_on").read_text().strip() != "0"
 
     def remove(self) -> bool:
@@ -161,7 +153,7 @@ class Instance:
 
 
 def find_tracefs() -> Path:
-    """Where instances can be made. NotPossible in one line where they cannot."""
+    """Find the folder in which instances can be made. NotPossible in one line where there is none."""
     for one in _MOUNTS:
         try:
             if not (one / "instances").is_dir():
@@ -201,7 +193,7 @@ def stale_of(instances: Iterable[Path]) -> list[Path]:
 
 
 def _start_of(process: int) -> str:
-    """When a process began, in ticks since boot; empty where there is none."""
+    """Start of a process in ticks since boot; empty where there is none."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

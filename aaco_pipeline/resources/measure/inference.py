@@ -1,8 +1,8 @@
 """Runs a model in measured child processes, one for each pass, and leaves the raw capture of a session in a folder.
 
-What happens inside a measured process is `aaco_pipeline.resources.measure.inference_worker`; reading what it wrote is
-`aaco_pipeline.formats`; what the passes under rocprofv3 are is `aaco_pipeline.resources.rocprofv3.passes`. The capture
-asset decides when this runs.
+The measured process is `aaco_pipeline.resources.measure.inference_worker`; its files are read by
+`aaco_pipeline.formats`; the passes under rocprofv3 are `aaco_pipeline.resources.rocprofv3.passes`. The capture asset
+decides when this runs.
 """
 
 import gzip
@@ -11,8 +11,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -36,17 +36,17 @@ from aaco_pipeline.resources.measure.measurement_slot import (
     own_container,
     run_measured,
     slot_path,
-    status_text,
 )
 from aaco_pipeline.resources.measure.models import ModelChoice, model_digest, resolve_model
 from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.rocprofv3.command import ProfilerPass
 from aaco_pipeline.resources.rocprofv3.passes import check_profiling, prepare_profiler, run_profiled_passes
 from aaco_pipeline.resources.telemetry.sampler import SystemSampler
+from aaco_pipeline.resources.toolchains.limited import ending
 
 PASSES: Final = ("latency", "trace")
 _ANSWERS: Final = "answers.npz"
-#: What a disk must still take for the end of a measured process to say anything of the model.
+#: Free disk space without which a measured process may have failed for lack of room.
 _ROOM_BYTES: Final = 1 << 20
 _PRECISION_OPTIONS: Final = {
     MIGRAPHX_PROVIDER: {
@@ -87,9 +87,9 @@ def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, Backe
 
 
 def check_request(request: MeasurementRequest, configs: Path) -> Mapping[str, Sequence[int]]:
-    """Refuse before there is a session what can be known by then; the shapes of the inputs, as far as they are known.
+    """Refuse an impossible request before there is a session; return the shapes of the inputs, as far as known.
 
-    Refused is what `plan` refuses, an interpreter without a runtime, and inputs of another shape.
+    It refuses what `plan` refuses, an interpreter without a runtime, and inputs of another shape.
     """
     from aaco_pipeline.formats import onnx as onnx_format
     from aaco_pipeline.formats.onnx.weightless import graph_only
@@ -102,7 +102,7 @@ def check_request(request: MeasurementRequest, configs: Path) -> Mapping[str, Se
     try:
         inputs = onnx_format.read(graph_only(model.path), str(model.path)).inputs
     except ModelError:
-        return {}  # what the runtime can load is for the runtime to say
+        return {}  # the runtime decides which models it can load
     declared = {one.name: (one.dtype, list(one.dims)) for one in inputs if one.dtype and one.dims is not None}
     if len(declared) == len(inputs) and all(one.kind == "tensor" for one in inputs):
         try:
@@ -132,7 +132,7 @@ def capture_inference(
     job = _job(request, model, backend)
     software = None if request.interpreter is None else software_of(request.interpreter)
     plane = KernelPlane(folder) if request.kernel_plane else None
-    with _slot(held, log) as slot:
+    with measurement_slot(on_wait=log) if held is None else nullcontext(held) as slot:
         facts = host_facts(software)
         facts["facts"] += momentary_facts()
         kind = next(f["value"] for f in facts["facts"] if (f["category"], f["key"]) == ("container", "kind"))
@@ -191,7 +191,7 @@ def answer_inference(
     inputs_of: Path | None = None,
     joined: int = 1,
 ) -> list[dict[str, Any]]:
-    """What the model gives in a fresh process: of each run its outputs by name, arrays. Nothing is timed.
+    """Run the model in a fresh process and return the output arrays of each run by name. Nothing is timed.
 
     Inputs are drawn from the request's seed, another for each run, or those that the folder `inputs_of` of an earlier
     answer has, `joined` of them as one batch. `folder` keeps both. Raises AacoError.
@@ -211,22 +211,13 @@ def answer_inference(
         ]
 
 
-@contextmanager
-def _slot(held: int | None, log: Callable[[str], None]) -> Iterator[int]:
-    if held is not None:
-        yield held
-        return
-    with measurement_slot(on_wait=log) as slot:
-        yield slot
-
-
 def _safe_path(path: str) -> str:
     """A model's name or path without secrets."""
     return "/".join(map(safe_name, path.split("/")))
 
 
 def _job(request: MeasurementRequest, model: ModelChoice, backend: BackendEntry) -> dict[str, Any]:
-    """Everything the measured process needs to know: the request, completed from the registries, else the defaults."""
+    """The measured process's job: the request, completed from the registries, else the defaults."""
     options: dict[str, str] = {}
     if backend.device_id is not None:
         options["device_id"] = str(backend.device_id)
@@ -254,7 +245,7 @@ def _job(request: MeasurementRequest, model: ModelChoice, backend: BackendEntry)
 
 
 def _keep_graphs(model: Path, folder: Path) -> None:
-    """Leave the model's graph, and the one the runtime made of it, without their weights."""
+    """Keep the model's graph, and the runtime's optimized one, without their weights."""
     from aaco_pipeline.formats.onnx.weightless import graph_only
 
     (folder / MODEL_FILE).write_bytes(graph_only(model))
@@ -265,7 +256,7 @@ def _keep_graphs(model: Path, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Measurement:
-    """What the passes of one session share: where they leave their files, the slot, the time limit, the sampler.
+    """Shared by the passes of one session: the folder for their files, the slot, the time limit, the sampler.
 
     There is no sampler where nothing is timed, and a recording of the kernel's events only where it was asked for.
     """
@@ -278,7 +269,7 @@ class _Measurement:
     plane: KernelPlane | None = None
 
     def began(self, process: int, label: str) -> None:
-        """Have what looks on look at a process that has just begun."""
+        """Sample and record a process that has just begun."""
         if self.plane is not None:
             self.plane.follow(process, label)
         if self.sampler is not None:
@@ -287,7 +278,7 @@ class _Measurement:
 
 @dataclass(frozen=True)
 class _Profiled:
-    """How a pass is run under a tool: the folder for its document, and the command around the measured program."""
+    """A pass under a tool: the folder for its document, and the command around the measured program."""
 
     folder: Path
     around: Callable[[Sequence[str]], tuple[str, ...]]
@@ -296,7 +287,7 @@ class _Profiled:
 def _under_profiler(
     job: dict[str, Any], measurement: _Measurement
 ) -> Callable[[ProfilerPass, Path, Callable[[Sequence[str]], tuple[str, ...]]], Mapping[str, Any]]:
-    """How `run_profiled_passes` runs the measured process. Only the base pass, which traces markers, is given any."""
+    """Build the function that `run_profiled_passes` calls for each pass. Only the base pass gets markers."""
 
     def run(
         profiler_pass: ProfilerPass, folder: Path, around: Callable[[Sequence[str]], tuple[str, ...]]
@@ -345,12 +336,12 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
         raise _ERRORS[refusal["kind"]](refusal["message"])
     if status != 0 and profiled is not None:
         raise UnavailableError(
-            f"rocprofv3: ended with {status_text(status)} in the {name} pass: {last_line(errors)}; the model runs "
+            f"rocprofv3: ended with {ending(status)} in the {name} pass: {last_line(errors)}; the model runs "
             "without it, so check the tool, or run without --profile"
         )
     if status != 0:
         raise ModelError(
-            f"{job['model_path']}: the measured process ended with {status_text(status)} in the {name} pass: "
+            f"{job['model_path']}: the measured process ended with {ending(status)} in the {name} pass: "
             f"{last_line(errors)}"
         )
     if not (work / "pass.json").is_file():
@@ -367,7 +358,7 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
 
 
 def _require_room(folder: Path) -> None:
-    """LakeError when the disk is full: how the measured process ended then says nothing of the model."""
+    """LakeError when the disk is full: the measured process's failure then says nothing about the model."""
     probe = folder / "room"
     with lake_errors(folder):
         try:

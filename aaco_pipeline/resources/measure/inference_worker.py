@@ -81,7 +81,7 @@ Declared = tuple[str, list[Any]]
 
 
 class Refusal(Exception):
-    """Why the pass cannot be measured: `kind` is usage, model or unavailable; `message` is one line for a person."""
+    """A pass that cannot be measured: `kind` is usage, model or unavailable; `message` is one line for the user."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -194,9 +194,7 @@ def answer(job: dict[str, Any], folder: Path) -> dict[str, Any]:
             raise Refusal("model", f"the model failed on drawn inputs: {_one_line(error)}") from error
         for place, (value, output) in enumerate(zip(outputs, session.get_outputs(), strict=True)):
             if not isinstance(value, np.ndarray) or value.dtype.hasobject:
-                reason = (
-                    f"output {output.name!r} is {output.type}; only tensors of numbers can be held against each other"
-                )
+                reason = f"output {output.name!r} is {output.type}; only tensors of numbers can be compared"
                 raise Refusal("model", reason)
             kept[f"output_{run}_{place}"] = value
     np.savez(job["answers"], **kept)  # type: ignore[arg-type]  # no array is called `allow_pickle`
@@ -204,7 +202,7 @@ def answer(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 class _Border(NamedTuple):
-    """How many iterations were done, when, and what the process had used and waited by then."""
+    """A reading: iterations done, its time, and the time that the process had used and waited by then."""
 
     iteration: int
     monotonic_ns: int
@@ -213,7 +211,7 @@ class _Border(NamedTuple):
 
 
 class _Readings:
-    """When each iteration began and ended, and what the process had used at the borders of blocks of iterations.
+    """Begin and end of each iteration, and the process's usage at the borders of blocks of iterations.
 
     Between two borders nothing is read but the clock, which takes no system call. To read CPU time, the kernel settles
     the thread's account first; preemption and throttling that were due then strike on the way back, outside every timed
@@ -250,7 +248,7 @@ class _Readings:
             self._reported = after
 
     def blocks(self) -> list[dict[str, Any]]:
-        """What the process used from border to border: one block ends where the next begins, so that none is lost."""
+        """Usage from border to border: one block ends where the next begins, so that nothing is lost."""
         return [
             {
                 "iterations": later.iteration - earlier.iteration,
@@ -349,7 +347,7 @@ def _generate_all(
 
 
 class _LanguageModel:
-    """Which inputs and outputs of a model are the tokens, the logits and the key-value cache, by their usual names.
+    """Find a model's tokens, logits and key-value cache among its inputs and outputs, by their usual names.
 
     `cache` maps each past input to the place of the present output that continues it; `logits` is the place of the
     logits. Raises Refusal for a model that is not a decoder with a cache.
@@ -420,7 +418,7 @@ class _Account:
         return time.process_time_ns()
 
     def run_delay_ns(self) -> int | None:
-        """What the threads waited on a run queue so far, summed; None when a file is absent or its thread ended."""
+        """Time that the threads have waited on run queues, summed; None when a file is absent or its thread ended."""
         if not self._files:
             return None
         try:
@@ -487,7 +485,7 @@ def _cost_of_a_fault() -> float:
 
 
 def _touching(memory: mmap.mmap, pages: int) -> list[int]:
-    """How long writing to each page took, in ns."""
+    """Time that writing to each page took, in ns."""
     now, took = time.perf_counter_ns, []
     for place in range(0, pages * mmap.PAGESIZE, mmap.PAGESIZE):
         before = now()
@@ -595,7 +593,7 @@ def _records_placement() -> bool:
 
 
 def _placement(session: "ort.InferenceSession", job: dict[str, Any]) -> dict[str, Any]:
-    """Which provider runs which nodes; Refusal when the one asked for does not run all of them.
+    """Nodes by the provider that runs them; Refusal when the one asked for does not run all of them.
 
     The runtime falls back to the CPU without an error, so both its provider list and its own record of the
     assignment are compared with what was asked for.
@@ -664,7 +662,7 @@ def plan_inputs(declared: dict[str, Declared], job: dict[str, Any]) -> dict[str,
 
 
 def _shape_of(name: str, declared: list[Any], wanted: list[int] | None, explicit: bool, batch: int | None) -> list[int]:
-    """The concrete shape of one input from declaration, wanted shape (`explicit`: by a person) and batch size."""
+    """The concrete shape of one input from declaration, wanted shape (`explicit`: by the user) and batch size."""
     if wanted is not None and len(wanted) != len(declared):
         raise Refusal(
             "usage", f"input {name!r} has {len(declared)} dimensions {declared}, and {len(wanted)} were given: {wanted}"

@@ -35,7 +35,7 @@ _LOCKS: Final = Path("/proc/locks")
 
 @dataclass(frozen=True)
 class _Patience:
-    """How long a command waits for the slot each time, for ever if None, and how it tells the person who waits."""
+    """Longest wait of a command for the slot each time, for ever if None, and the function that informs the user."""
 
     seconds: float | None = None
     tell: Tell | None = None
@@ -116,7 +116,7 @@ def _locking(file: os.stat_result) -> int | None:
 
 
 def _signed(descriptor: int, pid: int) -> tuple[str, str]:
-    """What the process wrote of itself into the lock file, as parts of a sentence; empty where that is not its word."""
+    """The holder's entry in the lock file, as parts of a sentence; empty where that process did not write it."""
     with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError, OSError):
         record = json.loads(os.pread(descriptor, _LONGEST_BYTES, 0))
         if record["pid"] == pid:
@@ -168,7 +168,7 @@ def measurement_slot(path: Path | None = None, on_wait: Callable[[str], None] | 
 
 
 def slot_is_free(path: Path | None = None) -> bool:
-    """Whether no process on this host is measuring right now. UnavailableError when the lock cannot be opened."""
+    """Return whether no process on this host is measuring now. UnavailableError when the lock cannot be opened."""
     found = _existing(_places() if path is None else [path])
     if found is None:
         return True
@@ -179,20 +179,8 @@ def slot_is_free(path: Path | None = None) -> bool:
         os.close(descriptor)
 
 
-def slot_holder() -> str:
-    """Who holds the slot of this host now, in words."""
-    found = _existing(_places())
-    if found is None:
-        return "nobody is measuring by now"
-    _, descriptor = found
-    try:
-        return "nobody is measuring by now" if _locked(descriptor) else holder_of(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def own_container(kind: str | None) -> str | None:
-    """What tells that this process is in a container, whose lock others need not share; None when nothing does.
+    """The sign that this process is in a container, whose lock others need not share; None when there is none.
 
     `kind` is what the host's facts say of it, null or `none` where they tell of no container.
     """
@@ -218,7 +206,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _is_at(descriptor: int, place: Path) -> bool:
-    """Whether the file is still where the next process will look: one that was removed keeps nobody apart."""
+    """Return whether the file is still where the next process will look: a removed one excludes nobody."""
     try:
         return os.path.samestat(os.fstat(descriptor), place.lstat())
     except FileNotFoundError:
@@ -320,11 +308,6 @@ def run_measured(
     if status == -signal.SIGINT:
         raise KeyboardInterrupt
     return status
-
-
-def status_text(status: int) -> str:
-    """How a process ended, for an error's line."""
-    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
 
 
 def last_line(errors: Path) -> str:

@@ -21,7 +21,7 @@ from aaco_pipeline.lake.artefacts import artefact_digest
 from aaco_pipeline.resources.configuration import ModelEntry, quoted
 
 Origin = Literal["path", "registry", "built-in"]
-"""Where a model was found: the path given, the file `models.yaml`, or the models that need no file of the user's."""
+"""Origin of a model: the path given, the file `models.yaml`, or the models that need no file of the user's."""
 
 WEIGHTS_OF_THE_FILE: Final = "as in the file"
 WEIGHTS_CONSTANT: Final = "constants (the onnx wheel's light models carry no trained weights)"
@@ -119,7 +119,7 @@ def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], file: P
 
 
 def origin_of(name_or_path: str, registry: Mapping[str, ModelEntry]) -> Origin:
-    """Where the model that `name_or_path` means is found. UsageError for what is no name and no path."""
+    """Origin of the model that `name_or_path` means. UsageError when it is neither a name nor a path."""
     if name_or_path in registry:
         return "registry"
     if name_or_path in _BUILT_IN:

@@ -14,50 +14,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from aaco_pipeline.errors import UnavailableError, UsageError
-
-_KFD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
-
-
-def gpu_architecture(device: int) -> str | None:
-    """The architecture (such as gfx942) of the `device`th AMD GPU that the kernel driver lists; None when it has none.
-
-    When the listed GPUs are all of one architecture, it is that one, whichever of them are visible.
-    """
-    found = [name for name in map(_architecture_of, _nodes()) if name is not None]
-    if len(set(found)) == 1:
-        return found[0]
-    return found[device] if device < len(found) else None
-
-
-def stated(architecture: str | None) -> str:
-    """The architecture, for which counters are chosen. UnavailableError, with what to do, where there is none."""
-    if architecture is None:
-        raise UnavailableError(
-            f"counters: {_KFD_NODES} does not tell the GPU's architecture; load the amdgpu driver, or leave "
-            "--counters out"
-        )
-    return architecture
-
-
-def _nodes() -> list[Path]:
-    try:
-        return sorted((node for node in _KFD_NODES.iterdir() if node.name.isdigit()), key=lambda node: int(node.name))
-    except OSError:
-        return []
-
-
-def _architecture_of(node: Path) -> str | None:
-    """The driver's number 90402 is gfx942, 90010 is gfx90a, 110501 is gfx1151; a processor's is 0."""
-    try:
-        found = re.search(r"^gfx_target_version (\d+)$", (node / "properties").read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    number = int(found[1]) if found else 0
-    return f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}" if number else None
-
+from aaco_pipeline.resources.host.kernel_files import KFD_NODES, kfd_gpus
 
 Kind = Literal["base", "counters", "thread_trace"]
-#: What the names of all output files begin with; the tool puts the number of the process that it ran in.
+#: Prefix of all output files' names; the tool fills in the number of its process.
 OUTPUT_NAME: Final = "out_%pid%"
 _COUNTER_INPUT: Final = "counters.txt"
 _USUAL_ROOT: Final = "/opt/rocm"
@@ -70,7 +30,7 @@ _REGEX_CHARACTERS: Final = re.compile(r"([\\^$.|?*+()\[\]{}])")
 
 @dataclass(frozen=True)
 class Release:
-    """What one release of ROCm offers of that which differs between releases.
+    """The features of one ROCm release that differ between releases.
 
     `sdk` is the version of rocprofiler-sdk that came with it. `pmc_option`: counters on the command line, else in a
     file. `decoder_included`: the thread trace's decoder came with it.
@@ -127,7 +87,7 @@ def counter_passes(groups: Sequence[Sequence[str]]) -> tuple[ProfilerPass, ...]:
 
 
 def folder_name(number: int) -> str:
-    """The folder of the `number`th pass, from 1: a name by which a reader knows the passes of one run."""
+    """The folder of the `number`th pass, from 1; readers recognize the passes of one run by these names."""
     return f"pass_{number}"
 
 
@@ -159,7 +119,11 @@ def stated_release(text: str) -> str | None:
 
 
 def rocprofv3_command(
-    release: Release, profiler_pass: ProfilerPass, output_folder: Path | str, program: Sequence[str]
+    release: Release,
+    profiler_pass: ProfilerPass,
+    output_folder: Path | str,
+    program: Sequence[str],
+    tool: Path | str = "rocprofv3",
 ) -> tuple[str, ...]:
     """The command that runs `program` under one pass and leaves its files in `output_folder`.
 
@@ -167,7 +131,7 @@ def rocprofv3_command(
     a thread trace that the release does not have.
     """
     return (
-        "rocprofv3",
+        str(tool),
         *_asked(release, profiler_pass, output_folder),
         *("-d", str(output_folder), "-o", OUTPUT_NAME, "--output-format", release.output_format),
         *("--", *program),
@@ -210,7 +174,7 @@ def expected_outputs(release: Release, profiler_pass: ProfilerPass, process_id: 
 
 
 def find_tool(environment: Mapping[str, str] | None = None) -> Path:
-    """Where rocprofv3 is: in PATH, else in ROCM_PATH/bin, else in /opt/rocm/bin. UnavailableError when nowhere."""
+    """Find rocprofv3 in PATH, else in ROCM_PATH/bin, else in /opt/rocm/bin. UnavailableError when it is in none."""
     known = os.environ if environment is None else environment
     roots = [known["ROCM_PATH"]] if known.get("ROCM_PATH") else []
     folders = [known.get("PATH", ""), *(f"{root}/bin" for root in (*roots, _USUAL_ROOT))]
@@ -242,6 +206,27 @@ def installed_release(tool: Path) -> tuple[str, Release]:
     if version is None:
         raise UnavailableError(f"{tool}: `--version` names no release ({reason}); {_INSTALL}")
     return version, known_release(version)
+
+
+def gpu_architecture(device: int) -> str | None:
+    """The architecture (such as gfx942) of the `device`th AMD GPU that the kernel driver lists; None when it has none.
+
+    When the listed GPUs are all of one architecture, it is that one, whichever of them are visible.
+    """
+    found = [name for name, _ in kfd_gpus()]
+    if len(set(found)) == 1:
+        return found[0]
+    return found[device] if device < len(found) else None
+
+
+def stated(architecture: str | None) -> str:
+    """The architecture to choose counters for. UnavailableError, with the remedy, where there is none."""
+    if architecture is None:
+        raise UnavailableError(
+            f"counters: {KFD_NODES} does not tell the GPU's architecture; load the amdgpu driver, or leave "
+            "--counters out"
+        )
+    return architecture
 
 
 def _asked(release: Release, profiler_pass: ProfilerPass, output_folder: Path | str) -> tuple[str, ...]:

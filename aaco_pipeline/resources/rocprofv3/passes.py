@@ -1,7 +1,7 @@
-"""The passes of a session under rocprofv3: what is needed for them, their order, and what capture.json says of them.
+"""The passes of a session under rocprofv3: their requirements, their order, and their section of capture.json.
 
-Which command a pass is and what it must leave is `aaco_pipeline.resources.rocprofv3.command`; starting the measured
-process is `aaco_pipeline.resources.measure.inference`.
+The command of a pass and the files it must leave are `aaco_pipeline.resources.rocprofv3.command`'s; the measured
+process is started by `aaco_pipeline.resources.measure.inference`.
 """
 
 import statistics
@@ -32,7 +32,7 @@ from aaco_pipeline.resources.rocprofv3.command import (
 )
 from aaco_pipeline.resources.sqlite_copy import copy_database
 
-#: Providers that run on what rocprofv3 can see.
+#: Providers that run on devices which rocprofv3 can see.
 PROFILED_PROVIDERS: Final = (MIGRAPHX_PROVIDER, ROCM_PROVIDER)
 #: The folder of all its passes within a raw capture.
 FOLDER: Final = "rocprofv3"
@@ -46,7 +46,7 @@ RunPass = Callable[[ProfilerPass, Path, Callable[[Sequence[str]], tuple[str, ...
 
 @dataclass(frozen=True)
 class Profiler:
-    """The rocprofv3 of this host and what is asked of it, found out before anything is timed."""
+    """The rocprofv3 of this host and the passes requested of it, resolved before anything is timed."""
 
     tool: Path
     version: str
@@ -54,11 +54,6 @@ class Profiler:
     counter_passes: tuple[ProfilerPass, ...]
     thread_trace: str | None
     architecture: str | None
-
-    def command(self, profiler_pass: ProfilerPass, folder: Path, program: Sequence[str]) -> tuple[str, ...]:
-        """The command of a pass with the path of this host's tool."""
-        _, *arguments = rocprofv3_command(self.release, profiler_pass, folder, program)
-        return (str(self.tool), *arguments)
 
 
 def check_profiling(request: MeasurementRequest, backend: BackendEntry, configs: Path) -> None:
@@ -76,7 +71,7 @@ def check_profiling(request: MeasurementRequest, backend: BackendEntry, configs:
 
 
 def prepare_profiler(request: MeasurementRequest, backend: BackendEntry, configs: Path) -> Profiler | None:
-    """What the request needs of rocprofv3, or None when it asks for none. Starts `rocprofv3 --version`. AacoError."""
+    """Prepare what the request needs of rocprofv3; None when it needs none. Starts `rocprofv3 --version`. AacoError."""
     if not request.profile:
         return None
     tool = find_tool()
@@ -94,8 +89,8 @@ def run_profiled_passes(profiler: Profiler, raw: Path, unprofiled: Mapping[str, 
     """Run all passes, each into a folder of its own below `raw`; the section `rocprofv3` of capture.json.
 
     `unprofiled` is the document of the pass that each is compared with: the distortion of a pass is its median latency
-    over that one's. A thread trace comes last, because which kernel and which of its executions to trace is taken from
-    the base pass. Raises AacoError; CaptureError when a pass leaves not what it was asked for.
+    over that one's. A thread trace comes last, because the kernel and the execution to trace are taken from the base
+    pass. Raises AacoError; CaptureError when a pass does not leave its files.
     """
     passes = []
     base = median_latency_ns(unprofiled)
@@ -171,14 +166,14 @@ def _passes(profiler: Profiler, raw: Path) -> Iterator[ProfilerPass]:
 def _run_one(
     profiler: Profiler, profiler_pass: ProfilerPass, folder: Path, run: RunPass
 ) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-    """The command of one pass and what the measured process wrote, after its files were checked to be there."""
+    """Run one pass and check its files; return its command and the measured process's document."""
     given = counter_input(profiler.release, profiler_pass)
     if given is not None:
         (folder / given[0]).write_text(given[1])
     commands: list[tuple[str, ...]] = []
 
     def around(program: Sequence[str]) -> tuple[str, ...]:
-        commands.append(profiler.command(profiler_pass, folder, program))
+        commands.append(rocprofv3_command(profiler.release, profiler_pass, folder, program, profiler.tool))
         return commands[-1]
 
     document = run(profiler_pass, folder, around)
@@ -189,7 +184,7 @@ def _run_one(
 
 
 def _gather(folder: Path) -> None:
-    """Move up what the tool put into a folder of its own, so that every release leaves the same names."""
+    """Move the files of the tool's own folder up, so that every release leaves the same names."""
     for own in (folder / name for name in _OWN_FOLDERS):
         if own.is_dir():
             for entry in list(own.iterdir()):
@@ -198,7 +193,7 @@ def _gather(folder: Path) -> None:
 
 
 def _without_secrets(folder: Path) -> None:
-    """The tool's databases keep the whole environment of the program; the lake keeps what may be known of it."""
+    """Remove secrets from the tool's databases, which keep the whole environment of the program."""
     for database in folder.glob("*.db"):
         clean = database.with_name(f"{database.name}.clean")
         copy_database(database, clean, Limits())

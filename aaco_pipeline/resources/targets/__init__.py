@@ -1,1 +1,1 @@
-"""Where a kernel's source is built and run: implementations of `aaco_pipeline.optimization.targets.Target`."""
+"""Targets that build and run a kernel's source: implementations of `aaco_pipeline.optimization.targets.Target`."""

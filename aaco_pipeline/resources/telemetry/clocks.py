@@ -70,8 +70,16 @@ _FIRST: Final = {"pid": 0xEFFFFFFC, "time": 0xEFFFFFFA}
 _NAMESPACES: Final = Path("/proc/self/ns")
 
 
+class NotPossible(Exception):
+    """The kernel's events cannot be recorded here: the reason, and what to do about it."""
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.fix = fix
+
+
 def why_apart() -> tuple[str, str] | None:
-    """Why events of the kernel cannot be matched with what is seen from here, and what to do; None where they can.
+    """Explain why the kernel's events cannot be matched with this process's view, and what to do; None where they can.
 
     Events name threads by the first PID namespace, and their clocks are those of the first time namespace: from
     another one they would be of other threads, or of other times, and nothing in them would say so.

@@ -43,7 +43,7 @@ class GpuSource(ABC, Generic[Reading]):
 
     @abstractmethod
     def recording(self) -> dict[str, Any]:
-        """What was read, for a JSON document."""
+        """The readings, for a JSON document."""
 
     @abstractmethod
     def close(self) -> None:
@@ -110,7 +110,7 @@ class GpuMetricsSource(GpuSource[bytes]):
         return table
 
     def recording(self) -> dict[str, Any]:
-        """What was read, for a JSON document: the times on CLOCK_MONOTONIC, and the tables one after another."""
+        """The readings, for a JSON document: times on CLOCK_MONOTONIC, and the tables one after another."""
         packed = base64.b64encode(zlib.compress(b"".join(self._readings), 1)).decode()
         return {**self._kept(), "address": self._address, "tables": packed}
 

@@ -22,7 +22,7 @@ class Memory(Structure):
 
 
 class MemoryApart(Structure):
-    """As `Memory`, with what the driver keeps for itself told apart from what is used."""
+    """As `Memory`, with the driver's reserved memory apart from the used memory."""
 
     _fields_ = (
         ("version", c_uint),
@@ -73,16 +73,15 @@ FIELDS: Final[Mapping[str, int]] = {
     "held_hw_thermal_slowdown_ns": 270,
     "held_hw_power_brake_slowdown_ns": 271,
 }
-#: What one call may take of each reading: an H200 takes 2 us for a clock, 620 for the fields and 3,000 for the energy,
-#: and a call that takes longer is made at every second, third … reading only.
+#: Longest call of each reading: an H200 takes 2 us for a clock, 620 for the fields and 3,000 for the energy. A longer
+#: call is made at every second, third … reading only.
 CALL_SHARE_NS: Final = 100_000
 _TRIALS: Final = 2
 _OK: Final = 0
 _NO_FUNCTION: Final = 13
-#: What NVML answers when it has nothing more to say of a device: shut down, no driver, fallen off the bus, in need of
-#: a reset, not found.
+#: NVML's answers for a device that is gone: shut down, no driver, fallen off the bus, in need of a reset, not found.
 _GONE: Final = (1, 9, 15, 16, 28)
-#: What cannot change while a process runs: not asked again.
+#: Errors that cannot change while a process runs: the call is not made again.
 _NEVER: Final = (2, 3, 4, _NO_FUNCTION, 25, 26)
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2
 _GPU_SENSOR: Final = 0
@@ -100,8 +99,8 @@ _FIELD_BYTES: Final[Mapping[int, int]] = {1: 4, 2: 8, 3: 8, 4: 8, 5: 4, 6: 2}
 class NvmlError(Exception):
     """NVML answered a call with an error; `number` is NVML's."""
 
-    def __init__(self, number: int, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
         self.number = number
 
 
@@ -123,7 +122,7 @@ class Nvml:
         self.check(self.function(name)(*arguments), name)
 
     def has(self, name: str) -> bool:
-        """Whether this version of the library has the function."""
+        """Return whether this version of the library has the function."""
         return hasattr(self._library, name)
 
     def function(self, name: str) -> Callable[..., int]:
@@ -175,7 +174,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         self._taken_so_far = 0
 
     def _cost_ns(self, call: Callable[[], Sequence[int | None]]) -> int:
-        """What a call takes at least; one that fails is not dear: readings tell why it fails."""
+        """Shortest time that a call takes; one that fails counts as cheap, since readings report why it fails."""
         least = 1 << 62
         for _ in range(_TRIALS):
             begin = time.perf_counter_ns()
@@ -202,13 +201,13 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
                 values += [None] * len(names)
                 self._without(at, names, error)
         if all(value is None for value in values):
-            told = next(iter(self.reasons.values()), "it states no value")
-            self.failure = f"NVML of {self.device} gives no reading: {told}"
+            reason = next(iter(self.reasons.values()), "it states no value")
+            self.failure = f"NVML of {self.device} gives no reading: {reason}"
             raise UnreadableError(self.failure)
         return tuple(values)
 
     def _without(self, at: int, names: tuple[str, ...], error: NvmlError) -> None:
-        """Note why a call gave nothing; one that never will is not made again. Raises when the device is gone."""
+        """Note why a call failed; one that always will is not made again. Raises when the device is gone."""
         if error.number in _GONE:
             self.failure = f"NVML of {self.device}: {error}"
             raise UnreadableError(self.failure) from error
@@ -218,7 +217,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
             self._calls[at] = (names, lambda: (None,) * len(names))
 
     def recording(self) -> dict[str, Any]:
-        """What was read, for a JSON document: a list for each of `names`, with null for what was not read."""
+        """The readings, for a JSON document: a list for each of `names`, with null for missing values."""
         return {
             **self._kept(),
             "library": "nvml",
@@ -253,82 +252,58 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
             self._fields(),
         )
 
-    def _ask(self, name: str, value: Any, *before: Any) -> Callable[[], None]:
+    def _call(
+        self, columns: tuple[str, ...], name: str, value: Any, take: Callable[[], Sequence[int | None]], *before: Any
+    ) -> _Call:
         """A call that fills `value`: resolved once, so that a reading costs little more than the driver's work."""
+        check, handle, reference = self._nvml.check, self._handle, byref(value)
         try:
             function = self._nvml.function(name)
-        except NvmlError as error:
-            missing = error
-
-            def fail() -> None:
-                raise missing
-
-            return fail
-        check, handle, reference = self._nvml.check, self._handle, byref(value)
-
-        def ask() -> None:
-            check(function(handle, *before, reference), name)
-
-        return ask
-
-    def _number(self, column: str, name: str, of: Any = c_uint, kind: int | None = None) -> _Call:
-        """A function that gives one unsigned number, of the sensor or clock `kind` where it has several."""
-        value = of()
-        ask = self._ask(name, value, *(() if kind is None else (c_uint(kind),)))
-
-        def call() -> Sequence[int | None]:
-            ask()
-            return (_known(value.value, sizeof(of)),)
-
-        return (column,), call
-
-    def _utilization(self) -> _Call:
-        value = Utilization()
-        ask = self._ask("nvmlDeviceGetUtilizationRates", value)
-
-        def call() -> Sequence[int | None]:
-            ask()
-            return value.gpu, value.memory
-
-        return ("gpu_busy_percent", "memory_busy_percent"), call
-
-    def _memory_used(self) -> _Call:
-        value, name = self._memory()
-        ask = self._ask(name, value)
-
-        def call() -> Sequence[int | None]:
-            ask()
-            return (_known(value.used, 8),)
-
-        return ("memory_used_bytes",), call
-
-    def _memory(self) -> tuple[Any, str]:
-        """Where NVML writes the memory's sizes, and the function; older drivers count what they reserve as used."""
-        if self._nvml.has("nvmlDeviceGetMemoryInfo_v2"):
-            return MemoryApart(version=2 << 24 | sizeof(MemoryApart)), "nvmlDeviceGetMemoryInfo_v2"
-        return Memory(), "nvmlDeviceGetMemoryInfo"
-
-    def _fields(self) -> _Call:
-        asked = (Field * len(FIELDS))(*(Field(number=number) for number in FIELDS.values()))
-        check = self._nvml.check
-        try:
-            function = self._nvml.function("nvmlDeviceGetFieldValues")
         except NvmlError as error:
             missing = error
 
             def fail() -> Sequence[int | None]:
                 raise missing
 
-            return tuple(FIELDS), fail
+            return columns, fail
 
         def call() -> Sequence[int | None]:
-            check(function(self._handle, c_int(len(asked)), asked), "nvmlDeviceGetFieldValues")
+            check(function(handle, *before, reference), name)
+            return take()
+
+        return columns, call
+
+    def _number(self, column: str, name: str, of: Any = c_uint, kind: int | None = None) -> _Call:
+        """A function that gives one unsigned number, of the sensor or clock `kind` where it has several."""
+        value = of()
+        before = () if kind is None else (c_uint(kind),)
+        return self._call((column,), name, value, lambda: (_known(value.value, sizeof(of)),), *before)
+
+    def _utilization(self) -> _Call:
+        value = Utilization()
+        columns = ("gpu_busy_percent", "memory_busy_percent")
+        return self._call(columns, "nvmlDeviceGetUtilizationRates", value, lambda: (value.gpu, value.memory))
+
+    def _memory_used(self) -> _Call:
+        value, name = self._memory()
+        return self._call(("memory_used_bytes",), name, value, lambda: (_known(value.used, 8),))
+
+    def _memory(self) -> tuple[Any, str]:
+        """Structure and function for the memory's sizes; older drivers count reserved memory as used."""
+        if self._nvml.has("nvmlDeviceGetMemoryInfo_v2"):
+            return MemoryApart(version=2 << 24 | sizeof(MemoryApart)), "nvmlDeviceGetMemoryInfo_v2"
+        return Memory(), "nvmlDeviceGetMemoryInfo"
+
+    def _fields(self) -> _Call:
+        asked = (Field * len(FIELDS))(*(Field(number=number) for number in FIELDS.values()))
+
+        def values() -> Sequence[int | None]:
             return [self._field(name, one) for name, one in zip(FIELDS, asked, strict=True)]
 
-        return tuple(FIELDS), call
+        return self._call(tuple(FIELDS), "nvmlDeviceGetFieldValues", asked, values, c_int(len(asked)))
 
     def _field(self, name: str, field: Field) -> int | None:
-        """A value that was asked for by number, None with a reason where the device has none."""
+        """A value requested by number, None with a reason where the device has none."""
         if field.status == _OK and field.type in _FIELD_BYTES:
             size = _FIELD_BYTES[field.type]
             return _known(field.bits & ((1 << 8 * size) - 1), size)
@@ -342,13 +317,13 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         return None
 
     def _facts(self) -> dict[str, Any]:
-        """What the device is; null for what NVML does not say."""
+        """Describe the device; null where NVML does not answer."""
         pci, (memory, memory_call) = Pci(), self._memory()
         major, minor, mig, pending = c_int(), c_int(), c_uint(), c_uint()
-        has_pci = self._told("nvmlDeviceGetPciInfo_v3", byref(pci))
-        has_memory = self._told(memory_call, byref(memory))
-        capable = self._told("nvmlDeviceGetCudaComputeCapability", byref(major), byref(minor))
-        divided = self._told("nvmlDeviceGetMigMode", byref(mig), byref(pending))
+        has_pci = self._answers("nvmlDeviceGetPciInfo_v3", byref(pci))
+        has_memory = self._answers(memory_call, byref(memory))
+        capable = self._answers("nvmlDeviceGetCudaComputeCapability", byref(major), byref(minor))
+        divided = self._answers("nvmlDeviceGetMigMode", byref(mig), byref(pending))
         return {
             "product": self._text("nvmlDeviceGetName"),
             "uuid": self._text("nvmlDeviceGetUUID"),
@@ -362,8 +337,8 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
             "mig": bool(mig.value) if divided else None,
         }
 
-    def _told(self, name: str, *arguments: Any) -> bool:
-        """Whether NVML answers a question about the device."""
+    def _answers(self, name: str, *arguments: Any) -> bool:
+        """Return whether NVML answers a question about the device."""
         try:
             self._nvml.call(name, self._handle, *arguments)
         except NvmlError:
@@ -372,11 +347,11 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
 
     def _fact(self, name: str, *before: Any) -> int | None:
         value = c_uint()
-        return value.value if self._told(name, *before, byref(value)) else None
+        return value.value if self._answers(name, *before, byref(value)) else None
 
     def _text(self, name: str) -> str | None:
         buffer = ctypes.create_string_buffer(_TEXT_BYTES)
-        return buffer.value.decode("utf-8", "replace") if self._told(name, buffer, c_uint(_TEXT_BYTES)) else None
+        return buffer.value.decode("utf-8", "replace") if self._answers(name, buffer, c_uint(_TEXT_BYTES)) else None
 
 
 def _known(value: int, size: int) -> int | None:

@@ -70,7 +70,7 @@ def open_gpus(sys: Path = Path("/sys"), nvml_library: str = nvml.LIBRARY) -> Ope
 
 
 def nvidia_addresses(sys: Path) -> tuple[str, ...]:
-    """Where NVIDIA's GPUs sit on the PCI bus, by what the kernel lists in `sys`."""
+    """PCI addresses of NVIDIA's GPUs, as the kernel lists them in `sys`."""
     found = []
     for folder in sorted((sys / "bus/pci/devices").glob("*")):
         with suppress(OSError):

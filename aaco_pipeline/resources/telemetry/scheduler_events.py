@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from aaco_pipeline.resources.telemetry.clocks import clock_readings, suspended_ns, which_clock, why_apart
+from aaco_pipeline.resources.telemetry.clocks import NotPossible, clock_readings, suspended_ns, which_clock, why_apart
 
 FORMAT: Final = "aaco-scheduler-events"
 FORMAT_VERSION: Final = 1
@@ -75,14 +75,6 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
-class _NotPossible(Exception):
-    """A tool cannot record here: what was met, and what to do about it."""
-
-    def __init__(self, reason: str, fix: str) -> None:
-        super().__init__(reason)
-        self.fix = fix
-
-
 class SchedulerTrace:
     """Records from entry to exit into `folder`, or says why it cannot; it never fails the run.
 
@@ -95,7 +87,7 @@ class SchedulerTrace:
         self._folder = folder
         self._tools = tuple(tools)
         self._recorder: _Bpftrace | _Perf | None = None
-        self._failures: list[tuple[str, _NotPossible]] = []
+        self._failures: list[tuple[str, NotPossible]] = []
         self._document: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
@@ -103,12 +95,12 @@ class SchedulerTrace:
             recorder = (_Bpftrace if tool == "bpftrace" else _Perf)(self._folder)
             try:
                 if (apart := why_apart()) is not None:
-                    raise _NotPossible(*apart)
+                    raise NotPossible(*apart)
                 try:
                     recorder.start()
                 except (OSError, subprocess.SubprocessError) as error:
-                    raise _NotPossible(f"cannot be started: {error}", "record again") from error
-            except _NotPossible as failure:
+                    raise NotPossible(f"cannot be started: {error}", "record again") from error
+            except NotPossible as failure:
                 recorder.give_up()
                 self._failures.append((tool, failure))
             except BaseException:
@@ -129,21 +121,21 @@ class SchedulerTrace:
             return
         try:
             self._document = self._recorder.stop()
-        except _NotPossible as failure:
+        except NotPossible as failure:
             self._failures.append((self._recorder.tool, failure))
         except (OSError, subprocess.SubprocessError) as broken:
-            unkept = _NotPossible(f"its events could not be kept: {broken}", "record again")
+            unkept = NotPossible(f"its events could not be kept: {broken}", "record again")
             self._failures.append((self._recorder.tool, unkept))
         finally:
             self._recorder.give_up()
 
     @property
     def recording(self) -> bool:
-        """Whether a tool records."""
+        """True while a tool records."""
         return self._recorder is not None
 
     def document(self) -> dict[str, Any]:
-        """What was recorded, by what and by which clock; or state `absent` with the reason and what to do."""
+        """The recording, its tool and its clock; or state `absent` with the reason and what to do."""
         empty = {"format": FORMAT, "format_version": FORMAT_VERSION, "file": None, "clock": None, "tool": None}
         reason = "; ".join(f"{tool}: {failure}" for tool, failure in self._failures) or None
         if self._document is not None:
@@ -176,10 +168,10 @@ class _Recorder:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _find(self) -> None:
-        """Where the tool is and which version it is of, and a folder for what it writes."""
+        """Take the tool's path and version, and a folder for its output."""
         path = shutil.which(self.tool)
         if path is None:
-            raise _NotPossible("not installed", f"apt-get install {self.package}, and run as root")
+            raise NotPossible("not installed", f"apt-get install {self.package}, and run as root")
         self._path = path
         self._folder.mkdir()
         asking = [path, "--version"]
@@ -200,11 +192,11 @@ class _Recorder:
                 env={**os.environ, "BPFTRACE_MAP_KEYS_MAX": str(_MAP_ENTRIES)},
             )
 
-    def _refused(self) -> _NotPossible:
-        """What the tool said when it ended instead of recording."""
+    def _refused(self) -> NotPossible:
+        """The tool's message when it ended instead of recording."""
         lines = [line.strip() for line in self._errors.read_text(errors="replace").splitlines() if line.strip()]
         if not lines and not os.statvfs(self._folder).f_bavail:
-            return _NotPossible("the disk is full", "free disk space, and record again")
+            return NotPossible("the disk is full", "free disk space, and record again")
         lines = [line for line in lines if "RLIMIT_MEMLOCK" not in line] or ["it ended without a reason"]
         what = next((line for line in lines if "tracepoint not found" in line), None)
         # perf's error is in the middle of advice on how it is used.
@@ -212,8 +204,8 @@ class _Recorder:
         said = next((line for line in lines[places[0] :] if line != "Error:"), "") if places else lines[-1]
         said = (said.removeprefix("Error:").strip() or lines[-1])[:300]
         if what is not None or any("tracefs" in line or "debugfs" in line for line in lines):
-            return _NotPossible(what or said, "mount -t tracefs nodev /sys/kernel/tracing, and run as root")
-        return _NotPossible(said, "run as root, or with the capabilities CAP_BPF and CAP_PERFMON")
+            return NotPossible(what or said, "mount -t tracefs nodev /sys/kernel/tracing, and run as root")
+        return NotPossible(said, "run as root, or with the capabilities CAP_BPF and CAP_PERFMON")
 
     def _interrupt(self) -> list[str]:
         """Have the tool finish; remarks on how that went."""
@@ -242,7 +234,7 @@ class _Recorder:
         try:
             return which_clock(event_ns, self._before, after)
         except ValueError as error:
-            raise _NotPossible(str(error), "use another version of the tool") from error
+            raise NotPossible(str(error), "use another version of the tool") from error
 
     def _document(self, clock: dict[str, Any], after: dict[str, int], lost: int, remarks: list[str]) -> dict[str, Any]:
         if suspended := suspended_ns(self._before, after):
@@ -277,7 +269,7 @@ class _Bpftrace(_Recorder):
             if self._process.poll() is not None:
                 raise self._refused()
             if time.monotonic() > deadline:
-                raise _NotPossible(f"did not start to record within {_START_SECONDS:g} s", "record again")
+                raise NotPossible(f"did not start to record within {_START_SECONDS:g} s", "record again")
         self._clock = self._clock_of(began, clock_readings())
 
     def stop(self) -> dict[str, Any]:
@@ -295,7 +287,7 @@ class _Bpftrace(_Recorder):
         return self._document(self._clock, after, lost, remarks)
 
     def _began(self) -> int | None:
-        """When the program began, once all of its probes are in place; None before."""
+        """Time at which the program began, once all of its probes are in place; None before."""
         lines = self._output.read_bytes().split(b"\n")[:-1]
         if not _PROBES_READY.issubset(lines):
             return None
@@ -343,7 +335,7 @@ class _Perf(_Recorder):
             os.write(self._orders, b"enable\n")
         ready, _, _ = select.select([self._answers], [], [], _START_SECONDS)
         if not ready:
-            raise _NotPossible(f"did not start to record within {_START_SECONDS:g} s", "record again")
+            raise NotPossible(f"did not start to record within {_START_SECONDS:g} s", "record again")
         if not os.read(self._answers, 16).startswith(b"ack"):
             assert self._process is not None
             self._process.wait(_STOP_SECONDS)
@@ -382,7 +374,7 @@ class _Perf(_Recorder):
         if printing.returncode != 0:
             raise self._refused()
         if first is None:
-            raise _NotPossible("recorded no event at all", "run as root")
+            raise NotPossible("recorded no event at all", "run as root")
         return self._document(self._clock_of(first, after), after, lost, remarks)
 
 

@@ -1,4 +1,4 @@
-"""What the sampler reads: files of the kernel that are opened once and read in place, one integer for each column.
+"""Sources of the sampler: files of the kernel that are opened once and read in place, one integer for each column.
 
 When they are read, and what becomes of the readings, is `aaco_pipeline.resources.telemetry.sampler`.
 """
@@ -48,7 +48,7 @@ class Source(Protocol):
 
 
 def why(error: Exception) -> str:
-    """Why a source could not be read, for the document."""
+    """The reason that a source could not be read, for the document."""
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return f"{error.filename}: {reason}" if error.filename else reason
@@ -249,7 +249,7 @@ class OfTasks(ABC):
         self._ended = (0, 0)
 
     def size(self) -> int:
-        """How many threads are read."""
+        """Number of threads that are read."""
         return len(self._files)
 
     def read(self) -> tuple[int, ...]:

@@ -1,1 +1,1 @@
-"""Where builds come from: the revisions of a repository, and the command that makes one of them into a file."""
+"""Sources of builds: compilers run under limits, the revisions of a repository, and the command that builds one."""

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.resources.confinement import landlock
+from aaco_pipeline.resources.confinement import sandbox
 
 #: What the system's compilers, and most others, load: nothing of a user's and no settings.
 SYSTEM: Final = tuple(
@@ -70,21 +70,21 @@ def _everywhere(program: str) -> Iterator[str]:
 
 
 def _libraries(program: Path) -> Iterator[Path]:
-    """What the loader would load for a program, which may lie in prefixes of their own."""
+    """Libraries that the loader would load for a program; they may lie in prefixes of their own."""
     if program.is_file():
         listed = _printed([str(program)], {"LD_TRACE_LOADED_OBJECTS": "1"}) if _is_dynamic(program) else ""
         yield from (Path(one) for one in _LIBRARY.findall(listed))
 
 
 def _is_dynamic(program: Path) -> bool:
-    """Whether a file is a program that the loader would start: asking another would run it."""
+    """Return whether the loader would start a file: asking any other program for its libraries would run it."""
     with program.open("rb") as file:
         beginning = file.read(4096)
     return beginning[:4] == b"\x7fELF" and b"/ld-" in beginning
 
 
 def _printed(command: Sequence[str], more: dict[str, str] | None = None) -> str:
-    """What a command prints, nothing where it does not answer."""
+    """A command's output; empty where it does not answer."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", **(more or {})}
     try:
         done = subprocess.run(
@@ -96,7 +96,7 @@ def _printed(command: Sequence[str], more: dict[str, str] | None = None) -> str:
 
 
 def _is_too_much(path: Path) -> bool:
-    """Whether a home, or what holds homes or settings, would be opened with a folder."""
+    """Return whether a folder would open a home, or a folder of homes or settings, with it."""
     return any(Path(one).is_relative_to(path) for one in ("/etc", "/home", "/proc", "/root", "/var", Path.home()))
 
 
@@ -111,7 +111,7 @@ _CONFINED: Final = Path(__file__).with_name("confined.py")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one process may take: address space, CPU time, and the largest file it may write."""
+    """Limits of one process: address space, CPU time, and the largest file it may write."""
 
     memory_bytes: int
     cpu_seconds: int
@@ -143,12 +143,12 @@ def run_limited(
 
     With `limits` each of its processes is held to them, without new privileges and, where the machine grants that,
     without a network; `command` then names its program by an absolute path. With `reach`, too, they get at no other
-    files where the kernel has Landlock (`landlock.lacking`). OSError when it cannot be started.
+    files where the kernel has Landlock (`sandbox.why_no_landlock`). OSError when it cannot be started.
     """
     if limits is not None:
         stated = (limits.cpu_seconds, limits.memory_bytes, limits.file_bytes)
         rules = json.dumps(None if reach is None else _rules(reach, folder))
-        command = [sys.executable, "-I", "-S", str(_CONFINED), *map(str, stated), rules, *command]
+        command = [sys.executable, "-I", "-S", str(_CONFINED), sandbox.__file__, *map(str, stated), rules, *command]
     with log.open("wb") as stream:
         process = subprocess.Popen(
             command,
@@ -172,9 +172,8 @@ def ending(status: int) -> str:
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
 
 
-def _rules(reach: Reach, folder: Path) -> dict[str, str | list[str]]:
+def _rules(reach: Reach, folder: Path) -> dict[str, list[str]]:
     return {
-        "landlock": landlock.__file__,
         "readable": [*map(str, MACHINE)],
         "writable": [str(folder), os.devnull, *map(str, reach.writable)],
         "runnable": [*map(str, (*SYSTEM, *reach.runnable))],

@@ -25,7 +25,7 @@ from aaco_pipeline.pipeline.optimizing.record import find_optimization, read_kep
 from aaco_pipeline.pipeline.optimizing.search import Ended, decide_again, run
 from aaco_pipeline.report.optimization.document import optimization_document, optimization_report
 from aaco_pipeline.report.optimization.evidence import circumstances
-from aaco_pipeline.resources.confinement import landlock
+from aaco_pipeline.resources.confinement import sandbox
 from tests.pipeline.optimizing.stand_in import BROKEN, SOURCE, WRONG, Offers, costing
 
 FASTER = costing(8000)
@@ -299,7 +299,7 @@ def test_where_compilers_cannot_be_confined_the_journal_and_the_page_say_so(
     empty_lake: TraceLake, source: Path, offering: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offering()
-    monkeypatch.setattr(landlock, "lacking", lambda: "no Landlock: because")
+    monkeypatch.setattr(sandbox, "why_no_landlock", lambda: "no Landlock: because")
     log: list[str] = []
     ended = run(source.parent, empty_lake, Order(source, target="cpu"), log.append)
     assert "compilers get at every file that you may read: no Landlock: because" in log

@@ -127,13 +127,12 @@ def test_a_library_is_built_once_for_the_same_headers_source_and_compiler(tmp_pa
 
 
 def test_without_a_driver_the_reason_is_one_line_that_names_what_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cupti, "_DRIVER", "libno-such-driver.so.1")
-    reason = cupti.present()
-    assert reason is not None
-    assert "libno-such-driver.so.1" in reason
-    assert "\n" not in reason
+    with pytest.raises(UnavailableError, match=r"libno-such-driver\.so\.1") as caught:
+        cupti.prepared()
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ def test_a_pass_asks_for_the_metrics_of_its_sets_that_the_gpu_has_each_once(tmp_
     assert found.of_sets(["memory"]) == ("dram__bytes_read.sum", "dram__bytes_write.sum")
     both = found.of_sets(["occupancy", "basic"])
     assert sorted(both) == ["sm__cycles_active.sum", "sm__warps_active.sum"]
-    assert ncu.present(environment) is None
 
 
 def test_a_set_that_is_not_known_or_of_which_the_gpu_has_nothing_is_refused(tmp_path: Path) -> None:
@@ -59,11 +58,13 @@ def test_a_pass_changes_neither_clocks_nor_caches_and_follows_every_process(tmp_
 
 def test_without_ncu_the_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ncu, "_INSTALLED", ())
-    assert "install NVIDIA Nsight Compute" in str(ncu.present({"PATH": str(tmp_path)}))
+    with pytest.raises(UnavailableError, match="install NVIDIA Nsight Compute"):
+        ncu.find({"PATH": str(tmp_path)})
 
 
 def test_an_ncu_that_names_no_metrics_is_not_used(tmp_path: Path) -> None:
-    assert "names no metrics" in str(ncu.present(installed(tmp_path)))
+    with pytest.raises(UnavailableError, match="names no metrics"):
+        ncu.find(installed(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from typing import Any
 
 from aaco_pipeline.resources.confinement import reader_server
 
+_perform = reader_server.perform
+
 
 def misbehave(request: reader_server.Request) -> None:
     """Do what the request says, and answer with what came of it."""
@@ -43,7 +45,7 @@ def misbehave(request: reader_server.Request) -> None:
         (results / reader_server.REPLY_FILE).write_text(request["says"])
         os._exit(0)
     reader_server._WORK = {"try": lambda asked, _: {"came": tried(asked)}}  # type: ignore[misc]
-    reader_server.perform({**request, "work": "try"})
+    _perform({**request, "work": "try"})
 
 
 def tried(request: reader_server.Request) -> Any:

@@ -214,11 +214,11 @@ def test_no_room_for_results_is_the_machines(ask: Ask, monkeypatch: pytest.Monke
 FORKS: Final = """
 import os
 from pathlib import Path
-from aaco_pipeline.resources.confinement import server
+from aaco_pipeline.resources.confinement import client
 from tests.resources.confinement.conftest import ROOMY
-server._MODULE = "tests.resources.confinement.misbehaving_server"
+client._MODULE = "tests.resources.confinement.misbehaving_server"
 def asked():
-    with server.answered({"does": "server"}, Path.cwd(), [], [], ROOMY) as (answer, _):
+    with client.answered({"does": "server"}, Path.cwd(), [], [], ROOMY) as (answer, _):
         return answer["came"]
 own = asked()
 if not (child := os.fork()):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.resources.confinement import client, landlock, sandbox
+from aaco_pipeline.resources.confinement import client, sandbox
 from tests.resources.confinement.conftest import ROOMY, Ask
 
 needs_landlock = pytest.mark.skipif(
@@ -59,8 +59,8 @@ def test_the_network_is_kept_from_it_also_where_nobody_is_superuser(misbehaving:
 
 
 def test_a_kernel_without_landlock_is_told_in_plain_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(landlock, "_libc", refusing(errno.ENOSYS))
-    reason = landlock.only_beneath([tmp_path], [])
+    monkeypatch.setattr(sandbox, "_libc", refusing(errno.ENOSYS))
+    reason = sandbox.only_beneath([tmp_path], [])
     assert reason == "no Landlock: Function not implemented; it needs Linux 5.13 with Landlock switched on"
 
 

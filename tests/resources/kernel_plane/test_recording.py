@@ -18,8 +18,8 @@ from aaco_pipeline.analysis.delays.thread_states import thread_states
 from aaco_pipeline.formats.native.kernel_plane import read
 from aaco_pipeline.resources.kernel_plane import page_reader, recording, tracefs
 from aaco_pipeline.resources.kernel_plane.recording import KernelPlane
-from aaco_pipeline.resources.kernel_plane.tracefs import Instance, NotPossible, find_tracefs, misleading, remove_stale
-from aaco_pipeline.resources.telemetry.clocks import why_apart
+from aaco_pipeline.resources.kernel_plane.tracefs import Instance, find_tracefs, misleading, remove_stale
+from aaco_pipeline.resources.telemetry.clocks import NotPossible, why_apart
 
 INSTANCES = Path("/sys/kernel/tracing/instances")
 _WAITS = "import sys, threading, time\nsys.stdin.readline()\n" + (
@@ -111,7 +111,7 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("bound", "value", "reason"),
     [
-        ("_MOST_BYTES", 0, "the recording holds 0 MiB"),
+        ("_MOST_PAGE_BYTES", 0, "the recording holds 0 MiB"),
         ("_LEAST_FREE_BYTES", 1 << 62, "MiB are left on the disk"),
     ],
 )
@@ -133,13 +133,14 @@ def test_a_recording_that_grows_too_large_ends_alone_and_says_since_when(
     assert "nothing was recorded from" in document["remarks"][-1]
 
 
+def no_tracefs() -> Path:
+    raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
+
+
 def test_where_it_cannot_be_done_the_run_goes_on_and_the_document_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused() -> Path:
-        raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
-
-    monkeypatch.setattr(recording, "find_tracefs", refused)
+    monkeypatch.setattr(recording, "find_tracefs", no_tracefs)
     monkeypatch.setenv("PATH", str(tmp_path))
     with KernelPlane(tmp_path) as plane:
         plane.follow(os.getpid(), "latency")
@@ -152,10 +153,7 @@ def test_where_it_cannot_be_done_the_run_goes_on_and_the_document_says_why(
 
 
 def test_where_tracefs_cannot_be_read_a_tool_records_who_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused() -> Path:
-        raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
-
-    monkeypatch.setattr(recording, "find_tracefs", refused)
+    monkeypatch.setattr(recording, "find_tracefs", no_tracefs)
     document = recorded(tmp_path)
     if document["state"] == "absent":
         pytest.skip(f"no tool can record here: {document['reason']}")
@@ -274,7 +272,7 @@ def test_a_second_tracer_is_not_disturbed_nor_disturbs(second_tracer: Path, tmp_
 @pytest.mark.usefixtures("possible")
 def test_one_who_does_not_see_whose_a_recording_is_leaves_it_alone(tmp_path: Path) -> None:
     """A container with a tracefs of the host sees no process of the host, and other starts in a time namespace."""
-    code = "from aaco_pipeline.resources.kernel_plane import instances\nprint(instances.remove_stale())\n"
+    code = "from aaco_pipeline.resources.kernel_plane import tracefs\nprint(tracefs.remove_stale())\n"
     with KernelPlane(tmp_path) as plane:
         for apart in (("--pid", "--fork", "--mount-proc"), ("--time", "--boottime", "1000")):
             asked = ["unshare", *apart, sys.executable, "-c", code]

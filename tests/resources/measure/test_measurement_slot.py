@@ -20,7 +20,6 @@ from typing import Final
 import pytest
 
 from aaco_pipeline.errors import UnavailableError
-from aaco_pipeline.resources.measure import measurement_slot as slot_holder
 from aaco_pipeline.resources.measure import measurement_slot as slots
 from aaco_pipeline.resources.measure.measurement_slot import (
     follow,
@@ -100,14 +99,13 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     return folders
 
 
-def test_where_the_first_place_is_missing_the_second_has_the_lock(places: tuple[Path, Path]) -> None:
+def test_a_missing_first_place_leaves_the_lock_to_the_second_also_for_later_processes(
+    places: tuple[Path, Path],
+) -> None:
+    """Whoever may write to more places than the holder must not find the slot free."""
     with measurement_slot():
         assert [*places[1].iterdir()] == [slot_path()]
         assert not slot_is_free()
-
-
-def test_a_lock_that_is_there_decides_the_place_for_those_who_come_later(places: tuple[Path, Path]) -> None:
-    """Whoever may write to more places than the holder must not find the slot free."""
     with measurement_slot():
         places[0].mkdir()
         assert not slot_is_free()
@@ -167,27 +165,25 @@ def test_another_user_takes_the_slot_that_root_made() -> None:
             assert other.communicate(timeout=30)[0] == "held\n"
 
 
-@pytest.mark.parametrize(("kind", "told"), [("docker", "docker"), ("none", None), (None, None)])
-def test_a_container_is_known_by_what_the_host_says_of_it(
-    kind: str | None, told: str | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "namespace", "expected"),
+    [
+        *(("docker", 4026531836, "docker"), ("none", 4026531836, None), (None, 4026531836, None)),
+        ("none", 4026532500, "own process numbers"),
+    ],
+)
+def test_a_container_is_known_by_the_hosts_facts_or_its_process_numbers(
+    kind: str | None, namespace: int, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[4026531836]"))
-    assert own_container(kind) == told
+    monkeypatch.setattr(Path, "readlink", lambda _: Path(f"pid:[{namespace}]"))
+    assert own_container(kind) == expected
 
 
-def test_a_container_is_known_by_process_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[4026532500]"))
-    assert own_container("none") == "own process numbers"
-
-
-def test_the_slot_is_taken_while_it_is_held_and_free_before_and_after(path: Path) -> None:
+def test_the_slot_is_taken_while_it_is_held_and_free_after_an_error(path: Path) -> None:
     assert slot_is_free(path)
     with measurement_slot(path):
         assert not slot_is_free(path)
     assert slot_is_free(path)
-
-
-def test_an_error_while_measuring_frees_the_slot(path: Path) -> None:
     with pytest.raises(ZeroDivisionError), measurement_slot(path):
         raise ZeroDivisionError
     assert slot_is_free(path)
@@ -208,7 +204,7 @@ def test_a_second_holder_waits_and_is_told_so_once(path: Path, held: subprocess.
 def test_who_waits_is_told_again_and_again_by_log_and_by_screen(
     path: Path, held: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slot_holder, "_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(slots, "_EVERY_SECONDS", 0.0)
     logged: list[str] = []
     shown: list[str] = []
 
@@ -217,9 +213,9 @@ def test_who_waits_is_told_again_and_again_by_log_and_by_screen(
         if len(shown) == 3:
             held.kill()
 
-    with slot_holder.slot_patience(None, show), measurement_slot(path, on_wait=logged.append):
+    with slots.slot_patience(None, show), measurement_slot(path, on_wait=logged.append):
         assert logged == shown
-    with slot_holder.slot_patience(None, shown.append), measurement_slot(path, on_wait=shown.append):
+    with slots.slot_patience(None, shown.append), measurement_slot(path, on_wait=shown.append):
         assert len(shown) == len(logged)  # and nobody waits now
 
 
@@ -227,7 +223,7 @@ def test_patience_ends_in_a_line_that_names_the_holder(path: Path, held: subproc
     shown: list[str] = []
     with (
         pytest.raises(UnavailableError, match=rf"not free within 0\.3 s: process {held.pid} of .*--wait") as caught,
-        slot_holder.slot_patience(0.3, shown.append),
+        slots.slot_patience(0.3, shown.append),
         measurement_slot(path, on_wait=shown.append),
     ):
         pytest.fail("the slot is taken")
@@ -249,17 +245,15 @@ def test_patience_ends_in_a_line_that_names_the_holder(path: Path, held: subproc
 def test_a_record_that_is_not_the_holders_says_nothing(path: Path, held: subprocess.Popen[str], record: bytes) -> None:
     path.write_bytes(record.replace(b"PID", str(held.pid).encode()))
     with path.open("rb") as file:
-        assert re.fullmatch(rf"process {held.pid} of \S+ is measuring", slot_holder.holder_of(file.fileno()))
+        assert re.fullmatch(rf"process {held.pid} of \S+ is measuring", slots.holder_of(file.fileno()))
 
 
 def test_what_others_write_into_the_lock_is_shown_harmless_and_short(path: Path, held: subprocess.Popen[str]) -> None:
     record = {"pid": held.pid, "since": 0, "command": "\x1b[2J\u202e\n" + 500 * "x"}
     path.write_text(json.dumps(record))
     with path.open("rb") as file:
-        told = slot_holder.holder_of(file.fileno())
-    assert told.isascii()
-    assert told.isprintable()
-    assert len(told) < 200
+        words = slots.holder_of(file.fileno())
+    assert words.isascii() and words.isprintable() and len(words) < 200
 
 
 def test_a_holder_that_has_died_is_not_named_as_measuring(path: Path) -> None:
@@ -269,9 +263,9 @@ def test_a_holder_that_has_died_is_not_named_as_measuring(path: Path) -> None:
         process.kill()
         process.wait()
         with path.open("rb") as file:
-            told = slot_holder.holder_of(file.fileno())
+            words = slots.holder_of(file.fileno())
         os.kill(child, signal.SIGKILL)
-    assert told == f"process {process.pid} has ended, and what it started is still measuring"
+    assert words == f"process {process.pid} has ended, and what it started is still measuring"
 
 
 def test_nobody_is_told_to_wait_for_a_free_slot(path: Path) -> None:

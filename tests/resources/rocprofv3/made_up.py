@@ -1,4 +1,4 @@
-"""What the tests of rocprofv3 make up: a kernel trace of chosen executions, the GPUs of a host."""
+"""Made-up inputs for the tests of rocprofv3: a kernel trace of chosen executions, the GPUs of a host."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from aaco_pipeline.resources.rocprofv3 import command as driver
+from aaco_pipeline.resources.host import kernel_files
 
 #: Releases that write text files and have no thread trace.
 OLD: Final = ("6.2", "6.3", "6.4")
@@ -28,8 +28,8 @@ def kernel_csv(*executions: tuple[str, int]) -> str:
 
 
 def listed_gpus(targets: Sequence[int], nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the driver lists: one node for each number, 0 for a processor."""
+    """Have the driver list one node for each number, 0 for a processor."""
     for number, target in enumerate(targets):
         (nodes / str(number)).mkdir(parents=True)
         (nodes / str(number) / "properties").write_text(f"simd_count 4\ngfx_target_version {target}\nvendor_id 4098\n")
-    monkeypatch.setattr(driver, "_KFD_NODES", nodes)
+    monkeypatch.setattr(kernel_files, "KFD_NODES", nodes)

@@ -6,7 +6,6 @@ from typing import Final
 import pytest
 
 from aaco_pipeline.errors import UnavailableError, UsageError
-from aaco_pipeline.resources.rocprofv3 import command as driver
 from aaco_pipeline.resources.rocprofv3 import command as rocprofv3
 from aaco_pipeline.resources.rocprofv3.command import (
     BASE_PASS,
@@ -24,17 +23,9 @@ from aaco_pipeline.resources.rocprofv3.command import (
 from tests.resources.rocprofv3.made_up import OLD, listed_gpus
 
 PROGRAM: Final = ("python", "train.py", "--size", "a b")
-
-
 COUNTERS: Final = ProfilerPass("counters_1", "counters", ("SQ_WAVES", "TCC_HIT_sum"))
-
-
 THREAD_TRACE: Final = ProfilerPass("thread_trace", "thread_trace", kernel="gemm<float>(int*)", execution=5)
-
-
 TRACES: Final = ("--kernel-trace", "--hip-runtime-trace", "--memory-copy-trace", "--marker-trace")
-
-
 NEW: Final = ("7.0", "7.1", "7.2", "7.13")
 
 
@@ -155,7 +146,7 @@ def test_the_architecture_is_the_drivers(
     targets: list[int], device: int, name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed_gpus(targets, tmp_path / "nodes", monkeypatch)
-    assert driver.gpu_architecture(device) == name
+    assert rocprofv3.gpu_architecture(device) == name
 
 
 def test_a_missing_tool_is_told_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

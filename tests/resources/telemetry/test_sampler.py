@@ -80,42 +80,35 @@ def worked() -> dict[str, Any]:
     return {"document": sampler.samples(), "own_cpu_ns": own_cpu, "resident_bytes": resident, "pid": process.pid}
 
 
-def test_the_document_is_json_and_says_what_it_is(worked: dict[str, Any]) -> None:
+def test_the_document_is_json_with_growing_times_and_a_baseline_of_the_host(worked: dict[str, Any]) -> None:
     document = worked["document"]
     assert json.loads(json.dumps(document)) == document
     assert (document["format"], document["format_version"]) == ("aaco-telemetry", 2)
     assert set(document["columns"]) == set(COLUMNS)
     assert len({len(values) for values in document["columns"].values()}) == 1
-
-
-def test_times_are_monotonic_time_and_only_grow(worked: dict[str, Any]) -> None:
-    document = worked["document"]
     times = document["columns"]["time_ns"]
     assert all(later > earlier for earlier, later in pairwise(times))
     assert document["clocks_before"]["monotonic_ns"] < times[0]
     assert times[-1] < document["clocks_after"]["monotonic_ns"]
+    columns = worked["document"]["columns"]
+    assert columns["host_busy_ticks"][0] is not None
+    assert columns["host_idle_ticks"][0] is not None
 
 
-def test_cpu_time_of_the_process_counts_its_ended_threads(worked: dict[str, Any]) -> None:
+def test_counters_of_the_process_never_fall_and_count_its_ended_threads(worked: dict[str, Any]) -> None:
     final = known(worked["document"], "process_cpu_ns")[-1]
     assert worked["own_cpu_ns"] <= final < worked["own_cpu_ns"] + 100 * MILLISECOND
-
-
-def test_counters_never_fall_even_when_threads_end(worked: dict[str, Any]) -> None:
     document = worked["document"]
     for name in ("process_cpu_ns", "run_delay_ns", "voluntary_switches", "involuntary_switches", "major_faults"):
         values = known(document, name)
         assert values == sorted(values), name
         assert values, name
     assert known(document, "voluntary_switches")[-1] >= 20
-
-
-def test_resident_memory_is_what_the_kernel_reports(worked: dict[str, Any]) -> None:
     largest = max(known(worked["document"], "rss_pages")) * worked["document"]["page_bytes"]
     assert largest == pytest.approx(worked["resident_bytes"], rel=0.2)
 
 
-def test_only_the_watched_process_gets_readings_of_a_process(worked: dict[str, Any]) -> None:
+def test_only_the_watched_process_has_readings_and_its_end_ends_its_segment(worked: dict[str, Any]) -> None:
     document = worked["document"]
     columns = document["columns"]
     rows = [row for row, segment in enumerate(columns["segment"]) if segment == 0]
@@ -125,22 +118,12 @@ def test_only_the_watched_process_gets_readings_of_a_process(worked: dict[str, A
     assert outside
     assert all(columns[name][row] is None for name in sources.PROCESS_COLUMNS for row in outside)
     assert all(columns["process_cpu_ns"][row] is not None for row in rows)
-
-
-def test_the_end_of_the_process_ends_its_segment(worked: dict[str, Any]) -> None:
-    document = worked["document"]
     (segment,) = document["segments"]
     assert (segment["label"], segment["pid"]) == ("latency", worked["pid"])
     assert segment["ended_because"] == "the process ended"
     assert segment["started_monotonic_ns"] < segment["ended_monotonic_ns"] < document["columns"]["time_ns"][-1]
     assert segment["threads_most"] >= 1
     assert segment["reasons"] == {}
-
-
-def test_the_first_row_is_a_baseline_of_the_host(worked: dict[str, Any]) -> None:
-    columns = worked["document"]["columns"]
-    assert columns["host_busy_ticks"][0] is not None
-    assert columns["host_idle_ticks"][0] is not None
 
 
 def test_host_counters_are_those_of_the_kernel() -> None:

@@ -29,11 +29,10 @@ print(os.getpid(), begun, ended, after - before, *sleeps)
 """
 
 
-def fake_tool(folder: Path, name: str, script: str) -> None:
-    folder.mkdir(exist_ok=True)
-    tool = folder / name
-    tool.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo {name} v9.9.9; exit 0; fi\n{script}\n')
-    tool.chmod(0o755)
+def fake_tool(folder: Path, name: str, script: str, *, python: bool = False) -> None:
+    shell = f'#!/bin/sh\nif [ "$1" = --version ]; then echo {name} v9.9.9; exit 0; fi\n{script}\n'
+    (folder / name).write_text(f"#!{sys.executable}\n{script}" if python else shell)
+    (folder / name).chmod(0o755)
 
 
 @pytest.fixture
@@ -81,11 +80,16 @@ def test_a_real_trace_finds_every_sleep_of_the_measured_process(tool: str, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == [scheduler_events.EVENTS_FILE]
 
 
+def absent(folder: Path, tool: str) -> dict[str, Any]:
+    """The document of a trace that the tool cannot record."""
+    with SchedulerTrace(folder, [tool]) as trace:
+        assert not trace.recording
+    return trace.document()
+
+
 @pytest.mark.parametrize("tool", ["bpftrace", "perf"])
 def test_a_tool_that_is_not_installed_is_absent_with_what_to_install(tool: str, bin: Path, tmp_path: Path) -> None:
-    with SchedulerTrace(tmp_path, [tool]) as trace:
-        assert not trace.recording
-    document = trace.document()
+    document = absent(tmp_path, tool)
     assert (document["state"], document["tool"], document["file"]) == ("absent", None, None)
     assert document["reason"] == f"{tool}: not installed"
     assert "apt-get install" in document["fix"]
@@ -103,10 +107,9 @@ def test_a_tool_that_refuses_is_absent_in_its_own_words(
     words: str, reason: str, fix: str, bin: Path, tmp_path: Path
 ) -> None:
     fake_tool(bin, "bpftrace", f"echo '{words}' >&2; exit 1")
-    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
-        assert not trace.recording
-    assert reason in trace.document()["reason"]
-    assert fix in trace.document()["fix"]
+    document = absent(tmp_path, "bpftrace")
+    assert reason in document["reason"]
+    assert fix in document["fix"]
     assert [path for path in tmp_path.iterdir() if path != bin] == []
 
 
@@ -134,9 +137,8 @@ Hint:\tTry sudo mount -o remount,mode=755 /sys/kernel/tracing/
 )
 def test_perf_that_refuses_is_absent_in_its_own_words(words: str, reason: str, bin: Path, tmp_path: Path) -> None:
     fake_tool(bin, "perf", f"cat >&2 <<'END'\n{words}\nEND\nexit 255")
-    with SchedulerTrace(tmp_path, ["perf"]) as trace:
-        assert not trace.recording
-    assert trace.document()["reason"] == f"perf: {reason}"
+    document = absent(tmp_path, "perf")
+    assert document["reason"] == f"perf: {reason}"
 
 
 def test_the_second_tool_is_tried_when_the_first_refuses(bin: Path, tmp_path: Path) -> None:
@@ -208,8 +210,7 @@ def test_an_interrupt_that_the_tool_missed_is_repeated(
     bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler_events, "_IDLE_SECONDS", 0.3)
-    (bin / "bpftrace").write_text(f"#!{sys.executable}\n{DEAF_AT_FIRST}")
-    (bin / "bpftrace").chmod(0o755)
+    fake_tool(bin, "bpftrace", DEAF_AT_FIRST, python=True)
     with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
         assert trace.recording
     assert trace.document()["remarks"] == []
@@ -243,24 +244,20 @@ while True:
 
 
 def test_events_that_perf_lost_are_counted_and_where_it_lost_them_is_kept(bin: Path, tmp_path: Path) -> None:
-    (bin / "perf").write_text(f"#!{sys.executable}\n{FAKE_PERF}")
-    (bin / "perf").chmod(0o755)
+    fake_tool(bin, "perf", FAKE_PERF, python=True)
     with SchedulerTrace(tmp_path, ["perf"]) as trace:
         assert trace.recording
     document = trace.document()
     assert (document["state"], document["lost"]) == ("present", 42)
     lines = list(scheduler.event_lines(tmp_path, document["file"]))
     assert [line.split(": ")[1].strip() for line in lines] == [
-        "sched:sched_switch",
-        "PERF_RECORD_LOST lost 40",
-        "PERF_RECORD_LOST lost 2",
+        *("sched:sched_switch", "PERF_RECORD_LOST lost 40", "PERF_RECORD_LOST lost 2")
     ]
 
 
 @pytest.mark.parametrize(("version", "bounded"), [("9.9.9", True), ("5.4.0", False)])
 def test_perfs_file_is_bounded_where_perf_can_do_that(version: str, bounded: bool, bin: Path, tmp_path: Path) -> None:
-    (bin / "perf").write_text(f"#!{sys.executable}\n{FAKE_PERF.replace('9.9.9', version)}")
-    (bin / "perf").chmod(0o755)
+    fake_tool(bin, "perf", FAKE_PERF.replace("9.9.9", version), python=True)
     with SchedulerTrace(tmp_path, ["perf"]) as trace:
         assert trace._recorder is not None
         assert trace._recorder._process is not None
@@ -274,9 +271,8 @@ def test_a_tool_that_cannot_even_say_that_the_disk_is_full_is_told_so(
     fake_tool(bin, "perf", "exit 255")
     none_left = type("Disk", (), {"f_bavail": 0})
     monkeypatch.setattr(os, "statvfs", lambda _: none_left)
-    with SchedulerTrace(tmp_path, ["perf"]) as trace:
-        assert not trace.recording
-    assert (trace.document()["reason"], trace.document()["fix"]) == (
+    document = absent(tmp_path, "perf")
+    assert (document["reason"], document["fix"]) == (
         "perf: the disk is full",
         "free disk space, and record again",
     )
@@ -311,17 +307,15 @@ def test_a_tool_that_never_begins_is_given_up(bin: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(scheduler_events, "_START_SECONDS", 0.5)
     fake_tool(bin, "bpftrace", "while :; do sleep 0.05; done")
     before = children()
-    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
-        assert not trace.recording
-    assert "did not start" in trace.document()["reason"]
+    document = absent(tmp_path, "bpftrace")
+    assert "did not start" in document["reason"]
     assert children() == before
 
 
 def test_a_tool_that_cannot_be_started_does_not_fail_the_run(bin: Path, tmp_path: Path) -> None:
     (bin / "bpftrace").write_text("this is no program")
-    with SchedulerTrace(tmp_path, ["bpftrace"]) as trace:
-        assert not trace.recording
-    assert "cannot be started" in trace.document()["reason"]
+    document = absent(tmp_path, "bpftrace")
+    assert "cannot be started" in document["reason"]
 
 
 def test_events_that_cannot_be_kept_do_not_fail_the_run(fake_bpftrace: Path, tmp_path: Path) -> None:
@@ -366,11 +360,8 @@ def test_the_clock_is_told_by_an_events_time(event: int, suspended: int, expecte
     assert clock["uncertainty_ns"] <= 100
 
 
-def test_a_clock_that_cannot_be_told_apart_is_uncertain_by_the_difference() -> None:
+def test_an_ambiguous_clock_is_uncertain_by_the_difference_and_an_unknown_one_is_not_used() -> None:
     clock: dict[str, Any] = which_clock(1_500_000, readings(1_000_000, 5_000), readings(2_000_000, 5_000))
     assert clock["uncertainty_ns"] == 5_000
-
-
-def test_times_of_an_unknown_clock_are_not_used() -> None:
     with pytest.raises(ValueError, match="neither"):
         which_clock(99, readings(1_000_000, 0), readings(2_000_000, 0))

@@ -130,7 +130,7 @@ def worker_object(compiler: Compiler) -> Path:
 
 
 def flush_library(compiler: Compiler) -> Path:
-    """What writes buffers out of the caches, to be loaded by this process."""
+    """The library that writes buffers out of the caches, to be loaded by this process."""
     return _made(compiler, "flush.c", "flush.so", _FLUSH_FLAGS)
 
 
@@ -301,7 +301,7 @@ def _plain_names(sections: Iterable[Section]) -> list[str]:
 
 
 def _stub(symbols: Sequence[Symbol]) -> str:
-    """What the worker asks of the kernel: whether it needs fibers, and one room for all dynamic local data share."""
+    """Source that tells the worker whether the kernel needs fibers, with one room for all dynamic local data share."""
     arrays = dynamic_local_arrays(symbols)
     for name in arrays:
         if not _NAME.fullmatch(name):

@@ -34,7 +34,7 @@ from aaco_pipeline.resources.targets.cpu.worker import CpuWorker
 
 _PARSER: Final = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 #: Headers whose names a kernel may use; all others belong to the host.
-_HEADERS: Final = re.compile(
+_DEVICE_HEADERS: Final = re.compile(
     rb"<(hip/\w+\.h|c?math|math\.h|cstdint|stdint\.h|cstddef|stddef\.h|cfloat|float\.h|climits|limits\.h|limits"
     rb"|type_traits|utility)>"
 )
@@ -67,11 +67,11 @@ def kernel_names(source: bytes) -> tuple[str, ...]:
 
 
 def _host_nodes(node: tree_sitter.Node, source: bytes, marks: re.Pattern[bytes]) -> Iterator[tree_sitter.Node]:
-    """What is to be left out of the top level: in namespaces and conditional parts too, never in a class."""
+    """The nodes to leave out of the top level: in namespaces and conditional parts too, never in a class."""
     for child in node.children:
         text = source[child.start_byte : child.end_byte]
         if child.type == "preproc_include":
-            if not _HEADERS.search(text) and not child.has_error:
+            if not _DEVICE_HEADERS.search(text) and not child.has_error:
                 yield child
         elif child.type in ("function_definition", "template_declaration"):
             head = text[: _body_start(child) - child.start_byte]
@@ -112,7 +112,7 @@ def _body_start(node: tree_sitter.Node) -> int:
 
 
 def _device_macros(root: tree_sitter.Node, source: bytes) -> re.Pattern[bytes]:
-    """What marks a function as the device's: HIP's words, and macros of this file that stand for them."""
+    """The words that mark a function as the device's: HIP's own, and macros of this file that stand for them."""
     names = [
         source[name.start_byte : name.end_byte]
         for node in _all(root, "preproc_def")
@@ -169,7 +169,7 @@ def _changed(source: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
     return b"".join([*pieces, source[at:]])
 
 
-_HEADERS_TARGET: Final = Path(__file__).with_name("include")
+_INCLUDE: Final = Path(__file__).with_name("include")
 _SOURCE: Final = "kernel.cpp"
 _WARNINGS: Final = "warnings.txt"
 #: The best that a user would build with, but for contraction: a compiler joins a product and a sum into one operation
@@ -275,7 +275,7 @@ def _compile(compiler: Compiler, text: bytes, flags: Sequence[str], home: Path) 
     home.mkdir(parents=True, exist_ok=True)
     (home / _SOURCE).write_bytes(text)
     part = home / "unchecked.o"
-    warnings = compile_confined(compiler, [*flags, f"-I{_HEADERS_TARGET}", "-c", _SOURCE, "-o", part.name], home)
+    warnings = compile_confined(compiler, [*flags, f"-I{_INCLUDE}", "-c", _SOURCE, "-o", part.name], home)
     told.write_text("\n".join(warnings))
     part.replace(made)
     return warnings

@@ -61,7 +61,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Confinement:
-    """What the process was shut in by, for the record. Limits and the filter of system calls are always there."""
+    """The confinement of the process, for the record. Limits and the filter of system calls are always there."""
 
     namespaces: bool
     other_user: bool
@@ -134,7 +134,7 @@ class _Process:
         return answer
 
     def _ended(self) -> Refused | UsageError:
-        """Why the process is gone."""
+        """The reason that the process is gone."""
         status = self.child.wait(_END_SECONDS)
         if status == -signal.SIGSYS:
             return Refused("processes", "it made a call of the operating system, which ended it")

@@ -15,6 +15,7 @@ import itertools
 import json
 import mmap
 import os
+import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -75,7 +76,7 @@ class Memory:
         ctypes.memset(self.address, byte, self.size)
 
     def is_whole(self) -> bool:
-        """Whether the bytes before and after, as far as the pages reach, are as they were."""
+        """Return whether the bytes before and after, as far as the pages reach, are unchanged."""
         before = ctypes.string_at(self._base + PAGE, self._before)
         after = ctypes.string_at(self.address + self.size, self._after)
         return before + after == bytes([self._poison]) * (self._before + self._after)
@@ -357,16 +358,14 @@ def serve(commands: TextIO, answers: TextIO) -> None:
 
 def _shut_in(given: Mapping[str, Any]) -> list[str]:
     """Leave this process its own memory and the files it may read; what the kernel would not grant, in words."""
-    from aaco_pipeline.resources.confinement import landlock, sandbox
-    from aaco_pipeline.resources.confinement.requests import Bounds
+    from aaco_pipeline.resources.confinement import sandbox
 
-    bounds = Bounds(given["memory_bytes"], given["cpu_seconds"], 0.0, 1 << 20, 0)
     readable = [*sandbox.imported_from(), *(Path(one) for one in given["readable"])]
-    said = [sandbox.without_network()]
+    network = sandbox.without_network()
     sandbox.without_privileges()
-    sandbox.within(bounds)
-    said.append(landlock.only_beneath(readable, []))
-    return [one for one in said if one is not None]
+    limits = {resource.RLIMIT_DATA: given["memory_bytes"], resource.RLIMIT_CPU: given["cpu_seconds"]}
+    sandbox.within({**limits, resource.RLIMIT_FSIZE: 1 << 20, resource.RLIMIT_NOFILE: sandbox.MOST_FILES_OPEN})
+    return [one for one in (network, sandbox.only_beneath(readable, [])) if one is not None]
 
 
 def main(arguments: Sequence[str]) -> None:

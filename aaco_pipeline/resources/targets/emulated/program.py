@@ -95,7 +95,7 @@ _LOADERS: Final = (".dynamic", ".relro_padding")
 
 
 def _user_registers(properties: int, preloaded: int) -> tuple[str | None, ...]:
-    """What the properties ask for. Arguments are not preloaded: such a kernel begins with code that loads them."""
+    """Initial user registers by the kernel's properties. Arguments are not preloaded: the kernel loads them."""
     names: list[str | None] = []
     for bit, (what, count) in enumerate(_USER_REGISTERS):
         if not properties >> bit & 1:

@@ -24,10 +24,15 @@ import numpy as np
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Buffer, Build, Call, Content, Execution, Layout, NotEmulated, Parameter
-from aaco_pipeline.resources.targets.emulated.finding import Emulator, NoEmulator, find_emulator
 from aaco_pipeline.resources.targets.emulated.program import Program, argument_bytes, dispatch_packet, read_program
-from aaco_pipeline.resources.toolchains.amdgpu.compiling import compile_kernel
-from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain, find_toolchains
+from aaco_pipeline.resources.toolchains.amdgpu.compiling import compile_kernel, why_no_kernel
+from aaco_pipeline.resources.toolchains.amdgpu.finding import (
+    Emulator,
+    NoEmulator,
+    Toolchain,
+    find_emulator,
+    find_toolchains,
+)
 
 _MEMORY_BYTES: Final = 4 << 30
 _CPU_SECONDS: Final = 120
@@ -213,7 +218,7 @@ class EmulatorProcess:
         return NotEmulated(f"the emulator ended with {how}: {told}")
 
     def _at(self) -> str:
-        """Where in the kernel's code it was, by what the process left in memory that both see."""
+        """Locate the last instruction in the kernel's code, from the memory shared with the process."""
         if self._program is None:
             return ""
         with mmap.mmap(self._progress, 8, access=mmap.ACCESS_READ) as place:
@@ -316,9 +321,6 @@ def _values(result: object, buffer: Buffer) -> Content:
 ARCHITECTURES: Final = ("gfx950", "gfx942")
 #: How long an answer may take by the clock; what it computes is limited in CPU time, and the host may be busy.
 DEADLINE_SECONDS: Final = 7_200.0
-_PROBE: Final = (
-    b'#include <hip/hip_runtime.h>\nextern "C" __global__ void probe(float *p) { p[threadIdx.x] += 1.0f; }\n'
-)
 
 
 @dataclass(frozen=True)
@@ -390,15 +392,6 @@ def emulated_target(folder: Path, *, flags: Sequence[str] = ()) -> EmulatedTarge
     toolchains = find_toolchains()
     for architecture in ARCHITECTURES:
         for toolchain in toolchains:
-            if _compiles(toolchain, architecture, folder, flags):
+            if why_no_kernel(toolchain, architecture, folder, flags) is None:
                 return EmulatedTarget(emulator, toolchain, architecture, tuple(flags))
     return NoEmulator(f"no compiler for {' or '.join(ARCHITECTURES)}", "see the static verdict")
-
-
-def _compiles(toolchain: Toolchain, architecture: str, folder: Path, flags: Sequence[str]) -> bool:
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        try:
-            compile_kernel(toolchain, _PROBE, "probe", architecture, Path(name), flags=flags)
-        except (Refused, UnavailableError):
-            return False
-    return True

@@ -118,7 +118,7 @@ def _is_kept(code: CodeObject, symbol: Symbol) -> bool:
 
 
 def _kernels(code: CodeObject) -> set[str]:
-    """What a cubin can launch: each has a bank of constants for its arguments."""
+    """The kernels that a cubin can launch: each has a bank of constants for its arguments."""
     banks = [section.name for section in code.sections if section.name.startswith(_BANK)]
     return {name.removeprefix(_BANK) for name in banks}
 
@@ -173,7 +173,7 @@ def cuda_compiler(architecture: str, flags: tuple[str, ...]) -> Compiler | None:
 def amd_compiler(architecture: str, flags: tuple[str, ...]) -> Compiler | None:
     """ROCm's compiler, or another that makes code for AMD GPUs, with the user's flags; None where there is none."""
     # Not for those who have the other vendor's GPU: it brings Polars.
-    from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject as CodeObject_code_object
+    from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject as AmdCodeObject
     from aaco_pipeline.resources.toolchains.amdgpu.compiling import compile_kernel
     from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain, find_toolchain
 
@@ -186,7 +186,7 @@ def amd_compiler(architecture: str, flags: tuple[str, ...]) -> Compiler | None:
         taken = built.resources
         return Compiled(
             artefact=built.artefact,
-            symbol=CodeObject_code_object(built.artefact.read_bytes()).kernel(kernel).symbol,
+            symbol=AmdCodeObject(built.artefact.read_bytes()).kernel(kernel).symbol,
             code_sha256=taken.code_sha256,
             compiler=built.compiler,
             flags=built.flags,

@@ -117,7 +117,7 @@ class DriverError(Exception):
 
 @dataclass(frozen=True)
 class Device:
-    """What the driver says of the device. `architecture` is CUDA's compute capability, null where it is not asked."""
+    """The driver's description of a device. `architecture` is CUDA's compute capability, null where it is not asked."""
 
     name: str
     bus: str

@@ -174,7 +174,7 @@ class Runner:
         self._arena_address: int | None = None
 
     def device(self) -> dict[str, Any]:
-        """What the driver says of the device."""
+        """The driver's description of the device."""
         return asdict(self._device)
 
     def load(self, artefact: str, symbol: str, seed: int) -> dict[str, Any]:
@@ -305,7 +305,7 @@ class Runner:
                 raise Refused("memory", self._trespass(offset, size, changed))
 
     def _trespass(self, offset: int, size: int, changed: int) -> str:
-        """Where a band was written first, told by the nearer buffer."""
+        """The first written byte of a canary band, as an offset from the nearer buffer."""
         ends = {begin + place.size: f"past buffer {index + 1}" for index, (place, begin) in enumerate(self._ranges())}
         begins = {begin: f"before buffer {index + 1}" for index, (_, begin) in enumerate(self._ranges())}
         near = [(changed + 1, ends.get(offset)), (size - changed, begins.get(offset + size))]

@@ -27,6 +27,7 @@ import numpy as np
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Buffer, Build, Call, Content, Execution, Layout, Parameter, Scalar
+from aaco_pipeline.resources.host.kernel_files import KFD_NODES, kfd_gpus
 from aaco_pipeline.resources.targets.gpu import compilers
 from aaco_pipeline.resources.targets.gpu.compilers import Compiled, Compiler, amd_compiler, cuda_compiler
 from aaco_pipeline.resources.targets.gpu.driver import VENDORS, Vendor, VendorName
@@ -262,7 +263,6 @@ def _values(held: memoryview, offset: int, buffer: Buffer) -> Content:
 #: How long an answer may take: a call with its copies and checks, and a driver's start.
 DEADLINE_SECONDS: Final = 20.0
 _KFD: Final = Path("/dev/kfd")
-_KFD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 _ACROSS_LANES: Final = re.compile(rb"\bwarpSize\b|\b__(?:shfl|ballot|any|all|activemask|lane_id)")
 _NARROW: Final = (
     "wavefronts are 32 lanes wide here and 64 on CDNA: what the source does across lanes, and __ballot's upper half, "
@@ -294,7 +294,7 @@ class GpuTarget:
 
     @property
     def clock(self) -> str:
-        """What a duration is."""
+        """Meaning of a duration on this target."""
         return f"{self.vendor.people} GPU time between two events around one launch, caches flushed before it"
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
@@ -348,7 +348,7 @@ def find_gpu(name: VendorName, flags: tuple[str, ...] = ()) -> GpuTarget:
     except (UnavailableError, Refused) as error:
         raise UnavailableError(f"target {name}: no {vendor.people} GPU can be used ({error})") from error
     if name == "amd":
-        architecture, wavefront_size = _kfd_facts()
+        architecture, wavefront_size = _first_amd_gpu()
         compiler = amd_compiler(architecture, flags)
     else:
         architecture, wavefront_size = device["architecture"], device["wavefront_size"]
@@ -359,12 +359,8 @@ def find_gpu(name: VendorName, flags: tuple[str, ...] = ()) -> GpuTarget:
     return GpuTarget(vendor, compiler, architecture, wavefront_size, device["name"])
 
 
-def _kfd_facts() -> tuple[str, int]:
+def _first_amd_gpu() -> tuple[str, int]:
     """Architecture and wavefront size of the first GPU that the kernel driver lists."""
-    for node in sorted(_KFD_NODES.glob("*/properties"), key=lambda node: int(node.parent.name)):
-        facts = dict(line.split(maxsplit=1) for line in node.read_text().splitlines() if " " in line)
-        version = int(facts.get("gfx_target_version", 0))
-        if version:
-            architecture = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
-            return architecture, int(facts["wave_front_size"])
-    raise UnavailableError(f"target amd: the kernel driver lists no GPU in {_KFD_NODES}")
+    if not (found := kfd_gpus()):
+        raise UnavailableError(f"target amd: the kernel driver lists no GPU in {KFD_NODES}")
+    return found[0]

@@ -54,7 +54,7 @@ class KernelArgument:
 
 @dataclass(frozen=True)
 class KernelMetadata:
-    """What the metadata states of a kernel, by the names it has there.
+    """A kernel's metadata, by the names it has there.
 
     `arguments` are those of the source in its order, then the hidden ones that whoever launches it fills. `vgprs`
     includes the accumulation registers where both come out of one file (gfx90a and later). `symbol` is that of the
@@ -148,7 +148,7 @@ class CodeObject:
         return match[1], tuple(_kernel(one) for one in kernels)
 
     def _check_descriptor(self, kernel: KernelMetadata) -> None:
-        """What the hardware is told must be what the metadata tells us."""
+        """Check that the descriptor, which the hardware reads, agrees with the metadata, which we read."""
         symbol = self.symbols_by_name.get(f"{kernel.symbol}.kd")
         descriptor = b"" if symbol is None else self.content(symbol)
         if len(descriptor) != _DESCRIPTOR_BYTES:

@@ -52,7 +52,7 @@ _Loader.add_multi_constructor("!", _document)
 
 @dataclass(frozen=True)
 class CompilerRemarks:
-    """What was said of one kernel. `usage` is by the record's own names, such as NumVGPR."""
+    """The remarks on one kernel. `usage` is by the record's own names, such as NumVGPR."""
 
     usage: Mapping[str, int]
     unrolled: tuple[UnrolledLoop, ...]
@@ -147,7 +147,7 @@ class Runner:
             raise UnavailableError(f"the compiler for AMD GPUs cannot be used: {said}")
 
     def printed(self) -> str:
-        """What the last command printed, of its beginning."""
+        """The beginning of the last command's output."""
         with (self.folder / "log").open("rb") as stream:
             return stream.read(_TOLD_BYTES).decode(errors="replace")
 
@@ -300,6 +300,9 @@ def _packages_flags(toolchain: Toolchain, architecture: str, runner: Runner) -> 
 #: What the source is called to the compiler, and so in its remarks.
 SOURCE_NAME: Final = "kernel.hip"
 _OPTIONS: Final = ("-O3",)
+_EMPTY_KERNEL: Final = (
+    b'#include <hip/hip_runtime.h>\nextern "C" __global__ void probe(float *p) { p[threadIdx.x] += 1.0f; }\n'
+)
 
 
 @dataclass(frozen=True)
@@ -323,7 +326,7 @@ class StaticBuild:
 
 @dataclass(frozen=True)
 class CompiledFiles:
-    """What a compilation leaves: the object before and after it was linked, and the compiler's optimization record."""
+    """Files of a compilation: the object before and after it was linked, and the compiler's optimization record."""
 
     relocatable: Path
     code_object: Path
@@ -374,6 +377,19 @@ def compile_kernel(
     )
 
 
+def why_no_kernel(toolchain: Toolchain, architecture: str, folder: Path, flags: Sequence[str]) -> str | None:
+    """The reason that a toolchain compiles no empty kernel for an architecture; None when it does.
+
+    `folder` takes what is compiled.
+    """
+    with _scratch(folder) as scratch:
+        try:
+            compile_kernel(toolchain, _EMPTY_KERNEL, "probe", architecture, scratch, flags=flags)
+        except (Refused, UnavailableError) as error:
+            return str(error)
+    return None
+
+
 def compile_files(
     toolchain: Toolchain, source: bytes, architecture: str, folder: Path, *, flags: Sequence[str] = ()
 ) -> CompiledFiles:
@@ -390,7 +406,7 @@ def compile_files(
 
 
 def kernel_resources(relocatable: bytes, kernel: str) -> tuple[KernelResources, str]:
-    """What a kernel of a relocatable code object takes, and its symbol. CodeObjectError when it cannot be read."""
+    """Resources of a kernel of a relocatable code object, and its symbol. CodeObjectError when it cannot be read."""
     code = CodeObject(relocatable)
     stated = code.kernel(kernel)
     function = code.symbols_by_name.get(stated.symbol)

@@ -1,12 +1,14 @@
-"""Which compiler for AMD GPUs this host has: the user's ROCm, Debian's clang-19, or what three Python packages bring.
+"""Find this host's compiler and emulator for AMD GPUs, by their files alone; none is run here.
 
-They are looked for in this order, by their files alone; none is run here. A compiler that lacks the control file of
-gfx942, as Debian's device libraries of ROCm 5.2 do, is given one in the cache folder, made of the one of gfx940.
+Compilers are looked for in this order: the user's ROCm, Debian's clang-19, three Python packages. One that lacks the
+control file of gfx942, as Debian's device libraries of ROCm 5.2 do, gets one in the cache folder, derived from that of
+gfx940. The emulator is a checkout of tinygrad, whose instruction emulator comes with no package.
 """
 
 import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,14 +48,14 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class Missing:
-    """No compiler for AMD GPUs: why, and what would bring one."""
+    """No compiler for AMD GPUs: the reason, and how to get one."""
 
     reason: str
     fix: str = INSTALL
 
 
 def find_toolchain() -> Toolchain | Missing:
-    """The first compiler of the order above that is whole; else what each of them lacks."""
+    """The first complete compiler in the order above; else what each of them lacks."""
     lacking = []
     for name, found in _each():
         if isinstance(found, Toolchain):
@@ -63,12 +65,12 @@ def find_toolchain() -> Toolchain | Missing:
 
 
 def find_toolchains() -> list[Toolchain]:
-    """Every compiler that is whole, in the order above: a later one may know more architectures."""
+    """Every complete compiler, in the order above: a later one may know more architectures."""
     return [found for _, found in _each() if isinstance(found, Toolchain)]
 
 
 def availability() -> str:
-    """One line for people: whether the static verdict can be given here, and with what, or how to install it."""
+    """One line for the user: the compiler for static verdicts found here, or how to install one."""
     found = find_toolchain()
     architectures = " and ".join(ARCHITECTURES)
     if isinstance(found, Toolchain):
@@ -155,3 +157,77 @@ def _package_folder(name: str) -> Path | None:
     found = importlib.util.find_spec(name)
     places = found.submodule_search_locations if found is not None else None
     return Path(next(iter(places))) if places else None
+
+
+#: The folder of a checkout of tinygrad.
+EMULATOR_VARIABLE: Final = "AACO_EMULATOR"
+INSTALL_EMULATOR: Final = (
+    f"git clone https://github.com/tinygrad/tinygrad, then {EMULATOR_VARIABLE}=the checkout's folder; "
+    "it needs clang and libLLVM"
+)
+_EMULATOR: Final = Path("test/mockgpu/amd/emu.py")
+_DRIVER: Final = "aaco_pipeline.resources.targets.emulated.driver"
+_PACKAGE_FOLDER: Final = Path(__file__).parents[4]
+_CLANGS: Final = ("clang", *(f"clang-{version}" for version in range(22, 13, -1)))
+#: Variables that locate the host's LLVM; nothing else of the environment reaches the emulator.
+_KEPT_VARIABLES: Final = ("PATH", "LD_LIBRARY_PATH", "LLVM_PATH")
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """An emulator to start: its command, its whole environment, its readable paths, and its name."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    readable: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class NoEmulator:
+    """No emulator of AMD GPUs: the reason, and how to get one."""
+
+    reason: str
+    fix: str = INSTALL_EMULATOR
+
+
+def find_emulator() -> Emulator | NoEmulator:
+    """The emulator that the variable names; else what is missing."""
+    stated = os.environ.get(EMULATOR_VARIABLE, "").strip()
+    if not stated:
+        return NoEmulator(f"{EMULATOR_VARIABLE} is not set")
+    checkout = Path(stated).expanduser().resolve()
+    if not (checkout / _EMULATOR).is_file():
+        return NoEmulator(f"{EMULATOR_VARIABLE} names {checkout}, which has no {_EMULATOR}")
+    compiler = next((found for name in _CLANGS if (found := shutil.which(name))), None)
+    if compiler is None:
+        return NoEmulator("tinygrad's emulator needs clang, and none is on PATH")
+    environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | {
+        "PYTHONPATH": f"{checkout}{os.pathsep}{_PACKAGE_FOLDER}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Instructions become host code in the process itself, by LLVM; clang only makes what the device starts with.
+        "DEV": "CPU:LLVM",
+        "CC": compiler,
+        "CACHELEVEL": "0",
+    }
+    command = (sys.executable, "-P", "-m", _DRIVER)
+    return Emulator(f"tinygrad{_revision(checkout)}", command, tuple(sorted(environment.items())), (checkout,))
+
+
+def emulator_availability() -> str:
+    """One line for the user: the emulator found here, or how to get one."""
+    found = find_emulator()
+    if isinstance(found, Emulator):
+        return f"emulated gfx950: available, with {found.name} in {found.readable[0]}"
+    return f"emulated gfx950: not available ({found.reason}); to have it: {found.fix}"
+
+
+def _revision(checkout: Path) -> str:
+    """The checkout's short commit, from git's own files."""
+    try:
+        head = (checkout / ".git" / "HEAD").read_text().strip()
+        if head.startswith("ref: "):
+            head = (checkout / ".git" / head.removeprefix("ref: ")).read_text().strip()
+    except OSError:
+        return ""
+    return f" {head[:12]}" if head.isalnum() else ""

@@ -1,16 +1,13 @@
 """The static verdict: a kernel before and after a change, on each architecture, from real compilations of both.
 
-Figures are plain values, as a journal keeps them, so that a decision can be repeated where there is no compiler.
+Figures are plain values, as a journal keeps them, so that a decision can be repeated on a host without a compiler.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from aaco_pipeline.errors import UnavailableError
-from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.guards.resources import (
     CompiledKernel,
     FailedTransformation,
@@ -21,19 +18,15 @@ from aaco_pipeline.optimization.guards.resources import (
     waves_per_simd,
 )
 from aaco_pipeline.optimization.targets import Launch
-from aaco_pipeline.resources.toolchains.amdgpu.compiling import StaticBuild, compile_kernel
+from aaco_pipeline.resources.toolchains.amdgpu.compiling import StaticBuild, compile_kernel, why_no_kernel
 from aaco_pipeline.resources.toolchains.amdgpu.finding import ARCHITECTURES, Missing, Toolchain, find_toolchain
-
-_PROBE: Final = (
-    b'#include <hip/hip_runtime.h>\nextern "C" __global__ void probe(float *p) { p[threadIdx.x] += 1.0f; }\n'
-)
 
 Figures = Mapping[str, Mapping[str, Any]]
 """By architecture, the figures of one compiled kernel."""
 
 
 class StaticVerdict:
-    """Compiles sources with one toolchain, in a folder of the caller's, and compares what they take.
+    """Compile sources with one toolchain, in a folder of the caller's, and compare their resources.
 
     `launch` is how the harness launches the kernel, `flags` are the user's own. With `lower_occupancy_allowed` fewer
     resident wavefronts are no reason to refuse.
@@ -55,7 +48,7 @@ class StaticVerdict:
         self._lower_occupancy_allowed = lower_occupancy_allowed
 
     def figures(self, source: bytes, kernel: str) -> dict[str, dict[str, Any]]:
-        """By architecture what the compiled kernel takes, as plain values. Refused (`compile`, `kernel`)."""
+        """Resources of the compiled kernel by architecture, as plain values. Refused (`compile`, `kernel`)."""
         return {
             name: _recorded(compile_kernel(self._toolchain, source, kernel, name, self._folder, flags=self._flags))
             for name in ARCHITECTURES
@@ -94,12 +87,9 @@ def static_verdict(
     found = find_toolchain()
     if isinstance(found, Missing):
         return found
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        try:
-            for architecture in ARCHITECTURES:
-                compile_kernel(found, _PROBE, "probe", architecture, Path(name), flags=flags)
-        except (Refused, UnavailableError) as error:
-            return Missing(f"{' '.join(found.compiler)} compiles no empty kernel: {error}")
+    for architecture in ARCHITECTURES:
+        if (refusal := why_no_kernel(found, architecture, folder, flags)) is not None:
+            return Missing(f"{' '.join(found.compiler)} compiles no empty kernel: {refusal}")
     return StaticVerdict(found, folder, launch, flags=flags, lower_occupancy_allowed=lower_occupancy_allowed)
 
 

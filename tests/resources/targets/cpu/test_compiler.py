@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.resources.confinement import landlock
+from aaco_pipeline.resources.confinement import sandbox
 from aaco_pipeline.resources.elf import SYMBOL_TABLE
 from aaco_pipeline.resources.targets.cpu import compiler as compilers
 from aaco_pipeline.resources.targets.cpu.compiler import Compiler, compile_confined, find_compiler, read_object
 from tests.resources.toolchains.amdgpu.code_objects import section_header, with_bytes
 
 INSTALLED = [name for name in ("g++", "clang++") if shutil.which(name)]
-needs_landlock = pytest.mark.skipif(landlock.lacking() is not None, reason="this kernel has no Landlock")
+needs_landlock = pytest.mark.skipif(sandbox.why_no_landlock() is not None, reason="this kernel has no Landlock")
 #: Sources that would put a file into what is compiled, or into what the compiler says.
 READING = {
     "incbin": """asm(".incbin \\"FILE\\"");""",

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.optimization.targets import Buffer, Call, Launch
-from aaco_pipeline.resources.targets.emulated.finding import VARIABLE, Emulator, find_emulator
 from aaco_pipeline.resources.targets.emulated.program import Program
 from aaco_pipeline.resources.targets.emulated.target import EmulatorProcess, started
 from aaco_pipeline.resources.toolchains.amdgpu.code_object import KernelArgument, KernelMetadata
+from aaco_pipeline.resources.toolchains.amdgpu.finding import EMULATOR_VARIABLE, Emulator, find_emulator
 
 STAND_IN = Path(__file__).with_name("stand_in_emulator.py")
 HOSTILE = Path(__file__).with_name("hostile_emulator.py")
@@ -41,7 +41,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def emulator(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """The stand-in as the user's setting names it, on a host that has clang."""
-    monkeypatch.setenv(VARIABLE, str(checkout))
+    monkeypatch.setenv(EMULATOR_VARIABLE, str(checkout))
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     found = find_emulator()
     assert isinstance(found, Emulator)

@@ -12,9 +12,15 @@ from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Build, Layout, NotEmulated
 from aaco_pipeline.resources.targets.emulated import target
 from aaco_pipeline.resources.targets.emulated import target as process_module
-from aaco_pipeline.resources.targets.emulated.finding import VARIABLE, Emulator, NoEmulator, availability, find_emulator
 from aaco_pipeline.resources.targets.emulated.target import EmulatedTarget, emulated_target, started
-from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain
+from aaco_pipeline.resources.toolchains.amdgpu.finding import (
+    EMULATOR_VARIABLE,
+    Emulator,
+    NoEmulator,
+    Toolchain,
+    emulator_availability,
+    find_emulator,
+)
 from tests.resources.targets.emulated import stand_in_emulator as toy
 from tests.resources.targets.emulated.conftest import Started, call, hostile, program
 
@@ -152,17 +158,17 @@ TOOLCHAINS = [Toolchain(kind, (kind,), ("lld",), Path("/bitcode")) for kind in (
 
 
 def test_without_the_setting_there_is_no_emulator_and_how_to_have_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    said = availability()
-    assert said.startswith(f"emulated gfx950: not available ({VARIABLE} is not set); to have it: git clone")
+    monkeypatch.delenv(EMULATOR_VARIABLE, raising=False)
+    said = emulator_availability()
+    assert said.startswith(f"emulated gfx950: not available ({EMULATOR_VARIABLE} is not set); to have it: git clone")
     assert "\n" not in said
 
 
 def test_a_folder_that_is_no_checkout_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    monkeypatch.setenv(EMULATOR_VARIABLE, str(tmp_path))
     found = find_emulator()
     assert isinstance(found, NoEmulator)
-    assert found.reason == f"{VARIABLE} names {tmp_path}, which has no test/mockgpu/amd/emu.py"
+    assert found.reason == f"{EMULATOR_VARIABLE} names {tmp_path}, which has no test/mockgpu/amd/emu.py"
 
 
 def test_without_clang_there_is_no_emulator(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,14 +205,11 @@ def test_gfx950_is_taken_where_any_compiler_knows_it(
     knows: dict[str, list[str]],
     expected: tuple[str, str],
 ) -> None:
-    def compiling(
-        toolchain: Toolchain, source: bytes, kernel: str, architecture: str, *_: object, **__: object
-    ) -> None:
-        if architecture not in knows[toolchain.kind]:
-            raise Refused("compile", "unknown target")
+    def why_no_kernel(toolchain: Toolchain, architecture: str, *_: object) -> str | None:
+        return None if architecture in knows[toolchain.kind] else "unknown target"
 
     monkeypatch.setattr(target, "find_toolchains", lambda: TOOLCHAINS)
-    monkeypatch.setattr(target, "compile_kernel", compiling)
+    monkeypatch.setattr(target, "why_no_kernel", why_no_kernel)
     found = emulated_target(tmp_path)
     assert isinstance(found, EmulatedTarget)
     assert (found.architecture, found.toolchain.kind) == expected

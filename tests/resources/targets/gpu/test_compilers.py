@@ -10,6 +10,7 @@ import pytest
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Layout
+from aaco_pipeline.resources.host import kernel_files
 from aaco_pipeline.resources.targets.gpu import target as targets
 from aaco_pipeline.resources.targets.gpu.compilers import (
     INCLUDE,
@@ -199,10 +200,10 @@ def test_an_amd_gpus_architecture_is_the_kernel_drivers(monkeypatch: pytest.Monk
         (tmp_path / str(node) / "properties").write_text(
             f"cpu_cores_count 4\ngfx_target_version {version}\nwave_front_size {width}\n"
         )
-    monkeypatch.setattr(targets, "_KFD_NODES", tmp_path)
-    assert targets._kfd_facts() == ("gfx942", 64)
+    monkeypatch.setattr(kernel_files, "KFD_NODES", tmp_path)
+    assert targets._first_amd_gpu() == ("gfx942", 64)
     (tmp_path / "1" / "properties").write_text("gfx_target_version 90010\nwave_front_size 64\n")
-    assert targets._kfd_facts() == ("gfx90a", 64)
-    monkeypatch.setattr(targets, "_KFD_NODES", tmp_path / "none")
+    assert targets._first_amd_gpu() == ("gfx90a", 64)
+    monkeypatch.setattr(kernel_files, "KFD_NODES", tmp_path / "none")
     with pytest.raises(UnavailableError, match="lists no GPU"):
-        targets._kfd_facts()
+        targets._first_amd_gpu()
