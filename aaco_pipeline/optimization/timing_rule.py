@@ -1,4 +1,4 @@
-"""Decide from paired durations whether a candidate is faster than its baseline by at least a threshold.
+"""The timing rule: decide from paired durations whether a candidate beats its baseline by at least a threshold.
 
 The layout with its processes is the unit of replication. docs/timing_rule.md gives the reasons. Measuring pairs is
 `loop.timing`'s.

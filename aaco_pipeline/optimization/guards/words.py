@@ -119,10 +119,10 @@ def _functions(reading: Reading) -> Iterator[str]:
 
 #: Mathematics, and moves between representations, that compute from their arguments alone and as exactly as the
 #: plain operators do; nothing approximate, nothing that assumes, nothing that reads a clock or another lane.
-_MATHEMATICS: Final = words(
-    "fma fabs fmin fmax sqrt rsqrt cbrt exp exp2 exp10 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2"
-    " sinh cosh tanh asinh acosh atanh erf erfc floor ceil trunc round rint nearbyint copysign fmod hypot ldexp"
-)
+_MATHEMATICS: Final = words("""
+    fma fabs fmin fmax sqrt rsqrt cbrt exp exp2 exp10 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2
+    sinh cosh tanh asinh acosh atanh erf erfc floor ceil trunc round rint nearbyint copysign fmod hypot ldexp
+""")
 CALLS: Final = (
     frozenset(_MATHEMATICS)
     | frozenset(f"{name}f" for name in _MATHEMATICS)
@@ -136,12 +136,12 @@ CALLS: Final = (
     )
     | frozenset(f"__{name}_rn" for name in words("fadd fsub fmul fmaf fdiv fsqrt dadd dsub dmul fma ddiv dsqrt"))
 )
-_STATEMENTS: Final = frozenset(words("if else for while do switch case default break continue return"))
-_TYPES: Final = frozenset(
-    words("bool int long signed unsigned float double size_t uint int32_t uint32_t int64_t uint64_t ptrdiff_t")
+_STATEMENTS: Final = words("if else for while do switch case default break continue return")
+_TYPES: Final = words(
+    "bool int long signed unsigned float double size_t uint int32_t uint32_t int64_t uint64_t ptrdiff_t"
 )
-_VALUES: Final = frozenset(words("true false const constexpr auto sizeof static_cast reinterpret_cast __shared__ std"))
-_BUILTINS: Final = frozenset(words("threadIdx blockIdx blockDim gridDim warpSize INFINITY"))
+_VALUES: Final = words("true false const constexpr auto sizeof static_cast reinterpret_cast __shared__ std")
+_BUILTINS: Final = words("threadIdx blockIdx blockDim gridDim warpSize INFINITY")
 _PLAIN: Final = _STATEMENTS | _TYPES | _VALUES | _BUILTINS | VECTOR_TYPES
 _MEMBERS: Final = frozenset("xyzw")
 #: Types of fewer bits than `float` and `int`; a kernel that has none gets none.
@@ -149,7 +149,7 @@ _NARROW: Final = re.compile(
     r"half[1-4]?|__half\w*|_*(?:fp16|bf16|float16|bfloat16|hip_bfloat16|nv_bfloat16|fp8|hip_fp8)\w*|_Float16"
     r"|u?(?:char|short)[1-4]?|u?int(?:8|16)_t|\w*2(?:half|bfloat16)\w*"
 )
-_WIDE: Final = frozenset(words("size_t long int64_t uint64_t ptrdiff_t"))
+_WIDE: Final = words("size_t long int64_t uint64_t ptrdiff_t")
 #: Words whose statements must stay the baseline's own, in order and number: a volatile access that is dropped, a static
 #: variable that is added, a clock that is read twice are changes of another kind than a rewrite.
 _KEPT_NAMES: Final = re.compile(
@@ -167,7 +167,7 @@ _NUMBER: Final = re.compile(
 _REAL: Final = re.compile(r"(?!0[xX])[0-9.']*(?:\.|[eE])[0-9.eE+'-]*")
 _RESERVED: Final = re.compile(r"_[_A-Z].*|.*__.*|(?i:.*aaco.*)|.*\$.*")
 #: Functions of Bessel and others whose short names people give to their variables.
-_SHORT: Final = frozenset(words("y0 y1 j0 j1"))
+_SHORT: Final = words("y0 y1 j0 j1")
 _COUNTED: Final = {"barrier": "barrier", "atomic": "atomic operation"}
 
 

@@ -1,6 +1,6 @@
 """Check that a harness is consistent: each fault is one line that names the harness file and says what to do.
 
-A harness is the user's own code. These checks catch what a mistake in it turns into: a launch that no device takes,
+A harness is the user's own code. These checks catch what a mistake in it would cause: a launch that no device takes,
 memory overwritten, or a comparison that compares nothing.
 """
 

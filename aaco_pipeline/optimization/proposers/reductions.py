@@ -1,7 +1,7 @@
 """Proposers for loops that sum into one variable: several accumulators, and loads of two or four elements at once.
 
-`for (int k = a; k < b; k += s) acc += f(k);` where `f` only computes, `b` and `s` are constant, and `acc` is a local to
-which the body only adds. The tree has to prove all of it.
+`for (int k = a; k < b; k += s) acc += f(k);` where `f` only computes, `b` and `s` do not change, and `acc` is a local
+to which the body only adds. The tree has to prove all of it.
 """
 
 from collections.abc import Iterator, Sequence
