@@ -1,7 +1,7 @@
 """The syntax tree of a source, bounded in size and depth, and parts of it with their place in the source."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -113,6 +113,13 @@ def declarators(node: Node) -> Iterator[tuple[Node, Node | None, Node | None]]:
             yield each, field(each, "declarator"), field(each, "value")
         else:
             yield each, each, None
+
+
+def outermost(node: Node, kinds: Collection[str]) -> tuple[Node, Node | None]:
+    """Climb from a node through nodes of these kinds: the last one reached, and the node around it."""
+    while (parent := node.parent) is not None and parent.type in kinds:
+        node = parent
+    return node, parent
 
 
 def surroundings(node: Node) -> Iterator[Node]:
