@@ -42,7 +42,7 @@ LARGEST_BATCH_FACTOR: Final = max(_BATCHES)
 
 @dataclass(frozen=True)
 class Measured:
-    """What a session says about its request.
+    """A session's request as it was measured.
 
     `threads` are those within an operator, None where nobody set them; `cores` the physical cores that the process may
     use, None where that is unknown. `batch_is_free` says whether the model's first dimension is dynamic.

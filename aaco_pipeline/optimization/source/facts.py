@@ -113,7 +113,7 @@ MOST_ROUNDS: Final = 16
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known about a whole source.
+    """Names, functions and constants of a whole source.
 
     `functions` are the bodies of a name's overloads, lambdas among them; `operators` may run without being named.
     `variables` are the names that are declared as anything but a function, `objects` those among them that are of this
