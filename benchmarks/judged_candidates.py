@@ -112,8 +112,9 @@ class Sample:
         try:
             parse(one.source).kernel(version.kernel)
             self.builders.search(version)
-            for step, check in (("correctness", self.means.checker.check), ("deep", self.means.checker.check_deeply)):
-                check(self.builders.search, self.held.version, version, drawn(self.seed, number, step))
+            for step in ("correctness", "deep"):
+                seed, is_deep = drawn(self.seed, number, step), step == "deep"
+                self.means.checker.check(self.builders.search, self.held.version, version, seed, is_deep=is_deep)
         except (Refused, UsageError) as error:
             guard = f"{step}: {error.guard if isinstance(error, Refused) else 'baseline'}"
             reason = error.reason if isinstance(error, Refused) else str(error)

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-#: What of a kernel's signature a change may touch; neither changes how the kernel is called.
+#: Parts of a kernel's signature that a change may touch; neither changes how the kernel is called.
 SignatureChange = Literal["launch_bounds", "restrict"]
 
 
 class Refused(Exception):
-    """A guard said no. `guard` names it by a word that is stable, `reason` says why in a sentence for people."""
+    """A guard refuses. `guard` is its stable name, `reason` a sentence that says why."""
 
     def __init__(self, guard: str, reason: str) -> None:
         super().__init__(f"{guard}: {reason}")
@@ -23,7 +23,7 @@ class Candidate:
 
     `bit_exact` is set where the change keeps the order of floating-point operations, so that outputs must equal the
     baseline's bits. `block` is set where the kernel is to be launched with another workgroup than its harness says.
-    `signature` declares what of the kernel's signature differs; nothing else of it may.
+    `signature` declares which parts of the kernel's signature differ; no other part may.
     """
 
     kernel: str
@@ -38,7 +38,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class NotApplicable:
-    """Why a proposer has nothing to say of a kernel, or of one of its loops."""
+    """Why a proposer has nothing to propose for a kernel, or for one of its loops."""
 
     proposer: str
     reason: str
@@ -46,7 +46,7 @@ class NotApplicable:
 
 @dataclass(frozen=True)
 class Task:
-    """What a proposer is given. `evidence` is what the session says of the kernel (bound, stalls, occupancy), if any.
+    """A proposer's input. `evidence` holds a session's findings about the kernel (bound, stalls, occupancy), if any.
 
     `attempts` are those made so far, oldest first: a candidate with the words of its decision. `block` is the workgroup
     that the harness launches; `wavefront_size` is 64 on CDNA, 32 on NVIDIA, and what the target's header says on a CPU.
@@ -59,9 +59,21 @@ class Task:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     attempts: Sequence[tuple[Candidate, str]] = ()
 
+    def candidate(
+        self,
+        proposer: str,
+        transformation: str,
+        source: bytes,
+        parameters: Mapping[str, int | str],
+        *,
+        bit_exact: bool = True,
+    ) -> Candidate:
+        """Make a candidate of the task's kernel."""
+        return Candidate(self.kernel, source, proposer, transformation, bit_exact, parameters=parameters)
+
 
 class Proposer(Protocol):
-    """Who proposes changes. Candidates come in the order in which they should be tried, lazily."""
+    """Proposes changes, lazily, in the order in which they should be tried."""
 
     @property
     def name(self) -> str: ...

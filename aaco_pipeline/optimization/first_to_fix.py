@@ -1,4 +1,4 @@
-"""Which kernel to work on first: by its time on the critical path and how far it is from its roof."""
+"""Rank kernels to work on: by their time on the critical path and their distance from the roof."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -80,7 +80,7 @@ def kernels_to_fix(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def same_kernel(recorded: str, name: str) -> bool:
-    """Whether a recorded kernel is the source's `name`: it is recorded with parameters or template arguments, too."""
+    """Tell whether a recorded kernel, with parameters or template arguments, is the source's `name`."""
     plain = (
         recorded.removesuffix(".kd").replace("(anonymous namespace)::", "").split("(", 1)[0].split("<", 1)[0].strip()
     )
@@ -91,7 +91,7 @@ def same_kernel(recorded: str, name: str) -> bool:
 
 
 def _missing() -> pl.Expr:
-    """What would make a row sharper, in words."""
+    """Describe what a row lacks to be more precise."""
     lacking = (
         ("criticality", "its place on the critical path"),
         ("roof_ratio", "a roof: its work was not counted"),

@@ -5,7 +5,7 @@ Kinds of lines, in their order: `begin` (the question, the source itself, the ta
 proposer had nothing to say), `attempt` (a candidate with its text, what each guard saw, raw pairs, the decision),
 `whole` (several accepted changes timed together), `end` (why the search ended, and the resulting source's hash). `line`
 counts them from 0 and `at_ns` is the time since the search began. A search that was killed leaves no `end`, and half a
-line at most, which is told and skipped.
+line at most, which is reported and skipped.
 """
 
 import json
@@ -70,7 +70,7 @@ class JournalWriter:
 
 
 def read_journal(content: bytes) -> Journal:
-    """The lines of a journal. What a kill left of the last one is skipped and told; JournalError for anything else."""
+    """The lines of a journal. The rest of a killed search is skipped and reported; JournalError for anything else."""
     *whole, rest = content.split(b"\n")
     notes = (f"the last line is half, {len(rest)} bytes: the search was killed while it was written",) if rest else ()
     lines = []

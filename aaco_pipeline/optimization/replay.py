@@ -80,7 +80,7 @@ class Region(_Read):
 
     @property
     def file(self) -> str:
-        """Where its content lies, below the capture's folder."""
+        """The file of its content, below the capture's folder."""
         return f"{MEMORY}/region_{self.base:x}.bin"
 
 
@@ -119,7 +119,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a capture. A `fault` makes its replay another program; a `note` is worth knowing."""
+    """A defect of a capture. A `fault` makes its replay another program; a `note` is worth knowing."""
 
     severity: Literal["fault", "note"]
     what: str
@@ -258,7 +258,7 @@ def _of_code(digest: str | None, metadata: _Metadata) -> Iterator[Finding]:
 
 
 def _of_overlaps(regions: tuple[Region, ...]) -> Iterator[Finding]:
-    """Of regions in the order of their addresses: each that begins before the end of those before it."""
+    """Yield each region that begins before the end of those before it; regions are sorted by address."""
     end, last = 0, None
     for region in regions:
         if last is not None and region.base < end:
@@ -276,7 +276,7 @@ def _of_pointers(capture: DispatchCapture) -> Iterator[Finding]:
             yield Finding("fault", f"argument {name} points to {pointer.address:#x}, which no region holds")
 
 
-#: What a page is where nothing else is known. ROCm's own granularity for virtual memory can be larger.
+#: The size of a page where nothing else is known. ROCm's own granularity for virtual memory can be larger.
 LEAST_GRANULARITY_BYTES: Final = 4096
 
 
@@ -319,7 +319,7 @@ _CHUNK_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True)
 class RegionDifference:
-    """How a region differs between two captures; sizes and offsets in bytes.
+    """The difference of a region between two captures; sizes and offsets in bytes.
 
     `state` is `equal`, `differs`, `only in first`, `only in second`, `other size` or `not captured`. As numbers:
     `elements_differing`, and of those that are numbers on both sides `greatest_difference`; both null where no type

@@ -53,7 +53,7 @@ Argument = Buffer | Scalar
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What differs from use to use, and a right answer does not depend on. A target that cannot vary one leaves it.
+    """Circumstances that differ from use to use; no right answer depends on them. Targets vary those that they can.
 
     `order` is that in which workgroups run, and the work-items of each between its barriers. `is_aligned`: all buffers
     begin at a multiple of 256 bytes, as device memory does, in place of ending where a page ends. `keeps_lds`: local
@@ -82,7 +82,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Execution:
-    """What a target measured and read back: each `out` and `inout` buffer as it was left, and the call's duration.
+    """The result of a call: each `out` and `inout` buffer as it was left, and the call's duration.
 
     `duration_ns` is what the target says it is (`Target.clock`): the process's CPU time on `cpu`, the GPU's own time on
     a GPU, null where a target measures no time. `poison` has the bytes that each element of an `out` buffer held before
@@ -114,7 +114,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Layout:
-    """How code lies in memory: order of functions, padding between them, load address; all drawn from `seed`.
+    """The layout of code in memory: order of functions, padding between them, load address; all drawn from `seed`.
 
     Alignment flags are recorded and the same for baseline and candidate in every layout.
     """
@@ -188,7 +188,7 @@ class EmulatedWorker(Protocol):
 
     @property
     def unconfined(self) -> Sequence[str]:
-        """What the host does not grant of its confinement, in words; empty where it is whole."""
+        """Parts of its confinement that the host does not grant, in words; empty where it is complete."""
         ...
 
     def emulate(self, call: Call, *, backwards: bool) -> Execution:

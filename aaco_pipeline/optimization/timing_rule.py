@@ -1,7 +1,7 @@
-"""Decide from paired durations whether a candidate is faster than its baseline by at least a threshold.
+"""The timing rule: decide from paired durations whether a candidate beats its baseline by at least a threshold.
 
-The layout with its processes is the unit of replication. docs/timing_rule.md gives the reasons. Measuring pairs is
-`loop.timing`'s.
+The layout with its processes is the unit of replication. docs/timing_rule.md gives the reasons. Measuring pairs is in
+`loop.timing`.
 """
 
 import math
@@ -43,7 +43,7 @@ class Pairs:
 
 
 class PairSource(Protocol):
-    """Who measures. Baseline and candidate are built in the layout of `layout_seed` and run in two fresh processes.
+    """Measures pairs: baseline and candidate are built in the layout of `layout_seed` and run in two fresh processes.
 
     Calls are interleaved, in random order within each pair, with new content each call. A source that compares a
     baseline with itself builds its second arm in another layout that it derives from the seed: so its spread shows what
@@ -73,7 +73,7 @@ class Estimate:
 
 
 def log_ratio(pairs: Pairs) -> float:
-    """The median over pairs of log(baseline/candidate): what drifts slower than a pair falls out of it."""
+    """The median over pairs of log(baseline/candidate): drift slower than a pair cancels out."""
     return float(np.median(np.log(pairs.baseline_ns) - np.log(pairs.candidate_ns)))
 
 
@@ -84,7 +84,7 @@ def log_level(durations: Durations) -> float:
 
 @lru_cache
 def misses_allowed(looks: tuple[int, ...], alpha: float) -> tuple[int, ...]:
-    """How many layouts may fall short at each look, `NONE` where that look cannot decide.
+    """Compute how many layouts may fall short at each look, `NONE` where that look cannot decide.
 
     Of layouts whose median gain is no more than the threshold, at least half fall short. Then all looks together are
     passed with a probability of at most `alpha`, of which each look adds an equal part; computed exactly, path by path.
@@ -124,7 +124,7 @@ LEAST_LAYOUTS = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """How a candidate is judged; the same for every candidate of a run.
+    """The rule by which every candidate of a run is judged.
 
     `threshold` is the least gain that counts (0.02: two per cent). `alpha` is the probability, over the whole run, that
     a candidate whose gain is no more than that is accepted; each of the `candidates` that may be tried gets an equal
@@ -373,7 +373,7 @@ def impossible(measured: Sequence[Pairs], floor_ns: float | None) -> str | None:
 
 
 def first_calls(measured: Sequence[Pairs]) -> FirstCalls:
-    """What comes before the steady state, and after how many calls a slower start is paid back."""
+    """Summarize the start before the steady state, and after how many calls a slower one is paid back."""
     baseline = _median([pairs.baseline_first_call_ns for pairs in measured])
     candidate = _median([pairs.candidate_first_call_ns for pairs in measured])
     loads = (
@@ -389,7 +389,7 @@ def first_calls(measured: Sequence[Pairs]) -> FirstCalls:
 
 
 def words(interval: Estimate) -> str:
-    """The ratio as people read it."""
+    """Write the ratio with its interval."""
     return f"{interval.ratio:.3f} times as fast [{interval.ci_low:.3f}, {interval.ci_high:.3f}]"
 
 

@@ -42,11 +42,7 @@ def isolated(folder: Path, regions: list[dict[str, Any]] | None = None, **dispat
 def kerncap(folder: Path, **metadata: Any) -> Path:
     """What kerncap leaves: the same, and the kernel's arguments by name."""
     isolated(folder, isa_name="amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-", wavefront_size=64, agent_name="gfx942")
-    slots = [
-        slot(0, 8, "global_buffer", "x"),
-        slot(8, 8, "global_buffer", "y"),
-        slot(16, 4, "by_value", "n"),
-    ]
+    slots = [slot(0, 8, "global_buffer", "x"), slot(8, 8, "global_buffer", "y"), slot(16, 4, "by_value", "n")]
     written = {
         "kernel_name": "axpy(float const*, float*, int)",
         "kernarg_slots": slots,

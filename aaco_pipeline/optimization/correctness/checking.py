@@ -6,7 +6,7 @@ from the check's seed. `comparison` judges the outputs.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.correctness.comparison import Comparison, differs, left_as_it_was, outputs_of
 from aaco_pipeline.optimization.harness.contents import Distribution
 from aaco_pipeline.optimization.harness.declaration import Harness, Size
-from aaco_pipeline.optimization.harness.validation import checked_call, checked_floor, checked_takes, relaunched
+from aaco_pipeline.optimization.harness.validation import checked_call, checked_floor, checked_takes, with_block
 from aaco_pipeline.optimization.targets import (
     ASCENDING,
     DESCENDING,
@@ -29,17 +29,17 @@ from aaco_pipeline.optimization.targets import (
     Worker,
 )
 
-#: Of integers that an output held before: as many values as a count or an index often has.
+#: Largest old integer of an output: about as many values as a count or an index often has.
 _MOST_OLD_INTEGER = 1000
 
 
 def draw_pair(
     call: Call, earlier: Mapping[str, Content] | None, rng: np.random.Generator
 ) -> tuple[Circumstances, Circumstances]:
-    """The circumstances of two calls with the same inputs.
+    """Draw the circumstances of two calls with the same inputs.
 
-    `earlier` are the outputs of a call with other inputs, null where there was none: an output's old values are those,
-    all finite, or numbers that are as likely as any.
+    `earlier` are the outputs of a call with other inputs, if there was one: an output's old values are those, all
+    finite, or random numbers.
     """
     some = int(rng.integers(DESCENDING + 1, MOST_ORDER, endpoint=True))
     orders = rng.permutation([ASCENDING, DESCENDING, some])
@@ -55,8 +55,8 @@ def draw_pair(
     )
 
 
-def told(circumstances: Circumstances) -> str:
-    """In words what the call was like, empty where it was as every other."""
+def described(circumstances: Circumstances) -> str:
+    """Describe the circumstances of a call; empty where they were the usual ones."""
     order = {ASCENDING: None, DESCENDING: "work-items in descending order"}
     words = (
         order.get(circumstances.order, "work-items in a random order"),
@@ -64,7 +64,7 @@ def told(circumstances: Circumstances) -> str:
         "local data share as it was left" if circumstances.keeps_lds else None,
         "outputs with old values" if circumstances.before else None,
     )
-    return ", ".join(word for word in words if word is not None)
+    return ", ".join(filter(None, words))
 
 
 def _old(buffer: Buffer, earlier: Content | None, rng: np.random.Generator) -> Content:
@@ -79,19 +79,19 @@ def _old(buffer: Buffer, earlier: Content | None, rng: np.random.Generator) -> C
     return rng.integers(0, most, buffer.elements, endpoint=True).astype(kind)
 
 
-#: Of every check: neighbours of declared sizes, half of them of the timed one, and sizes anywhere.
+#: Sizes in every check: neighbours of declared ones, half of them of the timed one, and sizes anywhere.
 _NEIGHBOURS, _ANYWHERE = 4, 8
-#: Of a deep check; as many again as `_DEEP_ANYWHERE` may be as long in one number as any declared size.
+#: Sizes in a deep check; as many again as `_DEEP_ANYWHERE` may be as long in one number as any declared size.
 _DEEP_NEIGHBOURS, _DEEP_ANYWHERE = 8, 12
 #: How far a neighbour's numbers lie from the declared ones: what four at a time leave over, and one more.
 _NEAR: Final = 4
-#: A third of the numbers drawn anywhere are multiples of one of these: what a shortcut for whole tiles asks for.
+#: A third of the numbers drawn anywhere are multiples of one of these, which shortcuts for whole tiles test for.
 _WHOLE: Final = (4, 8, 16, 32, 64)
-#: Distributions that a drawn size is tried with: normal, mixed, and two of the others.
+#: Distributions with which a drawn size is tried: normal, mixed, and two of the others.
 _DISTRIBUTIONS: Final = 4
 #: Rounds of `mixed` where every distribution is tried: no other stands for so many contents.
 _MIXED_ROUNDS: Final = 3
-#: Tries for one new size before it is said that there is none.
+#: Tries for one new size before giving up.
 _MOST_TRIES: Final = 200
 #: One call's round (contents, three runs, the reference) on an ordinary core: within a factor of three of what rounds
 #: of the samples took, between a thousand and 16 million elements, on the cpu target.
@@ -103,7 +103,7 @@ _MOST_EACH, _MOST_LARGEST, _MOST_EVERY = 0.1, 3.0, 5.0
 
 @dataclass(frozen=True)
 class Trial:
-    """A size and the distributions that it is tried with."""
+    """A size and the distributions with which it is tried."""
 
     size: Size
     distributions: tuple[Distribution, ...]
@@ -111,20 +111,20 @@ class Trial:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Drawn sizes, none of them listed; `note` says where there are so few that they show little, and why."""
+    """Drawn sizes, none of them listed; `note` says why there are too few of them to show much."""
 
     trials: tuple[Trial, ...]
     note: str | None
 
 
 def every_distribution(harness: Harness) -> tuple[Distribution, ...]:
-    """The distributions of a harness, `mixed` several times."""
+    """Return the distributions of a harness, `mixed` several times."""
     more = [one for one in harness.distributions if one == "mixed"] * (_MIXED_ROUNDS - 1)
     return (*harness.distributions, *more)
 
 
 def draw_sizes(harness: Harness, timed_size: Size, rng: np.random.Generator) -> Drawn:
-    """A dozen sizes for every check, none of more work than `timed_size`."""
+    """Draw a dozen sizes for every check, none of more work than `timed_size`."""
     drawing = _Drawing(harness, timed_size, rng)
     limit = drawing.seconds(timed_size)
     sizes = [
@@ -135,7 +135,7 @@ def draw_sizes(harness: Harness, timed_size: Size, rng: np.random.Generator) -> 
 
 
 def draw_deeply(harness: Harness, timed_size: Size, rng: np.random.Generator) -> Drawn:
-    """Three dozen sizes for what is about to be accepted, and large ones up to the largest that is declared.
+    """Draw three dozen sizes for what is about to be accepted, and large ones up to the largest that is declared.
 
     The largest is tried with as many distributions as its bound allows, or is made smaller until two are allowed; a
     smaller one, where that is needed, with every distribution.
@@ -162,7 +162,7 @@ def draw_deeply(harness: Harness, timed_size: Size, rng: np.random.Generator) ->
 
 
 def at_a_drawn_size(error: UsageError) -> UsageError:
-    """The fault of a harness or of the unchanged kernel, with what to do where the kernel was not made for the size."""
+    """Add to a fault what to do where the kernel was not made for the drawn size."""
     return UsageError(
         f"{error}; this size was drawn between those that the harness declares: where the kernel is not made for it, "
         "say which it takes by takes=lambda size: … in HARNESS"
@@ -171,7 +171,7 @@ def at_a_drawn_size(error: UsageError) -> UsageError:
 
 @dataclass(frozen=True)
 class _Range:
-    """What one number of a size is drawn from; every declared one is a multiple of `step`."""
+    """The range of one number of a size; every declared one is a multiple of `step`."""
 
     low: int
     high: int
@@ -183,7 +183,7 @@ _Item = TypeVar("_Item")
 
 
 class _Drawing:
-    """What was drawn so far; nothing is drawn twice. `near` holds the ranges of the listed and timed, `wide` of all."""
+    """Draws sizes, none twice. `near` holds the ranges of listed and timed sizes, `wide` those of all."""
 
     def __init__(self, harness: Harness, timed_size: Size, rng: np.random.Generator) -> None:
         self._harness, self._rng, self._timed = harness, rng, timed_size
@@ -194,7 +194,7 @@ class _Drawing:
         self.wide = _boxes(harness.declared_sizes, harness.declared_sizes)
 
     def seconds(self, size: Size) -> float:
-        """What one round at a size is estimated to take; infinite where the kernel has none."""
+        """Estimate the time of one round at a size; infinite where the kernel does not take it."""
         try:
             operations, moved = checked_floor(self._harness, size)
         except UsageError as error:
@@ -204,17 +204,17 @@ class _Drawing:
         return (_NS_AN_OPERATION * operations + _NS_A_BYTE * moved) / 1e9
 
     def neighbours(self, count: int, limit: float) -> Iterator[Size]:
-        """Sizes near the timed one, then near any that is listed, `count` in all where there are as many."""
+        """Draw sizes near the timed one, then near any listed one, `count` in all where there are as many."""
         yield from self.many(count // 2, lambda: self._neighbour(self._timed), limit)
         yield from self.many(count - count // 2, lambda: self._neighbour(self._one_of(self._listed)), limit)
 
     def anywhere(self, boxes: dict[int | None, _Box], limit: float) -> Size:
-        """A size of which each number is drawn evenly, or so that every order of magnitude is as likely."""
+        """Draw a size, each number evenly or so that every order of magnitude is as likely."""
         like = self._one_of(self._listed)
         return self.affordable(_as(like, [self._within(one) for one in boxes[_shape(like)]]), limit)
 
     def affordable(self, size: Size, limit: float) -> Size:
-        """The size, its numbers cut by up to a half, one after the other in any order, until it costs no more."""
+        """Cut a size's numbers by up to a half, one after the other in random order, until it meets the limit."""
         numbers, box = list(_numbers(size)), self.wide[_shape(size)]
         while self.seconds(_as(size, numbers)) > limit:
             longer = [place for place, one in enumerate(box) if numbers[place] > one.low]
@@ -225,7 +225,7 @@ class _Drawing:
         return _as(size, numbers)
 
     def many(self, count: int, draw: Callable[[], Size], limit: float) -> Iterator[Size]:
-        """Up to `count` new sizes that the kernel takes, a round of which is estimated to take `limit` at most."""
+        """Draw up to `count` new sizes that the kernel takes and whose rounds are estimated to take at most `limit`."""
         for _ in range(count):
             for _ in range(_MOST_TRIES):
                 size = self._taken(draw())
@@ -237,7 +237,7 @@ class _Drawing:
                 return
 
     def some(self, second: Distribution = "mixed", *, count: int = _DISTRIBUTIONS) -> tuple[Distribution, ...]:
-        """So many distributions: normal, the second where the harness has it, and any of the others."""
+        """Draw `count` distributions: normal, the second where the harness has it, and any of the others."""
         allowed = self._harness.distributions
         first = [one for one in ("normal", second) if one in allowed]
         others = [one for one in allowed if one not in first]
@@ -272,7 +272,7 @@ class _Drawing:
         return number // whole * whole if is_whole and number // whole * whole >= one.low else number
 
     def _taken(self, size: Size) -> Size:
-        """The size, or, where the kernel does not take it, one of multiples of what all declared sizes share."""
+        """Return the size, or, where the kernel does not take it, one of multiples of what all declared sizes share."""
         if checked_takes(self._harness, size):
             return size
         self._refused += 1
@@ -285,7 +285,7 @@ class _Drawing:
 
 
 def _boxes(sizes: Sequence[Size], declared: Sequence[Size]) -> dict[int | None, _Box]:
-    """By shape the ranges of each number: from 1, or from what all declared sizes have it be, up to the largest."""
+    """Find the range of each number by shape: from 1, or from the one declared value, up to the largest."""
     boxes = {}
     for shape in {_shape(size) for size in declared}:
         columns = zip(*(_numbers(size) for size in declared if _shape(size) == shape), strict=True)
@@ -309,15 +309,15 @@ def _as(like: Size, numbers: Sequence[int]) -> Size:
     return tuple(numbers) if isinstance(like, tuple) else numbers[0]
 
 
-#: Of one size and distribution, while the errors of too few elements look worse than the baseline's.
+#: Draws of one size and distribution, while errors of too few elements look worse than the baseline's.
 _MOST_DRAWS = 64
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a candidate passed: calls and compared elements, and the largest errors in shares of their bounds.
+    """What a candidate passed: calls and compared elements, and the largest errors as shares of their bounds.
 
-    Of the candidate's errors only what exceeds `comparison.FLOOR_ULPS` counts, of the baseline's all. `drawn` are the
+    A candidate's errors count only beyond `comparison.FLOOR_ULPS`, the baseline's in full. `drawn` are the
     sizes that the harness does not list; `note` says where there were too few of them.
     """
 
@@ -341,20 +341,24 @@ def check(
     block: tuple[int, int, int] | None = None,
     is_deep: bool = False,
 ) -> Checked:
-    """Every size of the harness and `timed_size` with every distribution, drawn sizes with some; each call made twice,
-    in other circumstances.
+    """Check every size of the harness and `timed_size` with every distribution, drawn sizes with some of them.
 
-    A deep check is of drawn sizes alone, three times as many, and of large ones (`sizes.draw_deeply`).
-    `seed` comes from `random.SystemRandom` after the candidate was built, and is recorded: it fixes sizes, contents and
-    order.
-    `block` is the candidate's own workgroup, where it has one. Refused (`outputs`, `determinism`, `result`, or what the
-    worker says) when the candidate is wrong; UsageError when the unchanged kernel or the harness is.
+    Each call is made twice, in other circumstances. A deep check has drawn sizes alone, three times as many, and large
+    ones (`draw_deeply`).
+
+    Args:
+        seed: from `random.SystemRandom` after the candidate was built; recorded, as it fixes sizes, contents and order.
+        block: the candidate's own workgroup, where it has one.
+
+    Raises:
+        Refused: `outputs`, `determinism`, `result`, or what the worker says, when the candidate is wrong.
+        UsageError: the unchanged kernel or the harness is wrong.
     """
     rng = np.random.default_rng(seed)
     drawn = (draw_deeply if is_deep else draw_sizes)(harness, timed_size, rng)
     listed = () if is_deep else dict.fromkeys((*harness.sizes, timed_size))
     trials = [*(Trial(size, every_distribution(harness)) for size in listed), *drawn.trials]
-    run = _Rounds(harness, baseline, candidate, rng, bit_exact=bit_exact, block=block)
+    run = _Rounds(harness, baseline, candidate, rng, bit_exact, block)
     # All of one size together: a target has other buffers for another size, often in another process.
     for position in rng.permutation(len(trials)):
         trial = trials[position]
@@ -368,27 +372,22 @@ def check(
     return Checked(seed, run.calls, run.elements, run.largest[1], run.largest[0], sizes, drawn.note)
 
 
+@dataclass
 class _Rounds:
-    def __init__(
-        self,
-        harness: Harness,
-        baseline: Worker,
-        candidate: Worker,
-        rng: np.random.Generator,
-        *,
-        bit_exact: bool,
-        block: tuple[int, int, int] | None,
-    ) -> None:
-        self._harness, self._baseline, self._candidate, self._rng = harness, baseline, candidate, rng
-        self._bit_exact, self._block = bit_exact, block
-        self._first: tuple[Call, Execution, str] | None = None
-        self._earlier: Mapping[str, Content] | None = None
-        self.calls = 0
-        self.elements = 0
-        self.largest = [0.0, 0.0]
+    harness: Harness
+    baseline: Worker
+    candidate: Worker
+    rng: np.random.Generator
+    bit_exact: bool
+    block: tuple[int, int, int] | None
+    first: tuple[Call, Execution, str] | None = None
+    earlier: Mapping[str, Content] | None = None
+    calls: int = 0
+    elements: int = 0
+    largest: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def round(self, size: Size, distribution: Distribution) -> None:
-        comparison = Comparison(self._harness, size, distribution, bit_exact=self._bit_exact)
+        comparison = Comparison(self.harness, size, distribution, bit_exact=self.bit_exact)
         for _ in range(_MOST_DRAWS):
             self._draw(size, distribution, comparison)
             if not comparison.undecided():
@@ -399,42 +398,41 @@ class _Rounds:
             self.largest = [max(pair) for pair in zip(self.largest, level.largest, strict=True)]
 
     def _draw(self, size: Size, distribution: Distribution, comparison: Comparison) -> None:
-        call = checked_call(self._harness, size, distribution, self._rng)
-        first, second = draw_pair(call, self._earlier, self._rng)
-        changed = call if self._block is None else relaunched(self._harness, call, size, self._block)
+        call = checked_call(self.harness, size, distribution, self.rng)
+        first, second = draw_pair(call, self.earlier, self.rng)
+        changed = call if self.block is None else with_block(self.harness, call, size, self.block)
         changed = replace(changed, circumstances=first)
         where = f"size {size}, {distribution}"
         try:
-            before = self._baseline.run(call)
+            before = self.baseline.run(call)
         except Refused as refused:
-            raise UsageError(
-                f"{self._harness.path or 'harness'}: the unchanged kernel fails ({where}): {refused}"
-            ) from refused
+            what = f"the unchanged kernel fails ({where}): {refused}"
+            raise UsageError(f"{self.harness.path or 'harness'}: {what}") from refused
         try:
-            after = self._candidate.run(changed)
+            after = self.candidate.run(changed)
             comparison.add(call, before, after)
         except Refused as refused:
             raise _under(refused, changed) from refused
         self.calls += 1
         self._again(replace(changed, circumstances=second), after, where)
-        if self._first is None:
-            self._first = changed, after, where
-        self._earlier = after.outputs
+        if self.first is None:
+            self.first = changed, after, where
+        self.earlier = after.outputs
 
     def the_first_again(self) -> None:
-        """What a size's first call answered, it answers after all others: an answer does not depend on their number."""
-        if self._first is not None:
-            call, answered, where = self._first
-            _, other = draw_pair(call, None, self._rng)
+        """Repeat a size's first call after all others: an answer does not depend on their number."""
+        if self.first is not None:
+            call, answered, where = self.first
+            _, other = draw_pair(call, None, self.rng)
             self._again(replace(call, circumstances=other), answered, where)
-        self._first = self._earlier = None
+        self.first = self.earlier = None
 
     def _again(self, call: Call, answered: Execution, where: str) -> None:
-        if not self._harness.deterministic:
+        if not self.harness.deterministic:
             return
         self.calls += 1
         try:
-            again = self._candidate.run(call)
+            again = self.candidate.run(call)
         except Refused as refused:
             raise _under(refused, call) from refused
         for one in outputs_of(call):
@@ -445,11 +443,11 @@ class _Rounds:
                 raise Refused(
                     "determinism",
                     f"{one.name}[{at}] is {values[0][at]!r} in one call and {values[1][at]!r} in another with the same "
-                    f"inputs ({where}; {told(call.circumstances) or 'as in use'} there)",
+                    f"inputs ({where}; {described(call.circumstances) or 'as in use'} there)",
                 )
 
 
 def _under(refused: Refused, call: Call) -> Refused:
-    """The refusal with the circumstances of the call, where they were other than in use."""
-    words = told(call.circumstances)
+    """Add the circumstances of the call to a refusal, where they were not the usual ones."""
+    words = described(call.circumstances)
     return Refused(refused.guard, f"{refused.reason}; called with {words}") if words else refused

@@ -1,9 +1,4 @@
-"""What every output holds before a call, so that an element that nobody wrote is recognized.
-
-Floating-point numbers are NaN with a payload that no arithmetic makes; integers a number in no usual range. A target
-may have a poison of its own, drawn for each call, and says so in `Execution.poison`.
-
-When two answers are the same: a candidate's outputs against the float64 reference and against the baseline's own.
+"""Decide when two answers are the same: a candidate's outputs, the float64 reference and the baseline's outputs.
 
 An element passes when
 
@@ -16,24 +11,26 @@ An element passes when
 * it is within the bound of the reference otherwise.
 
 Beyond single elements a candidate may be at most twice as far off as the baseline, in root mean square and at the
-worst, errors being taken as shares of their bounds: a bound for the worst case has room for a lower precision, the
-baseline's own error has not. A candidate's error counts only beyond a few units in the last place of the value, so that
-a baseline that happens to be exact refuses nobody.
+worst, with errors as shares of their bounds: a bound for the worst case has room for a lower precision, the baseline's
+own error has not. A candidate's error counts only beyond a few units in the last place of the value, so that a baseline
+that happens to be exact refuses nobody.
 
-Bit-exact candidates equal the baseline bit by bit, except that one NaN is as good as another: which operand's payload
-and sign survive is up to instruction selection. Otherwise -0 equals 0.
+Bit-exact candidates equal the baseline bit by bit, except that one NaN is as good as another: instruction selection
+decides which operand's payload and sign survive. Otherwise -0 equals 0.
 
-Whether two configurations of the runtime compute the same: a model's outputs on the same drawn inputs.
+Outputs are poisoned before a call, so that an element that was never written is recognized: floating-point numbers are
+NaN with a payload that no arithmetic makes, integers a number in no usual range. A target may have a poison of its own,
+drawn for each call, and says so in `Execution.poison`.
 
-Rewriting a graph, another number of threads or another kernel may change the order of sums, and so the rounding of an
-output. Half of the digits of its type have to agree all the same: an element may be off by at most the square root of
-the type's machine epsilon (3.5e-4 for float32, 3.1e-2 for float16, 1.5e-8 for float64) times the largest magnitude of
-its output. Where one is NaN, Inf or -Inf, so must be the other; whatever is no floating-point number must be equal.
+Two configurations of the runtime compute the same when half of the digits of the outputs' type agree on the same drawn
+inputs: rewriting a graph, another number of threads or another kernel may change the order of sums. An element may be
+off by at most the square root of the type's machine epsilon (3.5e-4 for float32, 3.1e-2 for float16, 1.5e-8 for
+float64) times the largest magnitude of its output. NaN, Inf and -Inf must agree; other types must be equal.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -52,19 +49,19 @@ _OTHER: Final = 0xA5A5A5A5A5A5A5A5
 
 
 def poison(dtype: str, elements: int) -> NDArray[Any]:
-    """`elements` values of the numpy type `dtype` that are all poison."""
+    """Make `elements` values of the numpy type `dtype` that are all poison."""
     kind = np.dtype(dtype)
     return np.full(elements, _bits(kind), dtype=_unsigned(kind)).view(kind)
 
 
 def untouched(values: NDArray[Any], element: bytes | None = None) -> NDArray[np.bool_]:
-    """Which elements still are poison, bit by bit: the bytes `element`, or what `poison` gives."""
+    """Mark the elements that still are poison, bit by bit: the bytes `element`, or what `poison` gives."""
     held = _bits(values.dtype) if element is None else np.frombuffer(element, _unsigned(values.dtype))
     return np.asarray(bits(values) == held)
 
 
 def bits(values: NDArray[Any]) -> NDArray[Any]:
-    """`values` as unsigned integers of the same bits."""
+    """View `values` as unsigned integers of the same bits."""
     return np.ascontiguousarray(values).view(_unsigned(values.dtype))
 
 
@@ -83,14 +80,14 @@ Floats = NDArray[np.float64]
 MOST_TIMES_THE_BASELINE: Final = 2.0
 #: Units in the last place of the value that do not count as a candidate's error.
 FLOOR_ULPS: Final = 4
-#: Elements after which a ratio of errors says something: of two equally good roundings of 256 values, neither has
+#: Elements after which a ratio of errors means something: of two equally good roundings of 256 values, neither has
 #: twice the root mean square error of the other (F test, 256 and 256 degrees of freedom: p < 1e-25).
 ENOUGH_ELEMENTS: Final = 256
-#: Where finite terms may overflow beside an infinite one: -Inf that a sum came to on the way makes NaN of Inf.
+#: Distributions whose finite terms may overflow beside an infinite one: a partial sum of -Inf turns Inf into NaN.
 _OVERFLOWING: Final = ("masked", "overflow", "mixed")
-#: Where many elements may have one and the same error.
+#: Distributions with which many elements may have one and the same error.
 _REPEATING: Final = ("constant", "ties", "runs", "masked", "infinite_mask", "mixed")
-#: Where float32 leaves its range and float64 does not.
+#: Distributions with which float32 leaves its range and float64 does not.
 _BEYOND_RANGE: Final = (
     *("tiny", "denormal", "huge", "nan", "inf", "spread", "scales", "masked", "infinite_mask", "overflow", "mixed"),
 )
@@ -98,7 +95,7 @@ _BEYOND_RANGE: Final = (
 
 @dataclass
 class Level:
-    """How far off an output was so far, in shares of the bound: the baseline and the candidate."""
+    """Errors of an output so far, as shares of the bound: the baseline's and the candidate's."""
 
     elements: int = 0
     squares: list[float] = field(default_factory=lambda: [0.0, 0.0])
@@ -116,48 +113,40 @@ class Level:
         return self.squares[1] > most**2 * self.squares[0] or self.largest[1] > most * self.largest[0]
 
 
+@dataclass
 class Comparison:
-    """Outputs of calls of one size and distribution, each compared as it is added, and their errors together.
+    """Compares the outputs of calls of one size and distribution as they are added, and sums up their errors.
 
     With `baseline_checked` a call whose outputs equal the baseline's bits is right without its reference, which makes
     it cheap enough to follow every timed call.
     """
 
-    def __init__(
-        self,
-        harness: Harness,
-        size: Size,
-        distribution: Distribution,
-        *,
-        bit_exact: bool,
-        baseline_checked: bool = False,
-    ) -> None:
-        self._harness = harness
-        self._size = size
-        self._distribution = distribution
-        self._bit_exact = bit_exact
-        self._baseline_checked = baseline_checked
-        self.levels: dict[str, Level] = {}
+    harness: Harness
+    size: Size
+    distribution: Distribution
+    _: KW_ONLY
+    bit_exact: bool
+    baseline_checked: bool = False
+    levels: dict[str, Level] = field(default_factory=dict)
 
     def add(self, call: Call, baseline: Execution, candidate: Execution) -> None:
         """Refused (`result`, `outputs`) with the worst element; UsageError where the baseline itself is wrong."""
         outputs = outputs_of(call)
         _whole(outputs, candidate.outputs)
-        if self._baseline_checked and all(
-            same_bits(baseline.outputs[one.name], candidate.outputs[one.name]) for one in outputs
-        ):
+        same = (same_bits(baseline.outputs[one.name], candidate.outputs[one.name]) for one in outputs)
+        if self.baseline_checked and all(same):
             return
-        expected = checked_reference(self._harness, call)
+        expected = checked_reference(self.harness, call)
         for one in outputs:
-            initial, overflows = call.contents.get(one.name), self._distribution in _OVERFLOWING
+            initial, overflows = call.contents.get(one.name), self.distribution in _OVERFLOWING
             self._output(_Output(one, expected[one.name], initial, overflows), baseline, candidate)
 
     def undecided(self) -> bool:
-        """Whether the candidate looks less accurate than it may be, on too few elements to say so.
+        """Tell whether the candidate looks too inaccurate, on too few elements to be sure.
 
-        Elements of contents that repeat have errors that repeat: of those only many calls say something.
+        Contents that repeat have errors that repeat: there only many calls mean something.
         """
-        repeats = self._distribution in _REPEATING
+        repeats = self.distribution in _REPEATING
         return any(level.exceeded and (repeats or level.elements < ENOUGH_ELEMENTS) for level in self.levels.values())
 
     def conclude(self) -> None:
@@ -174,16 +163,16 @@ class Comparison:
 
     @property
     def _where(self) -> str:
-        return f"size {self._size}, {self._distribution}"
+        return f"size {self.size}, {self.distribution}"
 
     def _output(self, output: "_Output", baseline: Execution, candidate: Execution) -> None:
         name = output.buffer.name
         before, after = baseline.outputs[name], candidate.outputs[name]
         poison = candidate.poison.get(name)
         filled = replace(output, initial=candidate.before.get(name, output.initial))
-        if not self._baseline_checked:
+        if not self.baseline_checked:
             self._baseline(output, before, baseline.poison.get(name))
-        if self._bit_exact:
+        if self.bit_exact:
             other = output.meant & differs(before, after)
             self._first_wrong(output, after, other, f"the baseline's bits, {name} being bit-exact")
         self._first_wrong(output, after, filled.never_written(after, poison), "a result; the element was never written")
@@ -195,17 +184,17 @@ class Comparison:
         )
 
     def _baseline(self, output: "_Output", before: Content, poison: bytes | None) -> None:
-        """The unchanged kernel is held to the reference as well, or nothing could be said of a changed one."""
+        """Compare the unchanged kernel with the reference too: otherwise a changed one could not be judged."""
         never = output.never_written(before, poison)
         values = before.astype(np.float64)
-        off = output.finite & (np.isfinite(values) | (self._distribution not in _BEYOND_RANGE))
+        off = output.finite & (np.isfinite(values) | (self.distribution not in _BEYOND_RANGE))
         off &= ~(output.errors(before) <= output.bound)
         for wrong, why in ((never, "is never written"), (off, "is wrong")):
             if wrong.any():
                 at = int(np.argmax(wrong))
                 raise UsageError(
-                    f"{self._harness.path or 'harness'}: {output.buffer.name}[{at}] of the unchanged kernel {why}: "
-                    f"{output.told(before, at)} ({self._where}); mend the kernel or reference()"
+                    f"{self.harness.path or 'harness'}: {output.buffer.name}[{at}] of the unchanged kernel {why}: "
+                    f"{output.described(before, at)} ({self._where}); mend the kernel or reference()"
                 )
 
     def _first_wrong(self, output: "_Output", after: Content, wrong: Flags, wanted: str) -> None:
@@ -225,14 +214,14 @@ class Comparison:
         at = int(np.argmax(off))
         raise Refused(
             "outputs",
-            f"{output.buffer.name}[{at}] is {output.told(after, at)} ({self._where}; {int(wrong.sum())} of "
+            f"{output.buffer.name}[{at}] is {output.described(after, at)} ({self._where}; {int(wrong.sum())} of "
             f"{wrong.size} elements are wrong, this is the worst)",
         )
 
 
 @dataclass(frozen=True)
 class _Output:
-    """One output of one call: what it should hold, and what it held before (poison, where that is None)."""
+    """One output of one call: the expected values, and what it held before (poison where that is None)."""
 
     buffer: Buffer
     expected: Expected
@@ -257,14 +246,14 @@ class _Output:
         return np.asarray(self.meant & np.isfinite(self.values))
 
     def never_written(self, given: Content, poison: bytes | None) -> Flags:
-        """Of an integer, poison may be the right answer."""
+        """Mark elements that were never written. For integers, the poison can be a legitimate result."""
         if self.initial is not None:
             return np.zeros(given.size, dtype=np.bool_)
         right = given.dtype.kind != "f"
         return np.asarray(self.meant & untouched(given, poison) & ~(right & (given.astype(np.float64) == self.values)))
 
     def overwritten(self, given: Content, poison: bytes | None) -> Flags:
-        """Where a target does not say what its poison is, any NaN may be it, and of integers nothing is known."""
+        """Mark elements that are no outputs and changed. Without a known poison any NaN may be it, and any integer."""
         if self.initial is not None:
             kept = np.asarray(bits(given) == bits(self.initial))
         elif poison is not None:
@@ -278,7 +267,7 @@ class _Output:
             return np.asarray(np.abs(given.astype(np.float64) - self.values))
 
     def shares(self, given: Content, floor_ulps: int) -> Floats:
-        """Errors in shares of their bounds, what lies within `floor_ulps` of the value taken off; 0 of a bound of 0."""
+        """Return errors as shares of their bounds, less `floor_ulps` of the value; 0 where the bound is 0."""
         errors = self.errors(given)
         with np.errstate(all="ignore"):
             if floor_ulps and given.dtype.kind == "f":
@@ -302,17 +291,17 @@ class _Output:
                 right |= self.finite & ~np.isfinite(values) & (self.bound >= float(limits.eps) / 2 * float(limits.max))
         return np.asarray(self.meant & ~right)
 
-    def told(self, given: Content, at: int) -> str:
+    def described(self, given: Content, at: int) -> str:
         return f"{given[at]!r}, expected {self.values[at]!r} within {self.bound[at]:.3g}"
 
 
 def outputs_of(call: Call) -> tuple[Buffer, ...]:
-    """The buffers that a call leaves changed."""
+    """Return the buffers that a call may change."""
     return tuple(one for one in call.arguments if isinstance(one, Buffer) and one.role != "in")
 
 
 def left_as_it_was(execution: Execution, buffer: Buffer) -> Flags:
-    """Which elements of an `out` buffer hold what they held before the call; none of any other buffer."""
+    """Mark the elements of an `out` buffer that hold what they held before the call; none of other buffers."""
     values = execution.outputs[buffer.name]
     if buffer.role != "out":
         return np.zeros(values.size, dtype=np.bool_)
@@ -322,7 +311,7 @@ def left_as_it_was(execution: Execution, buffer: Buffer) -> Flags:
 
 
 def differs(one: NDArray[Any], other: NDArray[Any]) -> Flags:
-    """Which elements have other bits, every NaN being the same."""
+    """Mark the elements whose bits differ; every NaN counts as the same."""
     different = np.asarray(bits(one) != bits(other))
     if one.dtype.kind == "f":
         different &= ~(np.isnan(one) & np.isnan(other))
@@ -330,12 +319,12 @@ def differs(one: NDArray[Any], other: NDArray[Any]) -> Flags:
 
 
 def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether two outputs are the same, bit by bit, NaN payloads included."""
+    """Tell whether two outputs are the same, bit by bit, NaN payloads included."""
     return bool(np.array_equal(bits(one), bits(other)))
 
 
 def _same_kind(one: Floats, other: Floats) -> Flags:
-    """Both NaN, both Inf of one sign, or both finite."""
+    """Mark elements that are both NaN, both Inf of one sign, or both finite."""
     same_infinity = np.isinf(one) & (one == other)
     return np.asarray(
         (np.isnan(one) & np.isnan(other)) | same_infinity | (np.isfinite(one) & np.isfinite(other)), dtype=np.bool_
@@ -349,18 +338,18 @@ def _whole(outputs: tuple[Buffer, ...], given: Mapping[str, Content]) -> None:
             raise Refused("result", f"{one.name} did not come back as {one.elements} values of {one.dtype}")
 
 
-#: Of one run of a model, its outputs by name.
+#: Outputs of one run of a model by name.
 Outputs = Mapping[str, NDArray[Any]]
 GUARD: Final = "outputs"
 
 
 def bound_of(dtype: np.dtype[Any]) -> float:
-    """The largest difference allowed, as a share of the largest magnitude of the output; 0 for what has no rounding."""
+    """Return the largest allowed difference as a share of the output's largest magnitude; 0 without rounding."""
     return math.sqrt(float(np.finfo(dtype).eps)) if np.issubdtype(dtype, np.floating) else 0.0
 
 
 def compare_outputs(baseline: Sequence[Outputs], candidate: Sequence[Outputs]) -> dict[str, Any]:
-    """Facts for the journal: `runs`, `largest_error_ratio` over all outputs, and `bound_ratio`, the widest bound.
+    """Compare runs; returns facts: `runs`, `largest_error_ratio` over all outputs, `bound_ratio`, the widest bound.
 
     Refused with guard `outputs` where an output is missing, has another type or shape, or is off by more than its
     bound. Both have the outputs of the same runs in the same order.
@@ -381,7 +370,7 @@ def compare_outputs(baseline: Sequence[Outputs], candidate: Sequence[Outputs]) -
 
 
 def joined(runs: Sequence[Outputs], times: int) -> list[Outputs]:
-    """The outputs of a batch `times` as large, from those of runs one after the other: joined by first dimension.
+    """Join outputs of successive runs by their first dimension, as a batch `times` as large has them.
 
     Refused with guard `outputs` where an output has no such dimension.
     """
@@ -395,7 +384,7 @@ def joined(runs: Sequence[Outputs], times: int) -> list[Outputs]:
 
 
 def depend_on_inputs(runs: Sequence[Outputs]) -> bool:
-    """Whether any output differs between runs on different inputs; if none does, equal outputs say little."""
+    """Tell whether any output differs between runs on different inputs; if none does, equal outputs mean little."""
     first = runs[0]
     return any(
         not np.array_equal(first[name], one[name], equal_nan=_is_float(first[name])) for one in runs for name in first
@@ -403,7 +392,7 @@ def depend_on_inputs(runs: Sequence[Outputs]) -> bool:
 
 
 def _error(name: str, expected: NDArray[Any], found: NDArray[Any]) -> float:
-    """The largest difference as a share of the largest finite magnitude; infinite where it cannot be said."""
+    """Return the largest difference as a share of the largest finite magnitude; infinite where undefined."""
     if (expected.dtype, expected.shape) != (found.dtype, found.shape):
         told = (f"{one.dtype} {list(one.shape)}" for one in (found, expected))
         raise Refused(GUARD, f"output {name!r} is {' instead of '.join(told)}")

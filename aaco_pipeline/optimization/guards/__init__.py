@@ -1,1 +1,1 @@
-"""What refuses a candidate before it is run: its text, its object file, and what a GPU would need for it."""
+"""Guards that refuse a candidate before it runs: by its text, its object file, and its use of a GPU's resources."""

@@ -1,6 +1,6 @@
-"""Characters that nobody sees, or that reorder what is seen: no source may hold one, and no rewrite adds new ones.
+"""Refuse characters that nobody sees, or that reorder what is seen, in any source, and new ones in a rewrite.
 
-A person reads a patch before it is applied. Code is ASCII: beside comments and strings the parser takes nothing else.
+The user reads a patch before it is applied. Code is ASCII: beside comments and strings the parser takes nothing else.
 In those a rewrite may use what the baseline has and nothing more, so that no letter looks like another.
 """
 
@@ -18,12 +18,12 @@ UNSEEN: Final = re.compile(
 )
 _PLAIN: Final = re.compile(r"[\t\n\v\f\r -~]*")
 _FOREIGN: Final = re.compile(r"[^\x00-\x7f]")
-#: What line ends a compiler counts: another one would show a line elsewhere than it is.
+#: White space that compilers know: any other line end would show a line in another place.
 _WHITE: Final = "\t\n\v\f\r"
 
 
 def hidden_in(content: bytes) -> str | None:
-    """Where text holds a character that is not seen, or reorders what is, in words: `line 3: U+202E …`; else None.
+    """Find a character that is not seen, or reorders what is: `line 3: U+202E …`, or None.
 
     These are control characters, characters of format such as bidirectional controls and joiners, separators of lines,
     private and unassigned ones, and those of letters and marks that have no shape.
@@ -42,7 +42,7 @@ _ENDS: Final = "\x1c\x1d\x1e\x1f\x85\u2028\u2029"
 
 
 def check_characters(baseline: bytes, candidate: bytes) -> None:
-    """Refused where either text holds a hidden character, or the candidate one outside ASCII that is new."""
+    """Refuse a hidden character in either text, and a new one outside ASCII in the candidate."""
     for name, content in (("the baseline", baseline), ("the candidate", candidate)):
         if (found := hidden_in(content)) is not None:
             raise Refused(GUARD, f"{name}, {found}; take it out, or write it as an escape")

@@ -1,17 +1,28 @@
-"""Which memory a rewritten kernel may declare and write: its own variables, small constant arrays and its buffers.
+"""Check what a rewritten kernel declares and writes: its own variables, small constant arrays and its buffers.
 
 Nothing may outlive the call, and no index or pointer may leave an array.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
-from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.guards.words import Subject, declared_by
 from aaco_pipeline.optimization.source.facts import evaluate
 from aaco_pipeline.optimization.source.loops import counter_of
-from aaco_pipeline.optimization.source.tree import Node, descend, text_of, tokens_of
+from aaco_pipeline.optimization.source.tree import (
+    Node,
+    declarators,
+    field,
+    operands,
+    plain_text,
+    single_index,
+    stripped,
+    surroundings,
+    text_of,
+    tokens_of,
+)
 from aaco_pipeline.optimization.source.vocabulary import BUILTIN_NAMES, INTEGER_BITS, is_type
 
 #: Bytes of local arrays per work-item: more does not stay in registers, and a CPU's stack is not for it.
@@ -27,7 +38,7 @@ Interval = tuple[int, int]
 class _Array:
     """Extents, outermost first, None where one is no constant; `text` is the whole declaration.
 
-    What lies in LDS is indexed by work-items, of which little is known here.
+    Arrays in LDS are indexed by work-items, about which little is known here.
     """
 
     name: str
@@ -49,95 +60,76 @@ class _Use:
 def check_arrays(old: Subject, new: Subject) -> None:
     """Refused, guard `calls`, where an array has no constant size, is too large, or can be left.
 
-    A use that may leave its array is the baseline's business where the baseline has the same array with the same use.
+    A use that may leave its array passes where the baseline has the same array with the same use.
     """
     was, now = dict(_arrays(old)), dict(_arrays(new))
-    known = {array.text for _, array in was.items()}
+    known = {array.text for array in was.values()}
     local = shared = 0
     for node, array in now.items():
         if None in array.extents and array.text not in known:
-            raise _refused(new, node, "an array without a constant size")
+            raise new.refused(node, "an array without a constant size")
         shared, local = (shared + array.bytes, local) if array.in_lds else (shared, local + array.bytes)
         if (shared > MOST_LDS_BYTES or local > MOST_LOCAL_BYTES) and array.text not in known:
-            raise _refused(new, node, "more than a kernel's arrays may take")
+            raise new.refused(node, "more than a kernel's arrays may take")
     before, after = ({array.name: array for array in each.values()} for each in (was, now))
-    excused = {(use.array, _plain(use.node)) for use in _leaving(old, before)}
+    excused = {(use.array, plain_text(use.node)) for use in _leaving(old, before)}
     for use in _leaving(new, after):
         same = before.get(use.array) == after[use.array]
-        if not (same and (use.array, _plain(use.node)) in excused):
-            raise _refused(new, use.node, use.what)
-
-
-def _plain(node: Node) -> str:
-    return "".join(text_of(node).split())
-
-
-def _refused(new: Subject, node: Node, what: str) -> Refused:
-    return Refused("calls", f"line {new.line_of(node)}: {what}: `{' '.join(text_of(node).split())[:80]}`")
+        if not (same and (use.array, plain_text(use.node)) in excused):
+            raise new.refused(use.node, use.what)
 
 
 def _arrays(subject: Subject) -> Iterator[tuple[Node, _Array]]:
-    """The arrays that a kernel declares."""
-    for node in descend(subject.part.node):
-        if node.type != "declaration":
-            continue
+    """Yield the arrays that a kernel declares."""
+    for node in subject.nodes:
         in_lds = any(text_of(each) == "__shared__" for each in node.children)
-        for each in node.children_by_field_name("declarator"):
-            array = each.child_by_field_name("declarator") if each.type == "init_declarator" else each
+        for _, array, _ in declarators(node) if node.type == "declaration" else ():
             if array is not None and array.type == "array_declarator":
                 name, extents = _extents(subject, array)
-                size = _bytes(text_of(node.child_by_field_name("type")), extents)
-                yield array, _Array(name, extents, size, in_lds, _plain(node))
+                size = _bytes(text_of(field(node, "type")), extents)
+                yield array, _Array(name, extents, size, in_lds, plain_text(node))
 
 
 def _extents(subject: Subject, array: Node) -> tuple[str, tuple[int | None, ...]]:
     sizes: list[int | None] = []
     current: Node | None = array
     while current is not None and current.type == "array_declarator":
-        size = current.child_by_field_name("size")
+        size = field(current, "size")
         tokens = tokens_of(subject.reading.text, subject.part, size) if size is not None else ()
         value = evaluate(tokens, subject.reading.facts.constant)
         sizes.append(value.value if value is not None and value.value > 0 else None)
-        current = current.child_by_field_name("declarator")
+        current = field(current, "declarator")
     return text_of(current), tuple(sizes[::-1])
 
 
 def _bytes(kind: str, extents: tuple[int | None, ...]) -> int:
-    """The size of an array; a type that is not known here counts as the widest vector, an unknown extent as one."""
+    """Return the size of an array; an unknown type counts as the widest vector, an unknown extent as one."""
     bits = INTEGER_BITS.get(" ".join(kind.split()))
     size = bits // 8 if bits is not None else _OTHER_BYTES.get(kind, _WIDEST)
-    for extent in extents:
-        size *= extent or 1
-    return size
+    return size * prod(extent or 1 for extent in extents)
 
 
 def _leaving(subject: Subject, arrays: Mapping[str, _Array]) -> Iterator[_Use]:
-    """Uses of arrays that are not proven to stay inside.
+    """Yield uses of arrays that are not proven to stay inside.
 
-    A local array is indexed in every dimension by what provably stays inside, and no address in it is taken. Of LDS a
-    pointer may be made, and an index counts only where it provably leaves.
+    A local array is indexed in every dimension by what provably stays inside, and no address in it is taken. LDS may
+    have pointers into it, and an index counts only where it provably leaves.
     """
-    for node in descend(subject.part.node):
+    for node in subject.nodes:
         array = arrays.get(text_of(node)) if node.type == "identifier" else None
-        parent = node.parent
-        if (
-            array is None
-            or parent is None
-            or parent.type in ("array_declarator", "for_range_loop", "sizeof_expression")
-        ):
-            continue
-        yield from _leaving_by(subject, array, node)
+        around = "" if node.parent is None else node.parent.type
+        if array is not None and around not in ("", "array_declarator", "for_range_loop", "sizeof_expression"):
+            yield from _leaving_by(subject, array, node)
 
 
 def _leaving_by(subject: Subject, array: _Array, node: Node) -> Iterator[_Use]:
     current, parent = node, node.parent
     for extent in array.extents:
-        if parent is None or parent.type != "subscript_expression" or parent.child_by_field_name("argument") != current:
+        if parent is None or parent.type != "subscript_expression" or field(parent, "argument") != current:
             if not array.in_lds:
                 yield _Use(array.name, f"the local array {array.name} is used as a pointer", parent or node)
             return
-        indices = parent.child_by_field_name("indices")
-        index = indices.named_children[0] if indices is not None and indices.named_child_count == 1 else None
+        index = single_index(parent)
         bounds = None if index is None else _interval(subject, index)
         inside = bounds is not None and extent is not None and bounds[0] >= 0 and bounds[1] < extent
         unknown = bounds is None or extent is None
@@ -149,30 +141,29 @@ def _leaving_by(subject: Subject, array: _Array, node: Node) -> Iterator[_Use]:
 
 
 def _interval(subject: Subject, node: Node) -> Interval | None:
-    """The least and the greatest value of an integer expression of constants and counters; None of any other."""
+    """Bound an integer expression of constants and counters: its least and greatest value; None for any other."""
     constant = evaluate(tokens_of(subject.reading.text, subject.part, node), subject.reading.facts.constant)
     if constant is not None:
         return constant.value, constant.value
     if node.type == "identifier":
         return _counter(subject, node)
-    if node.type == "parenthesized_expression" and node.named_child_count == 1:
-        return _interval(subject, node.named_children[0])
-    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    if (inner := stripped(node)) != node:
+        return _interval(subject, inner)
+    left, operator, right = operands(node)
     if node.type != "binary_expression" or left is None or right is None:
         return None
-    operator = text_of(node.child_by_field_name("operator"))
     return _combined(operator, _interval(subject, left), _interval(subject, right))
 
 
 def _combined(operator: str, left: Interval | None, right: Interval | None) -> Interval | None:
     if operator == "&":
-        # Whatever the other is, the result has no bit that a mask of no sign lacks.
+        # Whatever the other operand is, the result has no bit that a non-negative mask lacks.
         masks = [each[1] for each in (left, right) if each is not None and each[0] >= 0]
         return (0, min(masks)) if masks else None
     if left is None or right is None:
         return None
     if operator in ("/", "%"):
-        # A divisor of one positive value, of what has no sign.
+        # The divisor has one positive value, the dividend no sign.
         by = right[0]
         if left[0] < 0 or by < 1 or right[1] != by:
             return None
@@ -188,82 +179,77 @@ def _combined(operator: str, left: Interval | None, right: Interval | None) -> I
 
 
 def _counter(subject: Subject, node: Node) -> Interval | None:
-    """The values of a counter of the nearest loop around that counts by its name."""
-    around = node.parent
-    while around is not None:
+    """Return the values of a counter, from the nearest loop around that counts by its name."""
+    for around in surroundings(node):
         if around.type == "for_statement":
             counter = counter_of(subject.reading.facts, subject.part, around)
             if counter is not None and counter[0] == text_of(node):
                 return counter[1], counter[2]
         if any(text_of(name) == text_of(node) for each in around.named_children for name in declared_by(each)):
             return None
-        around = around.parent
     return None
 
 
-#: The runtime's structures, of which a member is a value and the whole is not.
+#: The runtime's structures: a member is a value, the whole is not.
 _WHOLE: Final = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim"))
 
 
 def check_stores(old: Subject, new: Subject) -> None:
     """Refused, guard `calls`, at a store beyond the kernel's own, or at a declaration of no known type."""
-    known = {_plain(node) for node in descend(old.part.node)}
+    known = {plain_text(node) for node in old.nodes}
     lasting = _lasting(new)
-    for node in descend(new.part.node):
+    for node in new.nodes:
         if node.type == "declaration":
             _check_type(old, new, node)
         elif node.type == "identifier" and text_of(node) in lasting and not _is_plain_read(node, known):
-            raise _refused(new, node.parent or node, f"{text_of(node)} outlives the call and is more than read")
+            raise new.refused(node.parent or node, f"{text_of(node)} outlives the call and is more than read")
 
 
 def _lasting(new: Subject) -> frozenset[str]:
-    """The variables that outlive a call: the file's, and the runtime's."""
+    """Return the variables that outlive a call: the file's, and the runtime's."""
     facts = new.reading.facts
     outer = new.outer_names - facts.types - facts.functions.keys() - facts.macros.keys()
     return (outer | BUILTIN_NAMES) - new.locals - new.parameters
 
 
 def _check_type(old: Subject, new: Subject, node: Node) -> None:
-    """A declaration begins with a type: `sum * state;` is read as one of `state`, and is none."""
-    kind = node.child_by_field_name("type")
+    """Require a type in a declaration: `sum * state;` reads as a declaration of `state`, and is none."""
+    kind = field(node, "type")
     if kind is None or kind.type in ("primitive_type", "sized_type_specifier", "placeholder_type_specifier"):
         return
     name = text_of(kind)
     if name in new.locals | new.parameters or not (is_type(name) or name in set(_types(old))):
-        raise _refused(new, node, f"{name} is no type that the baseline's kernel uses")
+        raise new.refused(node, f"{name} is no type that the baseline's kernel uses")
 
 
 def _types(old: Subject) -> Iterator[str]:
     for parameter in old.kernel.parameters:
         yield parameter.type.replace("const", "").strip(" *&")
-    for node in descend(old.part.node):
-        if node.type == "declaration":
-            yield text_of(node.child_by_field_name("type"))
+    yield from (text_of(field(node, "type")) for node in old.nodes if node.type == "declaration")
 
 
 def _is_plain_read(node: Node, known: set[str]) -> bool:
-    """Whether a lasting variable's value alone is taken, no address and no reference; or it is as in the baseline."""
+    """Tell whether only a lasting variable's value is taken, no address or reference; or all is as in the baseline."""
     current, parent = node, node.parent
     while parent is not None and (
         parent.type in ("field_expression", "parenthesized_expression")
-        or (parent.type == "subscript_expression" and parent.child_by_field_name("argument") == current)
+        or (parent.type == "subscript_expression" and field(parent, "argument") == current)
     ):
         current, parent = parent, parent.parent
-    if parent is None or _plain(parent) in known:
+    if parent is None or plain_text(parent) in known:
         return True
-    if parent.type in ("update_expression", "pointer_expression"):
-        return False
-    if parent.type == "assignment_expression" and parent.child_by_field_name("left") == current:
+    is_set = parent.type == "assignment_expression" and field(parent, "left") == current
+    if is_set or parent.type in ("update_expression", "pointer_expression"):
         return False
     if parent.type == "init_declarator":
-        target = parent.child_by_field_name("declarator")
+        target = field(parent, "declarator")
         # An array that decays to a pointer is reached as by a reference.
         return target is not None and target.type == "identifier" and _is_value(current)
     return _is_value(current) or parent.type in ("subscript_argument_list", "condition_clause")
 
 
 def _is_value(node: Node) -> bool:
-    """Whether an expression is a value for sure: a member, an element, or a plain constant's name."""
+    """Tell whether an expression is surely a value: a member, an element, or the name of a plain constant."""
     if node.type == "parenthesized_expression":
         return all(_is_value(each) for each in node.named_children)
     return node.type in ("field_expression", "subscript_expression") or text_of(node) in BUILTIN_NAMES - _WHOLE

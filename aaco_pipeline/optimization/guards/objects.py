@@ -1,6 +1,6 @@
-"""What a compiled kernel's object file may hold: judged from its sections and symbols, whatever its text said.
+"""Judge a compiled kernel's object file by its sections and symbols, whatever its text says.
 
-Reading the file is the target's; here it is only judged. An object may run nothing by itself (no constructors, no
+The target reads the file. An object may run nothing by itself (no constructors, no
 resolvers), call nothing but mathematics, memory copies and the worker's own two meetings, replace nothing that others
 call, and keep nothing between calls that its source does not state openly.
 """
@@ -56,7 +56,7 @@ _MATHEMATICS: Final = re.findall(
     "fma fmax fmin fmod frexp hypot ilogb ldexp llrint llround log log10 log1p log2 logb lrint lround modf nearbyint "
     "nextafter pow remainder remquo rint round roundeven scalbln scalbn sin sincos sinh sqrt tan tanh tgamma trunc",
 )
-#: What compilers call for operations that a processor has no instruction for.
+#: Functions that compilers call for operations that a processor has no instruction for.
 _OF_COMPILERS: Final = re.findall(
     r"\w+",
     "memcpy memmove memset memcmp __popcountdi2 __popcountsi2 __clzdi2 __clzsi2 __ctzdi2 __ctzsi2 __ffsdi2 __ffssi2 "
@@ -99,12 +99,12 @@ def check_object(sections: Iterable[Section], symbols: Iterable[Symbol], kernels
 
 
 def local_bytes(sections: Iterable[Section]) -> int:
-    """Bytes of statically declared local data share."""
+    """Sum the bytes of statically declared local data share."""
     return sum(section.size_bytes for section in sections if section.thread_local)
 
 
 def writable_bytes(sections: Iterable[Section], symbols: Iterable[Symbol]) -> int:
-    """Bytes of writable data beside the header's own: what could carry something from one call to the next."""
+    """Sum the bytes of writable data beside the header's own: they could carry something from call to call."""
     written = sum(section.size_bytes for section in sections if is_writable_data(section))
     own = {symbol.name for symbol in symbols if symbol.name in INDEX_VARIABLES and symbol.section is not None}
     common = sum(symbol.size_bytes for symbol in symbols if symbol.kind == "common")
@@ -112,18 +112,18 @@ def writable_bytes(sections: Iterable[Section], symbols: Iterable[Symbol]) -> in
 
 
 def is_writable_data(section: Section) -> bool:
-    """Whether a program can write to it while it runs, other than as local data share."""
+    """Tell whether a program can write to a section while it runs, other than as local data share."""
     relocated_once = section.name == ".data.rel.ro" or section.name.startswith(".data.rel.ro.")
     return section.loaded and section.writable and not section.thread_local and not relocated_once
 
 
 def uses_meetings(symbols: Iterable[Symbol]) -> bool:
-    """Whether work-items wait for one another, so that each needs a stack of its own."""
+    """Tell whether work-items wait for one another, so that each needs a stack of its own."""
     return any(symbol.name in MEETINGS for symbol in symbols if symbol.section is None)
 
 
 def dynamic_local_arrays(symbols: Iterable[Symbol]) -> tuple[str, ...]:
-    """The names of `extern __shared__` arrays, for which the launch gives the size."""
+    """List the `extern __shared__` arrays, whose size the launch gives."""
     return tuple(sorted(symbol.name for symbol in symbols if symbol.kind == "thread_local" and symbol.section is None))
 
 

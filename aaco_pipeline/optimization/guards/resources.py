@@ -1,4 +1,4 @@
-"""Whether a candidate's compiled kernel asks for more of an AMD GPU than the baseline's. Decided from figures alone.
+"""Refuse a candidate whose compiled kernel asks for more of an AMD GPU than the baseline's, from figures alone.
 
 The figures come from a compiler (`aaco_pipeline.resources.toolchains.amdgpu`); nothing here claims a speed.
 """
@@ -22,7 +22,7 @@ NO_EFFECT: Final = "no_effect"
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one compiled kernel takes on one architecture.
+    """Resources of one compiled kernel on one architecture.
 
     Registers and spills are those of a wavefront's lane (`sgprs` of the wavefront); `vgprs` includes `agprs`, the
     accumulation registers, where both come out of one file (gfx90a and later). `lds_bytes` is static, of a workgroup;
@@ -57,7 +57,7 @@ class UnrolledLoop:
 
 @dataclass(frozen=True)
 class FailedTransformation:
-    """A loop that was not transformed as a pragma asked, and what the compiler says of it (`-Wpass-failed`)."""
+    """A loop that was not transformed as a pragma asked, and what the compiler says about it (`-Wpass-failed`)."""
 
     line: int
     column: int
@@ -75,7 +75,7 @@ class CompiledKernel:
 
 @dataclass(frozen=True)
 class Permission:
-    """What a candidate may do beside taking no more than the baseline.
+    """Permission to take more than the baseline, or to change it.
 
     `lower_occupancy` is the user's, who takes fewer resident wavefronts. `work_items` is the largest workgroup that the
     candidate says it is compiled for. `unrolled` is the line of a loop in the baseline, and the factor by which the

@@ -5,7 +5,6 @@ source may include another file; later guards and every harness rely on it.
 """
 
 import re
-from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Final
@@ -23,7 +22,7 @@ _INCLUDES: Final = ("include", "include_next", "import")
 _HEADER: Final = re.compile(r'\s*(?:"(?P<quoted>[^"\n]*)"|<(?P<angled>[^>\n]*)>)')
 _ASKS: Final = re.compile(r"__has_(?:include|include_next|embed)\s*\(?(?P<header>[^)]*)")
 _PRAGMAS: Final = ("dependency", "include_alias", "pch_preprocess", "comment")
-#: Of an assembler: what reads a file, and what could spell such a directive in parts.
+#: Assembler directives that read a file, and those that could spell one in parts.
 _ASSEMBLER: Final = re.compile(r"incbin|\.\s*include\b|\.\s*(?:macro|irpc?|altmacro)\b", re.IGNORECASE)
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))")
 _SPLICE: Final = re.compile(r"\\[ \t\v\f]*\r?\n")
@@ -31,7 +30,7 @@ _LITERAL: Final = re.compile(r'^(?:u8|[uUL])?(R?)"(.*)"$', re.DOTALL)
 
 
 def check_files(source: bytes) -> None:
-    """Refused where a source names a file that is no header: in a directive, or to the assembler."""
+    """Refuse a source that names a file that is no header: in a directive, or to the assembler."""
     text = read(source)
     for directive in text.directives:
         _check_directive(text, directive)
@@ -70,7 +69,7 @@ def _check_header(text: Text, directive: Directive, named: str) -> None:
 
 
 def _said(literal: str) -> str:
-    """What a string says, its escapes read; of a raw one what is written."""
+    """Return the content of a string with its escapes resolved; of a raw one as it is written."""
     found = _LITERAL.match(literal)
     if found is None:
         return literal
@@ -88,17 +87,19 @@ def _refused(text: Text, offset: int, what: str) -> Refused:
 
 MOST_UNROLLED: Final = 64
 MOST_WORK_ITEMS: Final = 1024
-_SPLICE_TEXT: Final = re.compile(rb"\\[ \t\v\f]*\r?\n")
 _UNROLL: Final = (["unroll"], ["nounroll"])
 
 
 def check_text(baseline: bytes, candidate: bytes, kernel: str, *, allowed: Collection[SignatureChange] = ()) -> None:
-    """Refused where a candidate changes more of its source than the body of `kernel`, or more than a rewrite needs.
+    """Refuse a candidate that changes more of its source than the body of `kernel`, or more than a rewrite needs.
 
-    Guards: `parse` and `kernel` as `source.parse`, `characters`, `files`, `outside_kernel`, `signature`, `pragmas`,
-    `macros`, `calls`.
-    `allowed` is what the proposer declared of the signature: `launch_bounds` (two constants at most), `restrict`
-    (`__restrict__` added to pointers).
+    Args:
+        allowed: what the proposer declared to change in the signature: `launch_bounds` (two constants at most),
+            `restrict` (`__restrict__` added to pointers).
+
+    Raises:
+        Refused: guards `parse` and `kernel` as in `source.parse`, `characters`, `files`, `outside_kernel`, `signature`,
+            `pragmas`, `macros`, `calls`.
     """
     check_characters(baseline, candidate)
     before, after = reading_of(baseline), reading_of(candidate)
@@ -112,9 +113,8 @@ def check_text(baseline: bytes, candidate: bytes, kernel: str, *, allowed: Colle
         return
     check_words(old, new, may_restrict="restrict" in allowed)
     if damaged := old.kernel.damaged or new.kernel.damaged:
-        raise Refused(
-            "parse", f"line {damaged[0]}: no rewrite is judged around a line that the grammar does not understand"
-        )
+        what = "no rewrite is judged around a line that the grammar does not understand"
+        raise Refused("parse", f"line {damaged[0]}: {what}")
     check_shapes(old, new)
     check_stores(old, new)
 
@@ -136,7 +136,7 @@ def _check_signature(old: Subject, new: Subject, allowed: Collection[SignatureCh
         _check_launch_bounds(bounds)
     if "restrict" in allowed:
         _check_restrict(was, now)
-        was, now = _without_restrict(was), _without_restrict(now)
+        was, now = ([token for token in tokens if token.text != "__restrict__"] for tokens in (was, now))
     if [token.text for token in was] != [token.text for token in now]:
         raise Refused("signature", _first_difference(was, now))
     if any(b"\\" in new.source[token.start : token.end] for token in now if token.kind == "word"):
@@ -151,7 +151,7 @@ def _first_difference(was: Sequence[Token], now: Sequence[Token]) -> str:
 
 
 def _without_launch_bounds(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
-    """A head without its launch bounds, and the tokens between their brackets."""
+    """Split a head into its tokens without launch bounds, and the tokens between the brackets of these."""
     for index, token in enumerate(tokens):
         if token.text == "__launch_bounds__" and index + 1 < len(tokens) and tokens[index + 1].text == "(":
             end = closing(tokens, index + 1)
@@ -160,7 +160,7 @@ def _without_launch_bounds(tokens: Sequence[Token]) -> tuple[list[Token], list[T
 
 
 def _check_launch_bounds(bounds: Sequence[Token]) -> None:
-    """Nothing, one whole number or two: a name or an expression might be worth anything."""
+    """Allow nothing, or one or two whole numbers: a name or an expression might have any value."""
     words = [token.text for token in bounds]
     if words and not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,2})?", "".join(words)):
         raise Refused("signature", f"__launch_bounds__({' '.join(words)}) is not one or two whole numbers")
@@ -169,7 +169,7 @@ def _check_launch_bounds(bounds: Sequence[Token]) -> None:
 
 
 def _check_restrict(was: Sequence[Token], now: Sequence[Token]) -> None:
-    old, new = (Counter(token.text == "__restrict__" for token in tokens)[True] for tokens in (was, now))
+    old, new = (sum(token.text == "__restrict__" for token in tokens) for tokens in (was, now))
     if new < old:
         raise Refused("signature", "a __restrict__ of the baseline's is missing")
     for index, token in enumerate(now):
@@ -177,23 +177,20 @@ def _check_restrict(was: Sequence[Token], now: Sequence[Token]) -> None:
             raise Refused("signature", "__restrict__ stands where no pointer is declared")
 
 
-def _without_restrict(tokens: Sequence[Token]) -> list[Token]:
-    return [token for token in tokens if token.text != "__restrict__"]
-
-
 def _check_directives(old: Subject, new: Subject) -> None:
-    """No directive but the baseline's own and pragmas that unroll, and no line that a backslash joins."""
-    if [_plain(each) for each in new.directives if not _unrolls(each)] != [
-        _plain(each) for each in old.directives if not _unrolls(each)
-    ]:
+    """Allow no directive but the baseline's own and pragmas that unroll, and no line that a backslash joins."""
+    was, now = ([_plain(each) for each in one.directives if not _unrolls(each)] for one in (old, new))
+    if was != now:
         raise Refused("pragmas", "the kernel has a directive that is neither the baseline's nor #pragma unroll")
     known = [_plain(each) for each in old.directives]
-    body = new.kernel.body.start
     for each in new.directives:
-        if _unrolls(each) and _plain(each) not in known and (each.start < body or not _is_plain_unroll(each)):
+        is_new = _unrolls(each) and _plain(each) not in known
+        if is_new and (each.start < new.kernel.body.start or not _is_plain_unroll(each)):
             raise Refused("pragmas", f"#pragma {' '.join(_plain(each)[1:])} is more than an unroll by a small number")
-    splices = len(_SPLICE_TEXT.findall(new.source[new.kernel.span.start : new.kernel.span.end]))
-    if splices > len(_SPLICE_TEXT.findall(old.source[old.kernel.span.start : old.kernel.span.end])):
+    before, after = (
+        len(_SPLICE.findall(each.source[slice(*each.kernel.span)].decode("latin-1"))) for each in (old, new)
+    )
+    if after > before:
         raise Refused("macros", "a backslash joins two lines in the kernel; write them as one")
 
 

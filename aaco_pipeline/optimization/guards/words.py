@@ -13,7 +13,7 @@ from typing import Final
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.source import Reading
 from aaco_pipeline.optimization.source.kernels import Kernel
-from aaco_pipeline.optimization.source.tokens import Directive, Token
+from aaco_pipeline.optimization.source.tokens import Directive, Token, words_in
 from aaco_pipeline.optimization.source.tree import Node, Part, declared, descend, text_of
 from aaco_pipeline.optimization.source.vocabulary import ASSEMBLY, KEYWORDS, SPECIFIERS, VECTOR_TYPES, hazard_of, words
 
@@ -38,14 +38,20 @@ class Subject:
         """The line of a token."""
         return self.reading.text.line(token.start)
 
-    def line_of(self, node: Node) -> int:
-        """The line of a node of the body's tree."""
-        return self.reading.text.line(node.start_byte + self.part.shift)
+    def refused(self, node: Node, what: str) -> Refused:
+        """Make the refusal (guard `calls`) of a node of the body's tree, with its line and its text."""
+        line = self.reading.text.line(self.part.offset(node))
+        return Refused("calls", f"line {line}: {what}: `{' '.join(text_of(node).split())[:80]}`")
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node of the body's tree."""
+        return tuple(descend(self.part.node))
 
     @cached_property
     def words(self) -> frozenset[str]:
         """The words of head and body."""
-        return frozenset(token.text for token in (*self.head, *self.body) if token.kind == "word")
+        return frozenset(words_in((*self.head, *self.body)))
 
     @cached_property
     def parameters(self) -> frozenset[str]:
@@ -55,20 +61,18 @@ class Subject:
     @cached_property
     def locals(self) -> frozenset[str]:
         """The names that the body declares."""
-        return frozenset(text_of(name) for node in descend(self.part.node) for name in declared_by(node))
+        return frozenset(text_of(name) for node in self.nodes for name in declared_by(node))
 
     @cached_property
     def statements(self) -> tuple[tuple[str, ...], ...]:
         """The body's words and marks between semicolons and braces, in order."""
-        pieces: list[tuple[str, ...]] = []
-        piece: list[str] = []
+        pieces: list[list[str]] = [[]]
         for token in self.body:
             if token.text in (";", "{", "}"):
-                pieces.append(tuple(piece))
-                piece = []
+                pieces.append([])
             else:
-                piece.append(token.text)
-        return (*pieces, tuple(piece))
+                pieces[-1].append(token.text)
+        return tuple(map(tuple, pieces))
 
     @cached_property
     def outer_names(self) -> frozenset[str]:
@@ -79,22 +83,16 @@ class Subject:
 
 
 def subject_of(reading: Reading, name: str) -> Subject:
-    """The kernel of that name in a reading. Refused, guard `kernel`, as `Unit.kernel` is."""
+    """Select the kernel of that name in a reading. Refused, guard `kernel`, as `Unit.kernel` is."""
     kernel = reading.unit.kernel(name)
     index = reading.unit.kernels.index(kernel)
     directives = tuple(each for each in reading.text.directives if kernel.span.start <= each.start < kernel.span.end)
-    return Subject(
-        reading,
-        kernel,
-        reading.bodies[index],
-        reading.text.within(kernel.span.start, kernel.body.start),
-        reading.text.within(kernel.body.start, kernel.body.end),
-        directives,
-    )
+    head = reading.text.within(kernel.span.start, kernel.body.start)
+    return Subject(reading, kernel, reading.bodies[index], head, reading.text.within(*kernel.body), directives)
 
 
 def declared_by(node: Node) -> Iterator[Node]:
-    """The names that a statement, a loop's header or a condition declares."""
+    """Yield the names that a statement, a loop's header or a condition declares."""
     if node.type in ("declaration", "for_range_loop", "parameter_declaration", "field_declaration"):
         for each in node.children_by_field_name("declarator"):
             yield from declared(each)
@@ -110,7 +108,7 @@ def _at_file_level(root: Node) -> Iterator[Node]:
 
 
 def _functions(reading: Reading) -> Iterator[str]:
-    """The functions that the file defines or declares outside kernels, and its kernels."""
+    """Yield the functions that the file defines or declares outside kernels, and its kernels."""
     for name, parts in reading.facts.functions.items():
         if any(part.shift == reading.outside.shift for part in parts):
             yield name
@@ -119,10 +117,10 @@ def _functions(reading: Reading) -> Iterator[str]:
 
 #: Mathematics, and moves between representations, that compute from their arguments alone and as exactly as the
 #: plain operators do; nothing approximate, nothing that assumes, nothing that reads a clock or another lane.
-_MATHEMATICS: Final = words(
-    "fma fabs fmin fmax sqrt rsqrt cbrt exp exp2 exp10 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2"
-    " sinh cosh tanh asinh acosh atanh erf erfc floor ceil trunc round rint nearbyint copysign fmod hypot ldexp"
-)
+_MATHEMATICS: Final = words("""
+    fma fabs fmin fmax sqrt rsqrt cbrt exp exp2 exp10 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2
+    sinh cosh tanh asinh acosh atanh erf erfc floor ceil trunc round rint nearbyint copysign fmod hypot ldexp
+""")
 CALLS: Final = (
     frozenset(_MATHEMATICS)
     | frozenset(f"{name}f" for name in _MATHEMATICS)
@@ -136,12 +134,12 @@ CALLS: Final = (
     )
     | frozenset(f"__{name}_rn" for name in words("fadd fsub fmul fmaf fdiv fsqrt dadd dsub dmul fma ddiv dsqrt"))
 )
-_STATEMENTS: Final = frozenset(words("if else for while do switch case default break continue return"))
-_TYPES: Final = frozenset(
-    words("bool int long signed unsigned float double size_t uint int32_t uint32_t int64_t uint64_t ptrdiff_t")
+_STATEMENTS: Final = words("if else for while do switch case default break continue return")
+_TYPES: Final = words(
+    "bool int long signed unsigned float double size_t uint int32_t uint32_t int64_t uint64_t ptrdiff_t"
 )
-_VALUES: Final = frozenset(words("true false const constexpr auto sizeof static_cast reinterpret_cast __shared__ std"))
-_BUILTINS: Final = frozenset(words("threadIdx blockIdx blockDim gridDim warpSize INFINITY"))
+_VALUES: Final = words("true false const constexpr auto sizeof static_cast reinterpret_cast __shared__ std")
+_BUILTINS: Final = words("threadIdx blockIdx blockDim gridDim warpSize INFINITY")
 _PLAIN: Final = _STATEMENTS | _TYPES | _VALUES | _BUILTINS | VECTOR_TYPES
 _MEMBERS: Final = frozenset("xyzw")
 #: Types of fewer bits than `float` and `int`; a kernel that has none gets none.
@@ -149,7 +147,7 @@ _NARROW: Final = re.compile(
     r"half[1-4]?|__half\w*|_*(?:fp16|bf16|float16|bfloat16|hip_bfloat16|nv_bfloat16|fp8|hip_fp8)\w*|_Float16"
     r"|u?(?:char|short)[1-4]?|u?int(?:8|16)_t|\w*2(?:half|bfloat16)\w*"
 )
-_WIDE: Final = frozenset(words("size_t long int64_t uint64_t ptrdiff_t"))
+_WIDE: Final = words("size_t long int64_t uint64_t ptrdiff_t")
 #: Words whose statements must stay the baseline's own, in order and number: a volatile access that is dropped, a static
 #: variable that is added, a clock that is read twice are changes of another kind than a rewrite.
 _KEPT_NAMES: Final = re.compile(
@@ -166,8 +164,8 @@ _NUMBER: Final = re.compile(
 )
 _REAL: Final = re.compile(r"(?!0[xX])[0-9.']*(?:\.|[eE])[0-9.eE+'-]*")
 _RESERVED: Final = re.compile(r"_[_A-Z].*|.*__.*|(?i:.*aaco.*)|.*\$.*")
-#: Functions of Bessel and others whose short names people give to their variables.
-_SHORT: Final = frozenset(words("y0 y1 j0 j1"))
+#: Bessel functions, whose short names are common names of variables.
+_SHORT: Final = words("y0 y1 j0 j1")
 _COUNTED: Final = {"barrier": "barrier", "atomic": "atomic operation"}
 
 
@@ -176,10 +174,7 @@ def check_words(old: Subject, new: Subject, *, may_restrict: bool) -> None:
     _check_kept(old, new)
     _check_declared(old, new)
     used = _Used(old)
-    tokens = new.body
-    for index, token in enumerate(tokens):
-        before = tokens[index - 1].text if index else ""
-        after = tokens[index + 1].text if index + 1 < len(tokens) else ""
+    for before, token, after in _between(new.body):
         if token.kind == "word":
             _check_word(used, new, token, before, after, may_restrict=may_restrict)
         elif token.kind == "number":
@@ -196,26 +191,29 @@ def check_words(old: Subject, new: Subject, *, may_restrict: bool) -> None:
     _check_shared_memory(old, new)
 
 
+def _between(tokens: Sequence[Token]) -> Iterator[tuple[str, Token, str]]:
+    """Yield each token with the texts before and after it."""
+    texts = ["", *(token.text for token in tokens), ""]
+    return zip(texts, tokens, texts[2:], strict=False)
+
+
 class _Used:
-    """How the baseline's kernel uses its words: as calls, as members, plainly."""
+    """The words of the baseline's kernel by their use: as calls, as members, plainly."""
 
     def __init__(self, old: Subject) -> None:
         self.subject = old
         self.calls: set[str] = set()
         self.members: set[str] = set()
-        # Of the head its types and constants: neither its specifiers nor the kernel itself are for a body.
-        self.plain = {token.text for token in old.head if token.kind == "word" and token.text not in SPECIFIERS}
-        self.plain -= {old.kernel.name, *filter(_kept, old.words)}
+        # Types and constants of the head count: neither its specifiers nor the kernel itself are for a body.
+        self.plain = words_in(old.head) - SPECIFIERS - {old.kernel.name, *filter(_kept, old.words)}
         self.marks = {token.text for token in old.body if token.kind == "mark"}
         self.literals = {token.text for token in old.body if token.kind in ("string", "character")}
-        for index, token in enumerate(old.body):
+        for before, token, after in _between(old.body):
             if token.kind == "word":
-                before = old.body[index - 1].text if index else ""
-                after = old.body[index + 1].text if index + 1 < len(old.body) else ""
                 self.role(before, after).add(token.text)
 
     def role(self, before: str, after: str) -> set[str]:
-        """The set to which a word between two others belongs."""
+        """Return the set to which a word between two others belongs."""
         if before in (".", "->"):
             return self.members
         return self.calls if after == "(" else self.plain
@@ -244,7 +242,7 @@ def _check_word(used: _Used, new: Subject, token: Token, before: str, after: str
 def _check_call(used: _Used, new: Subject, token: Token) -> None:
     word = token.text
     if word in new.locals and word not in used.subject.outer_names:
-        # `float sum(0.0f)`: that it is a declaration and no call is the business of shapes.
+        # `float sum(0.0f)`: `shapes` checks that it is a declaration and no call.
         return
     if word in VECTOR_TYPES or (word in CALLS and word not in new.outer_names):
         return
@@ -259,20 +257,17 @@ def _check_kept(old: Subject, new: Subject) -> None:
     was, now = ([piece for piece in each.statements if any(map(_kept, piece))] for each in (old, new))
     if was == now:
         return
-    changed = next((piece for piece in now if piece not in was), None) or next(
-        (piece for piece in was if piece not in now), was[0] if was else ()
-    )
+    differing = [*(piece for piece in now if piece not in was), *(piece for piece in was if piece not in now), *was]
+    changed = differing[0] if differing else ()
     word = next((each for each in changed if _kept(each)), "")
     raise Refused("calls", f"`{word}` is added, moved or taken away: `{' '.join(changed)[:80]}`")
 
 
 def _check_declared(old: Subject, new: Subject) -> None:
-    """No local name hides one of the file, a parameter or a function, nor is one that belongs to compilers."""
+    """Refuse a local name that hides one of the file, a parameter or a function, or that belongs to compilers."""
+    meanings = new.outer_names | new.parameters | ((CALLS | _BUILTINS | VECTOR_TYPES) - _SHORT)
     for name in sorted(new.locals - old.locals):
-        hidden = (
-            name in new.outer_names or name in new.parameters or name in (CALLS | _BUILTINS | VECTOR_TYPES) - _SHORT
-        )
-        if hidden or hazard_of(name) or _kept(name) or _NARROW.fullmatch(name):
+        if name in meanings or hazard_of(name) or _kept(name) or _NARROW.fullmatch(name):
             raise Refused("calls", f"the local name {name} hides another meaning of it; name the variable otherwise")
         if _RESERVED.fullmatch(name):
             raise Refused("calls", f"the local name {name} is reserved; name the variable otherwise")
@@ -304,7 +299,7 @@ def _check_precision(old: Subject, new: Subject) -> None:
 
 
 def _check_width(old: Subject, new: Subject) -> None:
-    """Offsets of 64 bits stay so: where 32 are too few, a harness would have to fill gibibytes to show it."""
+    """Refuse narrower offsets: where 32 bits are too few, a harness would have to fill gibibytes to show it."""
     if old.words & _WIDE and not new.words & _WIDE:
         raise Refused("calls", f"nothing has 64 bits; the baseline's kernel has {min(old.words & _WIDE)}")
     wide, narrow = (
@@ -316,7 +311,7 @@ def _check_width(old: Subject, new: Subject) -> None:
 
 
 def _made_float(subject: Subject) -> set[str]:
-    """The first word of what each conversion to `float` is of."""
+    """Return the first word of the operand of each conversion to `float`."""
     found: set[str] = set()
     texts = [token.text for token in subject.body]
     for index, text in enumerate(texts):
@@ -326,7 +321,7 @@ def _made_float(subject: Subject) -> set[str]:
 
 
 def _reals(subject: Subject, *, single: bool) -> set[float]:
-    """The floating-point numbers that are written with `f`, or without."""
+    """Return the floating-point numbers that are written with `f`, or without."""
     found: set[float] = set()
     for token in subject.body:
         plain = token.text.rstrip("fF") if single else token.text
@@ -336,7 +331,7 @@ def _reals(subject: Subject, *, single: bool) -> set[float]:
 
 
 def _declared_as(subject: Subject, kind: str) -> set[str]:
-    """The names after a type's own word, up to the end of their declaration."""
+    """Return the names after a type's own word, up to the end of their declaration."""
     found: set[str] = set()
     for piece in subject.statements:
         for index, word in enumerate(piece[:-1]):
@@ -356,21 +351,19 @@ def _names(piece: Sequence[str]) -> Iterator[str]:
 
 
 def _check_counts(old: Subject, new: Subject) -> None:
-    """No fewer barriers and atomic operations: what they order is not seen in an output that happens to be right."""
+    """Refuse fewer barriers and atomic operations: an output that happens to be right does not show what they order."""
     for kind, name in _COUNTED.items():
-        was, now = (
-            sum(hazard_of(token.text) == kind for token in each.body if token.kind == "word") for each in (old, new)
-        )
+        was, now = (sum(hazard_of(one.text) == kind for one in each.body if one.kind == "word") for each in (old, new))
         if now < was:
             raise Refused("calls", f"the kernel has {now} words of a {name}, the baseline's {was}")
 
 
 def _check_shared_memory(old: Subject, new: Subject) -> None:
-    """Local data share that is new comes with a barrier: without one, it is right only while work-items take turns."""
+    """Refuse new local data share without a barrier: it is right only while work-items take turns."""
     first = next((token for token in new.body if token.text == "__shared__"), None)
     if first is None or any(token.text == "__shared__" for token in old.body):
         return
-    if not any(hazard_of(token.text) == "barrier" for token in new.body if token.kind == "word"):
+    if not any(hazard_of(word) == "barrier" for word in words_in(new.body)):
         raise _refused(new, first, "is new, and no barrier of the kernel orders what work-items do there")
 
 

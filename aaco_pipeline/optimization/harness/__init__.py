@@ -1,6 +1,6 @@
-"""How a kernel is called: what a person writes beside a source, reading it, and checking it. docs/optimize_harness.md.
+"""Harnesses: the file beside a source that says how its kernel is called. See docs/optimize_harness.md.
 
-A harness takes everything it needs from here. Running kernels is a target's, judging outputs `correctness`'.
+A harness imports everything from here. Targets run kernels, `correctness` judges outputs.
 """
 
 from aaco_pipeline.optimization.harness.contents import DISTRIBUTIONS, Distribution, draw, indices, integers

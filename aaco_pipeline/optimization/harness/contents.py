@@ -1,4 +1,4 @@
-"""What buffers are filled with: numbers of many kinds, since a shortcut is often right for one kind alone.
+"""Contents of buffers: numbers of many kinds, since a shortcut is often right for one kind alone.
 
 Each kind is drawn from a generator whose seed a candidate cannot know. Scales depend on the type, so that `huge`
 squared does not overflow and `tiny` squared is no zero. Inputs that are all of one kind hide what goes wrong between
@@ -89,10 +89,10 @@ def draw(
     normal: mean 0, deviation 1. uniform: 0 to 1. tiny and huge: normal, times 2 to a third of the least and of the
     greatest exponent. denormal: multiples of the smallest number. constant: one number drawn for all. zeros.
     sparse: normal, most of them 0. negative_zero: -0 and 0 by halves. nan and inf: normal, with some planted, one at
-    least; Inf of both signs. ties: two to five of the numbers -2 to 2. runs: stretches of one normal value each.
+    least; Inf of both signs. ties: two to five of the numbers -2 to 2. runs: sections of one normal value each.
     spread: even over a range that is drawn between 0.23 and 0.98 of the logarithm of the greatest number (20 to 87 in
     float32), where powers of e neither all vanish nor are all alike. scales: normal times any power of two, 1e-4 to 1e4
-    in float32. masked: normal, with stretches of the least finite number or of 0.29 of it (-1e38 in float32).
+    in float32. masked: normal, with sections of the least finite number or of 0.29 of it (-1e38 in float32).
     infinite_mask: the same with -Inf, as attention masks have it; in half of the draws all of it.
     overflow: normal times half the greatest number, with NaN and Inf beside. mixed: one of the others, times a power of
     two.
@@ -114,7 +114,7 @@ def draw(
 
 @dataclass(frozen=True)
 class _Given:
-    """What kinds are made of: normal numbers, and one in so many places, one at least."""
+    """Input of each kind: normal numbers, and rare places (at least one) where others are planted."""
 
     rng: np.random.Generator
     kind: np.dtype[Any]
@@ -137,7 +137,7 @@ class _Given:
 
 
 def _runs(given: _Given) -> Floats:
-    return np.asarray(given.normal[_stretches(given.rng, given.count)])
+    return np.asarray(given.normal[_sections(given.rng, given.count)])
 
 
 def _spread(given: _Given) -> Floats:
@@ -146,11 +146,11 @@ def _spread(given: _Given) -> Floats:
 
 def _masked(given: _Given) -> Floats:
     low = float(given.limits.min) * (1.0 if given.rng.random() < 0.5 else 0.29387)
-    return np.where(_stretches(given.rng, given.count) % 2 == 0, low, given.normal)
+    return np.where(_sections(given.rng, given.count) % 2 == 0, low, given.normal)
 
 
 def _infinite_mask(given: _Given) -> Floats:
-    masked = _stretches(given.rng, given.count) % 2 == 0
+    masked = _sections(given.rng, given.count) % 2 == 0
     return np.where(masked | (given.rng.random() < 0.5), -np.inf, given.normal)
 
 
@@ -199,7 +199,7 @@ def integers(
     """`elements` integers from `low` up to, not including, `high`, whatever the distribution.
 
     constant, zeros and negative_zero give one number for all (`low` for the latter two), normal a heap in the middle,
-    huge and tiny the upper and the lower end, sparse `low` mostly, ties five numbers, runs and masked stretches of one
+    huge and tiny the upper and the lower end, sparse `low` mostly, ties five numbers, runs and masked sections of one
     number each; mixed one of the others; what is left is even.
     """
     if distribution == "mixed":
@@ -223,20 +223,20 @@ def integers(
         case "ties":
             offsets = rng.integers(0, span, 5)[rng.integers(0, 5, elements)].astype(np.float64)
         case "runs" | "masked":
-            offsets = rng.integers(0, span, elements).astype(np.float64)[_stretches(rng, elements)]
+            offsets = rng.integers(0, span, elements).astype(np.float64)[_sections(rng, elements)]
         case _:
             offsets = rng.integers(0, span, elements).astype(np.float64)
     return (low + np.clip(offsets, 0, span - 1).astype(np.int64)).astype(dtype)
 
 
 def _kind(distribution: Distribution, rng: np.random.Generator) -> Distribution:
-    """What `mixed` stands for; outside a harness' call every kind is allowed."""
+    """Choose the kind that `mixed` stands for; outside a harness' call every kind is allowed."""
     mixed = distribution if isinstance(distribution, Mixture) else Mixture(DISTRIBUTIONS, rng)
     return mixed.next(rng)
 
 
-def _stretches(rng: np.random.Generator, elements: int) -> NDArray[np.int64]:
-    """The number of the stretch that each element lies in: stretches of 2 up to half of all, every order as likely."""
+def _sections(rng: np.random.Generator, elements: int) -> NDArray[np.int64]:
+    """Number the section of each element: sections of 2 up to half of all, each order of magnitude as likely."""
     length = math.exp(rng.uniform(math.log(2), math.log(max(elements / 2, 3))))
     begins = rng.random(elements) < 1 / length
     return np.cumsum(begins, dtype=np.int64) % max(elements, 1)

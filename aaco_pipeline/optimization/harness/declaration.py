@@ -1,4 +1,4 @@
-"""What a harness declares about its kernel, and helpers that keep it short.
+"""The declaration of a harness, and helpers that keep it short.
 
 `validation` checks that the declaration is consistent.
 """
@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from aaco_pipeline.optimization.harness.contents import DISTRIBUTIONS, Distribution, mixture
 from aaco_pipeline.optimization.targets import Argument, Buffer, Call, Content, Launch, Scalar, TargetName
 
-#: What a problem's size is, is the harness' own: elements, or rows and columns.
+#: A problem's size, in the harness' own terms: elements, or rows and columns.
 Size = int | tuple[int, ...]
-#: Of one output: its values in float64, and how far from each a right result may be. Both have the buffer's elements.
+#: One output: its values in float64, and how far from each a right result may be. Both have the buffer's elements.
 Expected = tuple[NDArray[np.float64], NDArray[np.float64]]
 #: As a bound: the kernel leaves this element as it is (the pitch of a row, say). Writing there is a fault.
 NOT_AN_OUTPUT: Final = -1.0
@@ -24,7 +24,7 @@ NOT_AN_OUTPUT: Final = -1.0
 
 @dataclass(frozen=True)
 class Harness:
-    """How `kernel` is called at any size, and what comes out.
+    """Says how `kernel` is called at any size, and what comes out.
 
     `call(size, distribution, rng)` draws all contents from `rng`, so that two generators give two contents.
     `reference(call)` computes in float64 and states the bound of the error of the kernel's own precision, in the
@@ -64,7 +64,7 @@ class Harness:
         return self.gpu_timing_size if on_a_gpu and self.gpu_timing_size is not None else self.timing_size
 
     def drawn(self, size: Size, distribution: Distribution, rng: np.random.Generator) -> Call:
-        """A call with fresh contents that nobody may write to."""
+        """Draw a call with fresh, read-only contents."""
         given = mixture(self.distributions, rng) if distribution == "mixed" else distribution
         call = self.call(size, given, rng)
         for values in call.contents.values():

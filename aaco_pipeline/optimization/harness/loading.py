@@ -88,7 +88,7 @@ def _argument(parameter: Parameter) -> str:
 
 
 class NoHarness(UsageError):
-    """There is no harness. `skeleton` is one to start from, null where no one kernel can be told from the source."""
+    """There is no harness. `skeleton` is one to start from, null where the source has not exactly one kernel."""
 
     def __init__(self, message: str, skeleton: str | None) -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ def load_harness(
 ) -> Harness:
     """The checked harness of `source`: the file `harness`, or `<stem>_harness.py` beside the source.
 
-    It is the person's own Python and is run as their tests are, from the bytes that `read` gives, which may refuse a
+    It is the user's own Python and runs as their tests do, from the bytes that `read` gives, which may refuse a
     path. UsageError in one line where it is missing (`NoHarness`), does not run or has a fault; Refused, guard
     `kernel`, where the source has no such kernel.
     """
@@ -144,7 +144,7 @@ class _Bytes(InspectLoader):
 
 
 def _run(path: Path, content: bytes) -> dict[str, object]:
-    """What a harness' file sets when it is run; whatever it raises, and its own exit."""
+    """Run a harness' file and return what it sets; whatever it raises, and its own exit, passes through."""
     loader = _Bytes(path, content)
     spec = spec_from_loader(f"harness {path.stem}", loader, origin=str(path))
     assert spec is not None, "it is given its loader"

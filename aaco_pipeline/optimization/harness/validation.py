@@ -1,13 +1,13 @@
 """Check that a harness is consistent: each fault is one line that names the harness file and says what to do.
 
-A harness is the user's own code. These checks catch what a mistake in it turns into: a launch that no device takes,
+A harness is the user's own code. These checks catch what a mistake in it would cause: a launch that no device takes,
 memory overwritten, or a comparison that compares nothing.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -20,58 +20,48 @@ from aaco_pipeline.optimization.targets import Buffer, Call, Launch, Parameter
 _NUMPY: Final = {
     "float": "float32",
     "double": "float64",
-    "half": "float16",
-    "__half": "float16",
-    "_Float16": "float16",
+    **dict.fromkeys(("half", "__half", "_Float16"), "float16"),
     "bool": "bool",
-    "char": "int8",
-    "signed char": "int8",
+    **dict.fromkeys(("char", "signed char"), "int8"),
     "unsigned char": "uint8",
     "short": "int16",
     "unsigned short": "uint16",
     "int": "int32",
-    "unsigned": "uint32",
-    "unsigned int": "uint32",
-    "uint": "uint32",
-    "long": "int64",
-    "unsigned long": "uint64",
-    "long long": "int64",
-    "unsigned long long": "uint64",
-    "size_t": "uint64",
+    **dict.fromkeys(("unsigned", "unsigned int", "uint"), "uint32"),
+    **dict.fromkeys(("long", "long long"), "int64"),
+    **dict.fromkeys(("unsigned long", "unsigned long long", "size_t"), "uint64"),
     **{f"int{bits}_t": f"int{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}_t": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }
-#: A vector type is so many values of its element.
+#: Vector types: several values of one element.
 _VECTOR: Final = re.compile(r"(float|double|int|uint|short|char)[234]")
 _QUALIFIERS: Final = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|restrict|std::)\b|[*&]|std::")
 
 
 def numpy_type(written: str) -> "np.dtype[Any] | None":
-    """The numpy type of a parameter's type as written in C, None where it is not known (a typedef, a template's)."""
+    """Return the numpy type of a parameter's C type; None where it is not known (a typedef, a template's)."""
     plain = " ".join(_QUALIFIERS.sub(" ", written).split())
     vector = _VECTOR.fullmatch(plain)
     name = _NUMPY.get(vector[1] if vector else plain)
     return None if name is None else np.dtype(name)
 
 
-#: Of HIP on every device: work-items of a workgroup, workgroups along x and along y and z, bytes of local data share.
+#: HIP's limits on every device: work-items of a workgroup, workgroups along x and along y and z, bytes of LDS.
 MOST_WORK_ITEMS: Final = 1024
 MOST_GROUPS: Final = (2**31 - 1, 65535, 65535)
 MOST_LDS_BYTES: Final = 65536
-#: A call's buffers together. The confined process has its own limit, above it.
+#: Limit of a call's buffers together. The confined process has its own limit, above it.
 MOST_BYTES: Final = 1 << 30
 #: Two seeds for trying out a harness; those of judging a candidate are drawn when it is judged.
 _TRIED_SEEDS: Final = (1, 2)
 
 
-class Faults:
-    """The faults of one harness, each as one line that names its file."""
+Fault = Callable[[str], UsageError]
 
-    def __init__(self, path: Path | None) -> None:
-        self._where = "harness" if path is None else str(path)
 
-    def __call__(self, what: str) -> UsageError:
-        return UsageError(f"{self._where}: {what}")
+def _faults(harness: Harness) -> Fault:
+    """Make the faults of one harness, each one line that names its file."""
+    return lambda what: UsageError(f"{harness.path or 'harness'}: {what}")
 
 
 def validate(harness: Harness, parameters: Sequence[Parameter] | None) -> None:
@@ -80,7 +70,7 @@ def validate(harness: Harness, parameters: Sequence[Parameter] | None) -> None:
     `parameters` are the kernel's as parsed, None where nobody parsed it. Faults of other sizes and distributions show
     when those are drawn (`checked_call`, `checked_reference`).
     """
-    fault = Faults(harness.path)
+    fault = _faults(harness)
     _declaration(harness, fault)
     for size in harness.declared_sizes:
         checked_floor(harness, size)
@@ -109,8 +99,8 @@ def checked_call(
     *,
     parameters: Sequence[Parameter] | None = None,
 ) -> Call:
-    """A drawn call that a target can run, or UsageError with its fault."""
-    fault = Faults(harness.path)
+    """Draw a call that a target can run, or raise UsageError with its fault."""
+    fault = _faults(harness)
     call = _called(fault, "call", harness.drawn, size, distribution, rng)
     if not isinstance(call, Call) or not isinstance(call.launch, Launch):
         raise fault(f"call() returned a {type(call).__name__}; return make_call(Launch(grid, block), …)")
@@ -121,39 +111,33 @@ def checked_call(
     return call
 
 
-def relaunched(harness: Harness, call: Call, size: Size, block: tuple[int, int, int]) -> Call:
-    """`call` with another workgroup, or UsageError where the harness cannot launch it."""
-    fault = Faults(harness.path)
+def with_block(harness: Harness, call: Call, size: Size, block: tuple[int, int, int]) -> Call:
+    """Change the workgroup of `call`, or raise UsageError where the harness cannot launch it."""
+    fault = _faults(harness)
     changed: Call = _called(fault, "launch", harness.relaunched, call, size, block)
     _launch(changed.launch, size, fault)
     return changed
 
 
 def checked_reference(harness: Harness, call: Call) -> dict[str, Expected]:
-    """The reference of every output of `call`, float64 throughout, or UsageError with its fault."""
-    fault = Faults(harness.path)
+    """Compute the reference of every output of `call`, float64 throughout, or raise UsageError with its fault."""
+    fault = _faults(harness)
     with np.errstate(all="ignore"):
         expected = _called(fault, "reference", harness.reference, call)
     if not isinstance(expected, Mapping):
         raise fault(f"reference() returned a {type(expected).__name__}; return {{output: (values, bound)}}")
-    outputs = {
-        argument.name: argument
-        for argument in call.arguments
-        if isinstance(argument, Buffer) and argument.role in ("out", "inout")
-    }
+    outputs = {one.name: one for one in call.arguments if isinstance(one, Buffer) and one.role in ("out", "inout")}
     if set(expected) != set(outputs):
         raise fault(f"reference() gives {_listed(expected)}; the outputs of the call are {_listed(outputs)}")
     return {name: _expected(name, outputs[name], expected[name], fault) for name in outputs}
 
 
-def _declaration(harness: Harness, fault: Faults) -> None:
+def _declaration(harness: Harness, fault: Fault) -> None:
     if not isinstance(harness.kernel, str) or not harness.kernel.isidentifier():
         raise fault(f"kernel is {harness.kernel!r}; give the name of the __global__ function")
-    for name in ("call", "reference", "floor"):
-        if not callable(getattr(harness, name)):
-            raise fault(f"{name} is no function")
-    for name in ("launch", "takes"):
-        if getattr(harness, name) is not None and not callable(getattr(harness, name)):
+    for name in ("call", "reference", "floor", "launch", "takes"):
+        function = getattr(harness, name)
+        if not callable(function) and not (function is None and name in ("launch", "takes")):
             raise fault(f"{name} is no function")
     if not isinstance(harness.sizes, tuple) or not harness.sizes:
         raise fault("sizes is empty; give a tuple of sizes, with 1, primes and numbers that no block divides")
@@ -171,14 +155,11 @@ def _declaration(harness: Harness, fault: Faults) -> None:
 
 
 def checked_floor(harness: Harness, size: Size) -> tuple[float, float]:
-    """The least floating-point operations and bytes of a size, or UsageError with the fault of `floor`."""
-    fault = Faults(harness.path)
-    floor = _called(fault, "floor", harness.floor, size)
-    if (
-        not isinstance(floor, tuple)
-        or len(floor) != 2
-        or not all(isinstance(part, int | float) and math.isfinite(part) and part >= 0 for part in floor)
-    ):
+    """Return the least floating-point operations and bytes of a size, or raise UsageError with the fault of `floor`."""
+    fault = _faults(harness)
+    floor: tuple[float, float] = _called(fault, "floor", harness.floor, size)
+    is_pair = isinstance(floor, tuple) and len(floor) == 2
+    if not is_pair or not all(isinstance(one, int | float) and math.isfinite(one) and one >= 0 for one in floor):
         raise fault(f"floor({size}) gives {floor!r}; give (floating-point operations, bytes), both finite")
     if floor[1] == 0:
         raise fault(f"floor({size}) says that no bytes are moved; count the outputs at least")
@@ -186,23 +167,20 @@ def checked_floor(harness: Harness, size: Size) -> tuple[float, float]:
 
 
 def checked_takes(harness: Harness, size: Size) -> bool:
-    """Whether the kernel is made for a size, or UsageError with the fault of `takes`."""
+    """Tell whether the kernel is made for a size, or raise UsageError with the fault of `takes`."""
     if harness.takes is None:
         return True
-    fault = Faults(harness.path)
+    fault = _faults(harness)
     taken = _called(fault, "takes", harness.takes, size)
     if not isinstance(taken, bool | np.bool_):
         raise fault(f"takes({size}) gives {taken!r}; give True or False")
     return bool(taken)
 
 
-def _launch(launch: Launch, size: Size, fault: Faults) -> None:
+def _launch(launch: Launch, size: Size, fault: Fault) -> None:
     for name, dimensions in (("grid", launch.grid), ("block", launch.block)):
-        if (
-            not isinstance(dimensions, tuple)
-            or len(dimensions) != 3
-            or not all(isinstance(part, int | np.integer) and part >= 1 for part in dimensions)
-        ):
+        is_triple = isinstance(dimensions, tuple) and len(dimensions) == 3
+        if not is_triple or not all(isinstance(one, int | np.integer) and one >= 1 for one in dimensions):
             raise fault(f"size {size}: the {name} {dimensions!r} is not three positive integers")
     if math.prod(launch.block) > MOST_WORK_ITEMS:
         raise fault(f"size {size}: the workgroup {launch.block} has more than {MOST_WORK_ITEMS} work-items")
@@ -212,7 +190,7 @@ def _launch(launch: Launch, size: Size, fault: Faults) -> None:
         raise fault(f"size {size}: {launch.dynamic_lds_bytes} bytes of dynamic LDS; {MOST_LDS_BYTES} are the most")
 
 
-def _arguments(call: Call, fault: Faults) -> None:
+def _arguments(call: Call, fault: Fault) -> None:
     names = [argument.name for argument in call.arguments]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -232,21 +210,19 @@ def _arguments(call: Call, fault: Faults) -> None:
     _contents(call, [buffers[name] for name in call.contents], fault)
 
 
-def _contents(call: Call, filled: Sequence[Buffer], fault: Faults) -> None:
+def _contents(call: Call, filled: Sequence[Buffer], fault: Fault) -> None:
     for one in filled:
         name, values = one.name, call.contents[one.name]
         if not isinstance(values, np.ndarray) or values.dtype != np.dtype(one.dtype) or values.shape != (one.elements,):
             raise fault(f"the contents of {name} are not {one.elements} values of {one.dtype} in one dimension")
         if not values.flags.c_contiguous:
             raise fault(f"the contents of {name} are not contiguous; np.ascontiguousarray mends it")
-    held = list(call.contents.items())
-    for position, (name, values) in enumerate(held):
-        for other, others in held[position + 1 :]:
-            if np.shares_memory(values, others):
-                raise fault(f"{name} and {other} are the same memory; give each buffer its own copy")
+    for (name, values), (other, others) in combinations(call.contents.items(), 2):
+        if np.shares_memory(values, others):
+            raise fault(f"{name} and {other} are the same memory; give each buffer its own copy")
 
 
-def _signature(call: Call, parameters: Sequence[Parameter], fault: Faults) -> None:
+def _signature(call: Call, parameters: Sequence[Parameter], fault: Fault) -> None:
     given = [argument.name for argument in call.arguments]
     wanted = [parameter.name for parameter in parameters]
     if given != wanted:
@@ -264,14 +240,14 @@ def _signature(call: Call, parameters: Sequence[Parameter], fault: Faults) -> No
             raise fault(f"{argument.name} is {argument.dtype}; the kernel's {parameter.type} is {known.name}")
 
 
-def _varies(first: Call, second: Call, fault: Faults) -> None:
+def _varies(first: Call, second: Call, fault: Fault) -> None:
     if first.launch != second.launch or [*first.arguments] != [*second.arguments]:
         raise fault("two calls of one size have other launches or arguments; only contents may be drawn")
     if first.contents and all(np.array_equal(first.contents[name], second.contents[name]) for name in first.contents):
         raise fault("two calls have the same contents; draw them from rng, or a remembered answer would look right")
 
 
-def _expected(name: str, buffer: Buffer, given: Any, fault: Faults) -> Expected:
+def _expected(name: str, buffer: Buffer, given: Any, fault: Fault) -> Expected:
     if not isinstance(given, tuple) or len(given) != 2:
         raise fault(f"reference() gives no pair (values, bound) for {name}")
     values, bound = given
@@ -291,8 +267,8 @@ def _expected(name: str, buffer: Buffer, given: Any, fault: Faults) -> Expected:
     return flat
 
 
-def _called(fault: Faults, name: str, function: Any, *arguments: Any) -> Any:
-    """What the harness' own function returns; whatever it raises is told as its fault."""
+def _called(fault: Fault, name: str, function: Any, *arguments: Any) -> Any:
+    """Call the harness' own function; whatever it raises is reported as its fault."""
     try:
         return function(*arguments)
     except (Exception, SystemExit) as error:

@@ -18,13 +18,13 @@ from aaco_pipeline.optimization.loop.means import Builder, Figures, Means, Rulin
 from aaco_pipeline.optimization.targets import Build
 
 Word = Literal["accepted", "rejected", "undecided"]
-#: What says nothing against a candidate: a noisy machine, time that was spent, a baseline that turns out to be wrong.
+#: Guards that say nothing against a candidate: a noisy machine, spent time, a baseline that turns out to be wrong.
 UNDECIDED_BY: Final = ("aa", "budget", "baseline")
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a candidate was stopped before anything was decided by its timing: the step, the guard and its reason."""
+    """A candidate stopped before its timing decided anything: the step, the guard and its reason."""
 
     step: str
     guard: str
@@ -33,11 +33,11 @@ class Stop:
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided on an attempt and why.
+    """The decision on an attempt, with the reason.
 
-    Figures are those of the confirming processes, `measured_in` says so; of an attempt that never got there they are
-    those of the search, which choosing the best of many makes too large. Null where nothing was timed. Of several
-    changes as a whole they are measured in `whole`.
+    Figures come from the confirming processes, as `measured_in` says; an attempt that never got there has those of the
+    search, which choosing the best of many makes too large. Null where nothing was timed. For several changes as a
+    whole they are measured in `whole`.
     """
 
     decision: Word
@@ -55,7 +55,7 @@ class Decision:
 
 
 def decide(stop: Stop | None, rulings: Mapping[str, Ruling]) -> Decision:
-    """The decision on an attempt: accepted only where nothing stopped it and the confirmation passed.
+    """Decide on an attempt: accepted only where nothing stopped it and the confirmation passed.
 
     `rulings` holds those of the steps `search` and `confirmation` that were made.
     """
@@ -76,7 +76,7 @@ def decide(stop: Stop | None, rulings: Mapping[str, Ruling]) -> Decision:
 
 
 def decide_whole(stop: Stop | None, ruling: Ruling | None) -> Decision:
-    """The decision on several accepted changes timed as a whole: accepted only where their confirmation passed."""
+    """Decide on several accepted changes timed as a whole: accepted only where their confirmation passed."""
     figures = () if ruling is None else ("whole", *_figures(ruling))
     if stop is None and ruling is None:
         raise ValueError("what nothing stopped was not timed")
@@ -94,15 +94,15 @@ def _figures(ruling: Ruling) -> tuple[float | None, float | None, float | None]:
 
 #: Guards of a proposal that its proposer may mend: it does not compile, or computes something else.
 MENDABLE: Final = ("compile", "result", "outputs", "determinism", "memory", "inputs", "symbols")
-#: What is said of a candidate that changes nothing.
+#: The reason for refusing a candidate that changes nothing.
 NO_EFFECT: Final = "the compiler made the same machine code of it"
 
 
 @dataclass(frozen=True)
 class Held:
-    """What candidates are held against: a version, its build, and what is static of it where that was compiled.
+    """The baseline of candidates: a version, its build, and its static figures where it was compiled for them.
 
-    Outputs are held against those of `original`, the source as it was, so that errors do not add up over accepted
+    Outputs are compared with those of `original`, the source as it was, so that errors do not add up over accepted
     changes; `is_exact` while every accepted change kept its bits.
     """
 
@@ -115,7 +115,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Builders:
-    """Who builds: one for all of the search, so that a baseline is built once a layout, and a new one when asked."""
+    """The builders: one for all of the search, so that a baseline is built once a layout, and a new one when asked."""
 
     search: Builder
     cold: Callable[[], Builder]
@@ -123,7 +123,7 @@ class Builders:
 
 @dataclass
 class Attempt:
-    """A candidate with what came of it. `record` is its line of the journal; `held` what it is once it is accepted."""
+    """A candidate with its result. `record` is its line of the journal; `held` the next baseline if it is accepted."""
 
     number: int
     candidate: Candidate
@@ -134,7 +134,7 @@ class Attempt:
 
 @dataclass
 class _Way:
-    """What the steps left so far, in the words of the journal."""
+    """Results of the steps so far, in the words of the journal."""
 
     seen: dict[str, Any] = field(default_factory=dict)
     rulings: dict[str, Ruling] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def try_candidate(
 ) -> Attempt:
     """Take a candidate through every guard until one stops it; see the module for the order.
 
-    `seed` is the search's: what is drawn for an attempt follows from it and the attempt's number.
+    `seed` is the search's: everything drawn for an attempt follows from it and the attempt's number.
     """
     way, version = _Way(), version_of(candidate, held.version)
     step, stop = "text", None
@@ -181,7 +181,7 @@ def try_candidate(
 
 
 def described(candidate: Candidate) -> dict[str, Any]:
-    """A candidate in the journal: all that is needed to try it again."""
+    """Describe a candidate for the journal: all that is needed to try it again."""
     return {
         "kernel": candidate.kernel,
         "proposer": candidate.proposer,
@@ -196,7 +196,7 @@ def described(candidate: Candidate) -> dict[str, Any]:
 
 
 def built(build: Build) -> dict[str, Any]:
-    """A build in the journal, without the places of its files."""
+    """Describe a build for the journal, without the places of its files."""
     return {
         "target": build.target,
         "source_sha256": build.source_sha256,
@@ -210,17 +210,17 @@ def built(build: Build) -> dict[str, Any]:
 
 
 def drawn(seed: int, *what: object) -> int:
-    """A seed for one thing that is drawn, the same whenever the search's seed is."""
+    """Derive a seed for one thing that is drawn from the search's seed."""
     return random.Random("-".join(map(str, (seed, *what)))).getrandbits(63)
 
 
 def sha256(source: bytes) -> str:
-    """The SHA-256 of a source in hexadecimal digits."""
+    """Return the SHA-256 of a source in hexadecimal digits."""
     return hashlib.sha256(source).hexdigest()
 
 
 def is_unchanged(baseline_code: str, code: str, block: object, baseline_block: object) -> bool:
-    """Whether a candidate runs the same instructions in the same workgroups."""
+    """Tell whether a candidate runs the same instructions in the same workgroups."""
     return baseline_code == code and block == baseline_block
 
 
@@ -232,7 +232,7 @@ def _steps(
 ) -> dict[str, Callable[[_Way], None]]:
     builder, version = builders.search, version_of(candidate, held.version)
     asked = replace(version, bit_exact=version.bit_exact and held.is_exact)
-    # Nothing of the first processes is left to what confirms: built anew in an empty folder, other layouts and inputs.
+    # Confirmation reuses nothing of the first processes: built anew in an empty folder, other layouts and inputs.
     cold = cache(builders.cold)
 
     def text(way: _Way) -> None:
@@ -261,14 +261,14 @@ def _steps(
         except Refused as refused:
             if refused.guard != "no_effect":
                 raise
-            # What runs here has changed: that a GPU would run the same instructions as before is no fault, and is told.
+            # What runs here has changed: a GPU that would run the same instructions is reported, and is no fault.
             seen["is_unchanged"] = True
 
     def correctness(way: _Way) -> None:
         way.seen["correctness"] = dict(means.checker.check(builder, held.original, asked, seed("correctness")))
 
     def deep_correctness(way: _Way) -> None:
-        facts = means.checker.check_deeply(cold(), held.original, asked, seed("deep_correctness"))
+        facts = means.checker.check(cold(), held.original, asked, seed("deep_correctness"), is_deep=True)
         way.seen["deep_correctness"] = dict(facts)
 
     def timed(way: _Way, step: TimingStep, builder: Builder) -> None:
@@ -277,21 +277,15 @@ def _steps(
         way.rulings[step] = ruling
         way.seen.setdefault("timings", {})[step] = {"evidence": dict(evidence), "ruling": asdict(ruling)}
 
-    def search(way: _Way) -> None:
-        timed(way, "search", builder)
-
-    def confirmation(way: _Way) -> None:
-        timed(way, "confirmation", cold())
-
     return {
         "text": text,
         "build": build,
         "effect": effect,
         "static": static,
         "correctness": correctness,
-        "search": search,
+        "search": lambda way: timed(way, "search", builder),
         "deep_correctness": deep_correctness,
-        "confirmation": confirmation,
+        "confirmation": lambda way: timed(way, "confirmation", cold()),
     }
 
 

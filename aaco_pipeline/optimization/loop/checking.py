@@ -5,7 +5,7 @@ says so, and nothing follows.
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,8 +18,7 @@ from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.correctness.checking import check
 from aaco_pipeline.optimization.correctness.comparison import Comparison, outputs_of, same_bits
 from aaco_pipeline.optimization.harness import Harness, Size
-from aaco_pipeline.optimization.harness.validation import checked_call
-from aaco_pipeline.optimization.harness.validation import relaunched as relaunched_validation
+from aaco_pipeline.optimization.harness.validation import checked_call, with_block
 from aaco_pipeline.optimization.loop.means import PLAIN, Builder, Checker, Record, Version
 from aaco_pipeline.optimization.targets import (
     Call,
@@ -33,14 +32,14 @@ from aaco_pipeline.optimization.targets import (
 
 
 def launch_of(harness: Harness, size: Size, block: tuple[int, int, int]) -> Launch:
-    """How the harness launches another workgroup. Refused (guard `inputs`) where it does not say."""
+    """Ask the harness how it launches another workgroup. Refused (guard `inputs`) where it does not say."""
     if harness.launch is None:
         raise Refused("inputs", "its harness has no launch(size, block), so the workgroup stays as it is")
     return harness.launch(size, block)
 
 
 def relaunched(worker: Worker, harness: Harness, size: Size, block: tuple[int, int, int] | None) -> Worker:
-    """The worker, whose calls of this size are launched in workgroups of `block`; as it is where that is null."""
+    """Make a worker launch its calls of this size in workgroups of `block`; it stays as it is without one."""
     return worker if block is None else _Relaunched(worker, launch_of(harness, size, block))
 
 
@@ -59,17 +58,10 @@ class HarnessChecker:
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
 
-    def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
-        """What the candidate passed. Refused when it is wrong; UsageError when the baseline or the harness is."""
-        return self._checked(builder, baseline, version, seed, is_deep=False)
-
-    def check_deeply(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
-        """As `check`, at many drawn sizes and at large ones."""
-        return self._checked(builder, baseline, version, seed, is_deep=True)
-
-    def _checked(
-        self, builder: Builder, baseline: Version | None, version: Version, seed: int, *, is_deep: bool
+    def check(
+        self, builder: Builder, baseline: Version | None, version: Version, seed: int, *, is_deep: bool = False
     ) -> Record:
+        """Run the harness's calls. Refused when the candidate is wrong; UsageError when baseline or harness is."""
         target, size = builder.target, self._harness.timed_size(builder.target.name)
         if version.block is not None:
             launch_of(self._harness, size, version.block)
@@ -89,7 +81,7 @@ class HarnessChecker:
 
 
 GUARD: Final = "emulated"
-#: Every line of a journal that has a verdict says what it is worth.
+#: Every line of a journal with a verdict states this limit.
 BARRIERS: Final = (
     "wavefronts ran one after another, in two orders: a missing barrier shows only where one of the two goes wrong"
 )
@@ -97,7 +89,7 @@ _DISTRIBUTION: Final = "normal"
 
 
 class EmulatedChecker:
-    """The checks of `checker`; what is about to be accepted is then emulated, too: `emulated` among the facts.
+    """The checks of `checker`; what is about to be accepted is also emulated: `emulated` among the facts.
 
     `folder` takes what is compiled for it.
     """
@@ -105,19 +97,17 @@ class EmulatedChecker:
     def __init__(self, checker: Checker, harness: Harness, target: EmulatingTarget, folder: Path) -> None:
         self._checker, self._harness, self._target, self._folder = checker, harness, target, folder
 
-    def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
-        """As `checker` does."""
-        return self._checker.check(builder, baseline, version, seed)
-
-    def check_deeply(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
-        """As `checker` does, then emulated; Refused (`emulated`) where only the emulated kernel is wrong."""
-        facts = self._checker.check_deeply(builder, baseline, version, seed)
-        return {**facts, "emulated": self.verdict(baseline, version, seed)}
+    def check(
+        self, builder: Builder, baseline: Version | None, version: Version, seed: int, *, is_deep: bool = False
+    ) -> Record:
+        """Check as `checker` does, if deep also emulated; Refused (`emulated`) where only the emulated one is wrong."""
+        facts = self._checker.check(builder, baseline, version, seed, is_deep=is_deep)
+        return {**facts, "emulated": self.verdict(baseline, version, seed)} if is_deep else facts
 
     def verdict(self, baseline: Version | None, version: Version, seed: int) -> Record:
-        """What a version computes when it is emulated, of every size of the harness with the distribution `normal`.
+        """Emulate a version at every size of the harness with the distribution `normal`, and judge its outputs.
 
-        Without a baseline it is the baseline itself that is looked at. `verdict` is `bit_exact` where every output has
+        Without a baseline it is the baseline itself that is judged. `verdict` is `bit_exact` where every output has
         the baseline's bits, `within_bound` where all are as near to the reference as they must be, and null with
         `lacking` where nothing can be said. `instructions` are those that wavefronts executed, by class, over all calls
         in the order of their numbers. Refused (`emulated`) where it is wrong.
@@ -131,13 +121,9 @@ class EmulatedChecker:
                     verdict = run.compared(stack, baseline or version, version)
             except (NotEmulated, AacoError) as error:
                 return {**said, "lacking": str(error)}
-        counted = {
-            "unconfined": run.unconfined,
-            "calls": run.calls,
-            "elements": run.elements,
-            "instructions": run.instructions(),
-        }
-        return {**said, "verdict": verdict, **counted, "barriers": BARRIERS}
+        instructions = dict(zip(("before", "after"), map(dict, run.counts), strict=True))
+        counted = {"calls": run.calls, "elements": run.elements, "instructions": instructions, "barriers": BARRIERS}
+        return {**said, "verdict": verdict, "unconfined": run.unconfined, **counted}
 
 
 class _Emulated:
@@ -145,21 +131,16 @@ class _Emulated:
 
     def __init__(self, harness: Harness, target: EmulatingTarget, folder: Path, rng: np.random.Generator) -> None:
         self._harness, self._target, self._folder, self._rng = harness, target, folder, rng
-        self._counts: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self.counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         self.unconfined: list[str] = []
         self.calls = 0
         self.elements = 0
 
-    def instructions(self) -> dict[str, dict[str, int]]:
-        return {"before": self._counts[0], "after": self._counts[1]}
-
     def compared(self, stack: ExitStack, baseline: Version, version: Version) -> str:
         before = self._started(stack, baseline)
         after = before if version == baseline else self._started(stack, version, is_candidate=True)
-        is_exact = True
-        for size in self._harness.sizes:
-            is_exact &= self._call(size, before, after, version.block)
-        return "bit_exact" if is_exact and before is not after else "within_bound"
+        are_exact = [self._call(size, before, after, version.block) for size in self._harness.sizes]
+        return "bit_exact" if all(are_exact) and before is not after else "within_bound"
 
     def _started(self, stack: ExitStack, version: Version, *, is_candidate: bool = False) -> EmulatedWorker:
         try:
@@ -174,33 +155,25 @@ class _Emulated:
     def _call(
         self, size: Size, before: EmulatedWorker, after: EmulatedWorker, block: tuple[int, int, int] | None
     ) -> bool:
-        """Emulate one call of both; whether their outputs have the same bits."""
+        """Emulate one call of both; tell whether their outputs have the same bits."""
         call = checked_call(self._harness, size, _DISTRIBUTION, self._rng)
-        changed = call if block is None else relaunched_validation(self._harness, call, size, block)
-        comparison = Comparison(self._harness, size, _DISTRIBUTION, bit_exact=False)
-        expected = self._of_the_baseline(before, call)
+        changed = call if block is None else with_block(self._harness, call, size, block)
+        comparison, expected = Comparison(self._harness, size, _DISTRIBUTION, bit_exact=False), None
         try:
+            expected = self._both_orders(before, call, 0)
             found = expected if before is after else self._both_orders(after, changed, 1)
             comparison.add(call, expected, found)
-        except UsageError as error:
-            raise NotEmulated(f"the unchanged kernel is wrong when it is emulated: {error}") from error
-        except Refused as refused:
-            if before is after:
+        except (UsageError, Refused) as refused:
+            if isinstance(refused, UsageError) or expected is None or before is after:
                 raise NotEmulated(f"the unchanged kernel is wrong when it is emulated: {refused}") from refused
             raise Refused(GUARD, f"on {self._target.executed_on}: {refused}") from refused
         self.calls += 1
         self.elements += sum(found.outputs[one.name].size for one in outputs_of(call))
         return all(same_bits(expected.outputs[one.name], found.outputs[one.name]) for one in outputs_of(call))
 
-    def _of_the_baseline(self, worker: EmulatedWorker, call: Call) -> Execution:
-        try:
-            return self._both_orders(worker, call, 0)
-        except Refused as refused:
-            raise NotEmulated(f"the unchanged kernel is wrong when it is emulated: {refused}") from refused
-
     def _both_orders(self, worker: EmulatedWorker, call: Call, which: int) -> Execution:
         forwards = worker.emulate(call, backwards=False)
-        _add(self._counts[which], worker.instructions)
+        self.counts[which].update(worker.instructions)
         backwards = worker.emulate(call, backwards=True)
         for one in outputs_of(call) if self._harness.deterministic else ():
             if not same_bits(*(_written(one.name, run) for run in (forwards, backwards))):
@@ -209,15 +182,10 @@ class _Emulated:
 
 
 def _written(name: str, run: Execution) -> Any:
-    """An output with the poison of elements that were not written taken out, since each order has another one."""
+    """Return an output without the poison of elements that were not written, which differs between the orders."""
     values, poison = run.outputs[name], run.poison.get(name)
     if poison is None:
         return values
     kept = values.copy()
     kept[(kept.view(np.uint8).reshape(kept.size, -1) == np.frombuffer(poison, np.uint8)).all(axis=1)] = 0
     return kept
-
-
-def _add(total: dict[str, int], counts: Mapping[str, int]) -> None:
-    for name, count in counts.items():
-        total[name] = total.get(name, 0) + count

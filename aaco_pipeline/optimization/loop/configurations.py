@@ -1,7 +1,7 @@
-"""The search among configurations of the runtime for a model: what is tried in which order, and what comes of it.
+"""Search among configurations of the runtime for a model.
 
 It is the search for kernels with another thing that changes: fields of the measurement request. What an iteration does
-stays the same first, and an accepted change is the baseline of those after it; then larger batches are held against
+stays the same first, and an accepted change is the baseline of those after it; then larger batches are compared with
 what was accepted, by the time of each item, and none of them is the baseline of another. Its journal has the same kinds
 of lines, and is decided again from them alone.
 """
@@ -9,13 +9,13 @@ of lines, and is decided again from them alone.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from aaco_pipeline.optimization.candidates import NotApplicable, Refused
 from aaco_pipeline.optimization.journal import VERSION, Journal
 from aaco_pipeline.optimization.loop.attempt import Stop, decide
 from aaco_pipeline.optimization.loop.means import Limits, Record, Ruling, TimingStep
-from aaco_pipeline.optimization.loop.replay import Replayed, difference
+from aaco_pipeline.optimization.loop.replay import Replayed, replayed, replayed_aa
 from aaco_pipeline.optimization.loop.search import End
 from aaco_pipeline.optimization.loop.timing import looks_of, plan_of, plan_record, recorded_plan, rule_on
 from aaco_pipeline.optimization.proposers.onnx import OnnxCandidate
@@ -28,39 +28,31 @@ _TIMED: Final[tuple[TimingStep, ...]] = ("search", "confirmation")
 
 @dataclass(frozen=True)
 class ModelQuestion:
-    """What is to be made faster, but for the request itself. `items` is the batch of the request as it is."""
+    """The question without the request itself. `items` is the batch of the request as it is."""
 
     threshold: float
     limits: Limits
     items: int = 1
 
 
-class Measure(Protocol):
-    """Measures blocks of fresh sessions of both configurations."""
+Measure = Callable[[TimingStep, Configuration, Configuration, int], Record]
+"""Measures so many blocks of fresh sessions of the baseline and the candidate.
 
-    def __call__(self, step: TimingStep, held: Configuration, candidate: Configuration, blocks: int) -> Record:
-        """`campaign`, and `pairs`: by `candidate` and `itself` a block's medians, `baseline_ns` and `candidate_ns`.
+Returns `campaign`, and `pairs`: for `candidate` and `itself` a block's medians, `baseline_ns` and `candidate_ns`; for
+`aa` only `itself`, for `search` only `candidate`, for `confirmation` both. Refused when a session of the candidate
+fails, the sessions did not share a machine, or the blocks would take more time than is left.
+"""
 
-        Of `aa` there is `itself` alone, of `search` `candidate` alone, of `confirmation` both. Refused when a session
-        of the candidate fails, the sessions did not share a machine, or the blocks would take more time than is left.
-        """
-        ...
+Check = Callable[[Configuration], Record]
+"""Checks that a configuration computes what the request as it was computes; the empty one is compared with itself.
 
-
-class Check(Protocol):
-    """Whether a configuration computes what the request as it was computes."""
-
-    def __call__(self, configuration: Configuration) -> Record:
-        """Facts for the journal, `depend_on_inputs` among them; Refused where outputs differ by more than rounding.
-
-        Of the empty configuration it is the request as it was that is held against itself.
-        """
-        ...
+Returns facts for the journal, `depend_on_inputs` among them; Refused where outputs differ by more than rounding.
+"""
 
 
 @dataclass(frozen=True)
 class ModelMeans:
-    """What the search works with; `now_ns` is a monotonic clock.
+    """The means of the search; `now_ns` is a monotonic clock.
 
     `called` says changes as options of `aaco run`, `command` all of its options for a configuration.
     """
@@ -77,7 +69,7 @@ class ModelMeans:
 
 @dataclass
 class ModelOutcome:
-    """What a search found: why it ended, and the configuration with all that was accepted but for batches."""
+    """The result of a search: why it ended, and the configuration with everything accepted but batches."""
 
     end: End
     reason: str
@@ -99,9 +91,7 @@ def replay_configurations(journal: Journal) -> list[Replayed]:
         if line["kind"] == "aa" and line["evidence"] is not None:
             ruling = rule_on("aa", line["evidence"], plan)
             assert ruling is not None, "one look decides"
-            told = difference(asdict(ruling), line["ruling"])
-            word = "quiet" if ruling.passed else "undecided"
-            again.append(Replayed("aa", None, word, ruling.guard, ruling.reason, told))
+            again.append(replayed_aa(ruling, line))
         elif line["kind"] == "attempt":
             rulings = {
                 step: ruling
@@ -109,14 +99,13 @@ def replay_configurations(journal: Journal) -> list[Replayed]:
                 if timing["ruling"] is not None and (ruling := rule_on(step, timing["evidence"], plan)) is not None
             }
             decision = decide(None if line["stop"] is None else Stop(**line["stop"]), rulings)
-            told = difference(asdict(decision), line)
-            again.append(Replayed("attempt", line["attempt"], decision.decision, decision.guard, decision.reason, told))
+            again.append(replayed(decision, line))
     return again
 
 
 @dataclass
 class _Way:
-    """What the steps of one attempt left so far."""
+    """Results of the steps of one attempt so far."""
 
     correctness: Record | None = None
     timings: dict[TimingStep, Any] = field(default_factory=dict)
@@ -285,6 +274,6 @@ def _key(configuration: Configuration) -> str:
 
 
 def _unlike_a_kernel() -> dict[str, Any]:
-    """What the line of a kernel's attempt has and this one lacks: a source, a build, what a compiler says."""
+    """Fill the fields that only a kernel's attempt has: a source, a build, a compiler's figures."""
     nothing = dict.fromkeys(("kernel", "source_sha256", "baseline_sha256", "build", "static"))
     return {**nothing, "proposer": _PROPOSER, "parameters": {}, "baseline_resources": {}, "bit_exact": False}

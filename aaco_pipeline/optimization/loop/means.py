@@ -1,18 +1,18 @@
-"""What the search is given: the question, limits, and everything that builds, runs, compiles, measures or decides."""
+"""Inputs of the search: the question, limits, and everything that builds, runs, compiles, measures or decides."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from aaco_pipeline.optimization.candidates import Candidate, Proposer, Refused, SignatureChange
+from aaco_pipeline.optimization.candidates import Candidate, Proposer, Refused
 from aaco_pipeline.optimization.targets import Build, Layout, Parameter, Target
 
 Record = Mapping[str, Any]
 """One line of the journal, of values that JSON has; see `aaco_pipeline.optimization.journal`."""
 
 Figures = Mapping[str, Mapping[str, Any]]
-"""By architecture what a compiler states of one kernel, as plain values."""
+"""A compiler's figures of one kernel by architecture, as plain values."""
 
 TimingStep = Literal["aa", "search", "confirmation"]
 #: The layout in which outputs and machine code are compared.
@@ -32,9 +32,9 @@ class Version:
 
 @dataclass(frozen=True)
 class Ruling:
-    """What the timing rule says of recorded pairs.
+    """The timing rule's ruling on recorded pairs.
 
-    `passed`: faster by the threshold or more; of A/A, that identical code was not found to differ. `speedup_ratio` is
+    `passed`: faster by the threshold or more; for A/A, that identical code was not found to differ. `speedup_ratio` is
     baseline time / candidate time with its interval; null where the pairs give none. `guard` says what stopped it.
     """
 
@@ -59,7 +59,7 @@ class Builder:
         self._built: dict[tuple[bytes, Layout], Build] = {}
 
     def __call__(self, version: Version, layout: Layout = PLAIN) -> Build:
-        """The build of a version in a layout. Refused when it cannot be built, or the time is spent."""
+        """Build a version in a layout. Refused when it cannot be built, or the time is spent."""
         if self._is_out_of_time():
             raise Refused("budget", "the time was spent before it was decided")
         place = self._places.setdefault(version.source, self._folder / str(len(self._places)))
@@ -70,51 +70,48 @@ class Builder:
         return self._built[key]
 
 
-class TextGuard(Protocol):
-    """What of its source a candidate may change."""
-
-    def __call__(
-        self, baseline: bytes, candidate: bytes, kernel: str, *, allowed: Collection[SignatureChange] = ()
-    ) -> None:
-        """Refused when more than the body of `kernel` differs, and what is `allowed` of its signature."""
-        ...
+TextGuard = Callable[..., None]
+"""Checks what a candidate changes in its source, as `guards.text.check_text` does: Refused when it changes too much."""
 
 
 class Checker(Protocol):
-    """Whether a version computes what the harness's reference does."""
+    """Checks that a version computes what the harness's reference does."""
 
-    def check(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
+    def check(
+        self, builder: Builder, baseline: Version | None, version: Version, seed: int, *, is_deep: bool = False
+    ) -> Record:
         """Run a version on every size and distribution in a fresh process; facts for the journal, or Refused.
 
-        Without a baseline it is the baseline itself that is checked. `note` of the facts is what a person has to know.
-        """
-        ...
+        Args:
+            baseline: None when the baseline itself is checked.
+            is_deep: check sizes that nobody listed, large ones among them, for what is about to be accepted.
 
-    def check_deeply(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
-        """As `check`, on sizes that nobody listed, large ones among them: for what is about to be accepted."""
+        Returns:
+            Facts; `note` is what the user has to know.
+        """
         ...
 
 
 class Timer(Protocol):
-    """The timing rule: measuring pairs, and deciding on pairs that were measured, now or when they are replayed."""
+    """The timing rule: measures pairs, and decides on measured pairs, now or when they are replayed."""
 
     def measure(self, step: TimingStep, builder: Builder, versions: tuple[Version, Version], seed: int) -> Record:
-        """Fresh processes of baseline and candidate, interleaved: raw pairs with all that `decide` needs.
+        """Interleave fresh processes of baseline and candidate: raw pairs with all that `decide` needs.
 
         Refused when a process fails, or computes something wrong in a timed call.
         """
         ...
 
     def decide(self, step: TimingStep, evidence: Record) -> Ruling:
-        """The ruling on measured pairs, from them alone and what was decided before: in the order of measuring."""
+        """Rule on measured pairs, from them alone and what was decided before: in the order of measuring."""
         ...
 
 
 class Static(Protocol):
-    """What a real compile for GPUs that are not here says of a kernel."""
+    """Compiles a kernel for GPUs that are not here."""
 
     def figures(self, source: bytes, kernel: str) -> Figures:
-        """By architecture the resources that the compiler states. Refused when it does not compile."""
+        """Return the resources that the compiler states, by architecture. Refused when it does not compile."""
         ...
 
     def check(
@@ -126,14 +123,14 @@ class Static(Protocol):
     ) -> None:
         """Refused: `resources` when `after` is worse than `before`, `no_effect` when the machine code is the same.
 
-        `block` is the candidate's own workgroup, `parameters` are what it says of its change.
+        `block` is the candidate's own workgroup, `parameters` describe its change.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When the search ends: time in all, and candidates that are tried."""
+    """Limits of the search: its total time, and the candidates that are tried."""
 
     time_ns: int
     attempts: int
@@ -141,9 +138,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Question:
-    """Which kernel of which source is to be made faster. `block` is the workgroup that the harness launches.
+    """The kernel to make faster and its source. `block` is the workgroup that the harness launches.
 
-    `evidence` is what a session says of the kernel. Everything drawn (layouts, orders, inputs) comes from `seed`.
+    `evidence` holds a session's findings about the kernel. Layouts, orders and inputs are drawn from `seed`.
     """
 
     source: bytes
@@ -161,7 +158,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Means:
-    """What the search works with. `now_ns` is a monotonic clock; `record` keeps one line of the journal for good.
+    """The means of the search. `now_ns` is a monotonic clock; `record` keeps one line of the journal for good.
 
     `folder` is empty and the search's own.
     """
@@ -179,6 +176,6 @@ class Means:
 
 
 def version_of(candidate: Candidate, baseline: Version) -> Version:
-    """The version that a candidate proposes; launched as its baseline is, unless it says how."""
+    """Make the version that a candidate proposes; it is launched as its baseline is, unless it says how."""
     block = candidate.block or baseline.block
     return Version(candidate.source, candidate.kernel, baseline.parameters, block, candidate.bit_exact)

@@ -1,4 +1,4 @@
-"""Deciding again from a journal alone: nothing is built, nothing runs, every decision must come out as it was."""
+"""Decide again from a journal alone: nothing is built, nothing runs, every decision must come out as it was."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -39,11 +39,7 @@ class Replayed:
     differs: str | None
 
 
-def replay(
-    journal: Journal,
-    check_text: TextGuard,
-    timer_of: Callable[[Record], Timer],
-) -> list[Replayed]:
+def replay(journal: Journal, check_text: TextGuard, timer_of: Callable[[Record], Timer]) -> list[Replayed]:
     """Decide everything again that a journal holds evidence of. JournalError where a line contradicts itself.
 
     Text guards are run on the recorded texts, hashes are compared, and intervals are made of the recorded pairs; what
@@ -54,32 +50,35 @@ def replay(
     again = []
     for line in journal.lines:
         if line["kind"] == "aa" and line["evidence"] is not None:
-            ruling = timer.decide("aa", line["evidence"])
-            word = "quiet" if ruling.passed else "undecided"
-            differs = difference(asdict(ruling), line["ruling"])
-            again.append(Replayed("aa", None, word, ruling.guard, ruling.reason, differs))
+            again.append(replayed_aa(timer.decide("aa", line["evidence"]), line))
         elif line["kind"] == "attempt":
-            decision = _decided(line, sources, check_text, timer)
-            differs = difference(asdict(decision), line)
-            again.append(
-                Replayed("attempt", line["attempt"], decision.decision, decision.guard, decision.reason, differs)
-            )
+            again.append(replayed(_decided(line, sources, check_text, timer), line))
         elif line["kind"] == "whole":
-            decision = _decided_whole(line, timer)
-            wrong = (difference(_parts(journal), line), difference(asdict(decision), line))
-            differs = "; ".join(filter(None, wrong)) or None
-            again.append(Replayed("whole", None, decision.decision, decision.guard, decision.reason, differs))
+            again.append(replayed(_decided_whole(line, timer), line, _parts(journal)))
     return again
 
 
-def _decided_whole(line: Mapping[str, Any], timer: Timer) -> Decision:
+def replayed_aa(ruling: Ruling, line: Record) -> Replayed:
+    """Compare a ruling on identical code with the journal's line."""
+    word = "quiet" if ruling.passed else "undecided"
+    return Replayed("aa", None, word, ruling.guard, ruling.reason, difference(asdict(ruling), line["ruling"]))
+
+
+def replayed(decision: Decision, line: Record, others: Record | None = None) -> Replayed:
+    """Compare a decision, and `others` that the line must hold too, with the journal's line."""
+    differs = "; ".join(filter(None, (difference(others or {}, line), difference(asdict(decision), line)))) or None
+    number = line["attempt"] if line["kind"] == "attempt" else None
+    return Replayed(line["kind"], number, decision.decision, decision.guard, decision.reason, differs)
+
+
+def _decided_whole(line: Record, timer: Timer) -> Decision:
     stop = None if line["stop"] is None else Stop(**line["stop"])
     timed = line["timings"].get("confirmation")
     return decide_whole(stop, None if timed is None else timer.decide("confirmation", timed["evidence"]))
 
 
 def _parts(journal: Journal) -> Mapping[str, Any]:
-    """What a line about the whole must be about: every accepted attempt, the first source and the last accepted."""
+    """Compute what a line about the whole must name: every accepted attempt, the first source and the last accepted."""
     accepted = [line for line in journal.of_kind("attempt") if line["decision"] == "accepted"]
     return {
         "attempts": [line["attempt"] for line in accepted],
@@ -89,7 +88,7 @@ def _parts(journal: Journal) -> Mapping[str, Any]:
 
 
 def _sources(journal: Journal) -> Iterator[tuple[str, bytes]]:
-    """Every source of the journal by its hash, which must be that of its text."""
+    """Yield every source of the journal by its hash, which must be that of its text."""
     for line in journal.lines:
         if "source" in line:
             source = bytes_of(line["source"])
@@ -98,21 +97,15 @@ def _sources(journal: Journal) -> Iterator[tuple[str, bytes]]:
             yield line["source_sha256"], source
 
 
-def _decided(
-    line: Mapping[str, Any],
-    sources: Mapping[str, bytes],
-    check_text: TextGuard,
-    timer: Timer,
-) -> Decision:
+def _decided(line: Record, sources: Mapping[str, bytes], check_text: TextGuard, timer: Timer) -> Decision:
     recorded = None if line["stop"] is None else Stop(**line["stop"])
     baseline, source = sources.get(line["baseline_sha256"]), sources[line["source_sha256"]]
     if baseline is None:
-        raise JournalError(f"line {line['line'] + 1}: the journal does not hold the source it is held against")
+        raise JournalError(f"line {line['line'] + 1}: the journal does not hold the source of its baseline")
     if recorded is not None and recorded.guard in UNDECIDED_BY:
         stop: Stop | None = recorded
     else:
-        stop = _stopped_by_its_text(baseline, source, line, check_text)
-        stop = stop or _stopped_by_its_code(line)
+        stop = _stopped_by_its_text(baseline, source, line, check_text) or _stopped_by_its_code(line)
         if stop is None and recorded is not None and recorded.step not in (_TEXT, _EFFECT):
             stop = recorded
     timings = line.get("timings", {})
@@ -122,7 +115,7 @@ def _decided(
     return decide(stop, rulings)
 
 
-def _stopped_by_its_text(baseline: bytes, source: bytes, line: Mapping[str, Any], check_text: TextGuard) -> Stop | None:
+def _stopped_by_its_text(baseline: bytes, source: bytes, line: Record, check_text: TextGuard) -> Stop | None:
     try:
         check_text(baseline, source, line["kernel"], allowed=line["signature"])
     except Refused as refused:
@@ -130,7 +123,7 @@ def _stopped_by_its_text(baseline: bytes, source: bytes, line: Mapping[str, Any]
     return None
 
 
-def _stopped_by_its_code(line: Mapping[str, Any]) -> Stop | None:
+def _stopped_by_its_code(line: Record) -> Stop | None:
     """As the step `effect` does; a candidate that an earlier step stopped has no build in its line."""
     if "build" in line and is_unchanged(
         line["baseline_code_sha256"], line["build"]["code_sha256"], line["block"], line["baseline_block"]
@@ -140,6 +133,6 @@ def _stopped_by_its_code(line: Mapping[str, Any]) -> Stop | None:
 
 
 def difference(again: Mapping[str, Any], recorded: Mapping[str, Any]) -> str | None:
-    """Where two decisions differ, in words; figures must be equal to the last bit."""
+    """Describe where two decisions differ; figures must be equal to the last bit."""
     wrong = {name: value for name, value in again.items() if recorded.get(name) != value}
     return "; ".join(f"{name} was {recorded.get(name)!r} and is {value!r}" for name, value in wrong.items()) or None

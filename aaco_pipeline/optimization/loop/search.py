@@ -35,7 +35,7 @@ _FIGURES: Final = ("speedup_ratio", "ci_low", "ci_high")
 
 @dataclass(frozen=True)
 class Gain:
-    """How many times as fast the accepted source is as the first one, with the ends of its interval."""
+    """The accepted source's speedup over the first one, with the ends of its interval."""
 
     of: GainOf
     speedup_ratio: float
@@ -48,7 +48,7 @@ def time_whole(
 ) -> tuple[Decision, dict[str, Any]]:
     """Time the accepted source against the one as it was: the decision, and its line of the journal.
 
-    `accepted` are the numbers of the attempts it is made of, `builder` builds in an empty folder, `seed` is drawn for
+    `accepted` are the numbers of its attempts, `builder` builds in an empty folder, `seed` is drawn for
     this alone.
     """
     version = replace(held.version, bit_exact=held.is_exact)
@@ -79,7 +79,7 @@ def time_whole(
 
 
 def is_kept(decision: str | None, guard: str | None) -> bool:
-    """Whether accepted changes are handed on, by what was decided of them as a whole; null where that was not asked.
+    """Tell whether accepted changes are kept, by the decision on them as a whole; null where that was not asked.
 
     They are where the whole was confirmed, and where only time was lacking: each of them was proved by itself. Whatever
     else spoke against the whole leaves the source as it was.
@@ -88,7 +88,7 @@ def is_kept(decision: str | None, guard: str | None) -> bool:
 
 
 def gain_of(accepted: Sequence[Mapping[str, Any]], whole: Mapping[str, Any] | None) -> Gain | None:
-    """The gain that a search reports, of its journal's lines; null where nothing was accepted, or the whole fell.
+    """Compute the gain that a search reports from its journal; null where nothing was accepted, or the whole fell.
 
     The ends of a product are the products of the ends. A larger batch of a model is another question: what it gains for
     each item is no part of what an iteration gained.
@@ -112,7 +112,7 @@ machine is too noisy to decide."""
 
 @dataclass
 class Outcome:
-    """What a search found. `held` is the last that was accepted, or the baseline; null where that failed.
+    """The result of a search. `held` is the last accepted version, or the baseline; null where that failed.
 
     `whole` is what was decided of several accepted changes together; null where there are none or only one.
     """
@@ -130,7 +130,7 @@ class Outcome:
 
     @property
     def is_kept(self) -> bool:
-        """Whether what was accepted is handed on: nothing spoke against it as a whole."""
+        """Tell whether what was accepted is kept: nothing spoke against it as a whole."""
         return self.whole is None or is_kept(self.whole.decision, self.whole.guard)
 
     @property
@@ -223,8 +223,9 @@ class _Search:
         try:
             build = builder(version)
             seen["build"] = built(build)
-            for step, check in (("correctness", means.checker.check), ("deep_correctness", means.checker.check_deeply)):
-                seen[step] = dict(check(builder, None, version, self._drawn("baseline", step)))
+            for step in ("correctness", "deep_correctness"):
+                seed, is_deep = self._drawn("baseline", step), step == "deep_correctness"
+                seen[step] = dict(means.checker.check(builder, None, version, seed, is_deep=is_deep))
             for note in dict.fromkeys(seen[step].get("note") for step in ("correctness", "deep_correctness")):
                 if note is not None:
                     means.tell(f"note: {note}")
@@ -329,14 +330,8 @@ class _Search:
 
     def _try(self, candidate: Candidate, held: Held, repairs: int) -> Attempt:
         number, began_ns = len(self._attempts), self._means.now_ns()
-        attempt = try_candidate(
-            self._means,
-            held,
-            candidate,
-            self._builders,
-            number=number,
-            seed=self._question.seed,
-        )
+        seed = self._question.seed
+        attempt = try_candidate(self._means, held, candidate, self._builders, number=number, seed=seed)
         attempt.record |= {"repairs": repairs, "spent_ns": self._means.now_ns() - began_ns}
         self._attempts.append(attempt)
         self._heard.append((candidate, attempt.decision.words))
@@ -347,7 +342,7 @@ class _Search:
         return attempt
 
     def _is_new(self, candidate: Candidate) -> bool:
-        """Whether it was not tried yet, on this baseline or one before; it counts as tried from now on."""
+        """Tell whether it was not tried yet, on this baseline or one before; it counts as tried from now on."""
         key = (candidate.source, candidate.block)
         is_new = key not in self._tried
         self._tried.add(key)
@@ -385,5 +380,5 @@ class _Search:
 
 
 def applies_to(target: str, executed_on: str) -> str:
-    """What a measured gain says something of: `cpu` where a kernel was emulated there, else the device it ran on."""
+    """Name the device to which a measured gain applies: `cpu` where a kernel ran there, else the device it ran on."""
     return "cpu" if target == "cpu" else executed_on

@@ -73,18 +73,13 @@ class InterleavedPairs:
 
 
 def _load_ns(worker: Worker) -> int | None:
-    """What loading took, where this kind of worker says so."""
+    """Return the time of loading, where this kind of worker measures it."""
     load_ns = getattr(worker, "load_ns", None)
     return load_ns if isinstance(load_ns, int) else None
 
 
 _DISTRIBUTION: Final = "normal"
-_FIRST_CALLS: Final = (
-    "baseline_first_call_ns",
-    "candidate_first_call_ns",
-    "baseline_load_ns",
-    "candidate_load_ns",
-)
+_FIRST_CALLS: Final = ("baseline_first_call_ns", "candidate_first_call_ns", "baseline_load_ns", "candidate_load_ns")
 
 
 class RuleTimer:
@@ -271,7 +266,7 @@ def _ruling(passed: bool, guard: str | None, reason: str, interval: Estimate | N
     return Ruling(passed, guard, reason, float(interval.ratio), *known)
 
 
-#: Of each block the log of baseline/candidate; None where one of the two has no steady median.
+#: The log of baseline/candidate by block; None where one of the two has no steady median.
 Logs = Sequence[float | None]
 Pair = Mapping[str, Any]
 _FIRST_BLOCKS: Final = 2
@@ -302,12 +297,12 @@ def rule_on(step: TimingStep, evidence: Record, plan: Plan) -> Ruling | None:
     if step == "aa":
         return _against_itself(itself, plan) if len(itself) == plan.self_layouts else None
     if step == "search":
-        return _search(candidate, plan, unit)
+        return _searched(candidate, plan, unit)
     return _confirmation(candidate, itself, plan, unit)
 
 
 def logs_of(evidence: Record, arm: str) -> Logs:
-    """Of each block the log of baseline/`candidate`, of a larger batch for each item, or of the baseline `itself`."""
+    """Return the log of baseline/`candidate` (per item for a larger batch), or of the baseline `itself`, by block."""
     items = evidence["items"] if arm == "candidate" else (1, 1)
     return [_log(pair, items) for pair in evidence["pairs"][arm]]
 
@@ -321,29 +316,27 @@ def _log(pair: Pair, items: Sequence[int]) -> float | None:
 
 def _against_itself(logs: Logs, plan: Plan) -> Ruling:
     itself = _estimate(logs, plan.self_misses, plan.alpha)
-    ruling = _ruling_blocks(itself)
     if itself.ci_low > 1 or itself.ci_high < 1:
-        reason = f"the model against itself passes as changed: {_words(itself)}"
-        return _ruling_blocks(itself, "aa", reason)
+        return _block_ruling(itself, "aa", f"the model against itself passes as changed: {_words(itself)}")
     sizes = [math.inf if log is None else abs(log) for log in logs]
     usual = float(np.median(sizes))
     if usual > math.log1p(plan.widest_self):
         differs = "has no steady median" if math.isinf(usual) else f"differs by more than {math.expm1(usual):.0%}"
         told = f"in half of {len(logs)} blocks the model against itself {differs}"
-        return _ruling_blocks(itself, "aa", f"{told}: nothing can be decided on this machine")
-    return ruling
+        return _block_ruling(itself, "aa", f"{told}: nothing can be decided on this machine")
+    return _block_ruling(itself)
 
 
-def _search(logs: Logs, plan: Plan, unit: str) -> Ruling | None:
-    """Whether it is worth a confirmation."""
+def _searched(logs: Logs, plan: Plan, unit: str) -> Ruling | None:
+    """Decide whether a candidate is worth a confirmation; None where the next look has to tell."""
     look = plan.search_layouts.index(len(logs))
     seen = _estimate(logs, plan.search_misses[look], plan.search_alpha)
     margin = 1 + plan.threshold
     if seen.ci_low >= margin:
-        return _ruling_blocks(seen)
+        return _block_ruling(seen)
     if seen.ci_high < margin or len(logs) == plan.search_layouts[-1]:
         reason = f"{_words(seen, unit)} in the search: a gain of {plan.threshold:.1%} is not in sight{_left_out(logs)}"
-        return _ruling_blocks(seen, "not_faster", reason)
+        return _block_ruling(seen, "not_faster", reason)
     return None
 
 
@@ -359,12 +352,12 @@ def _confirmation(logs: Logs, itself: Logs, plan: Plan, unit: str) -> Ruling | N
     held = f"{len(logs) - missed} of {len(logs)} blocks hold"
     if gain.ci_low < margin:
         reason = f"{_words(gain, unit)} in the confirmation: {plan.threshold:.1%} is not proved, {held}"
-        return _ruling_blocks(gain, "confirmation", reason + _left_out(logs))
+        return _block_ruling(gain, "confirmation", reason + _left_out(logs))
     beside = _estimate(itself, misses, plan.candidate_alpha)
     if beside.ci_low > 1 or beside.ci_high < 1:
         reason = f"in the confirming blocks the model against itself passes as changed: {_words(beside)}"
-        return _ruling_blocks(gain, "aa", reason)
-    return _ruling_blocks(gain, None, f"{_words(gain, unit)}, confirmed: {held}, all of them fresh")
+        return _block_ruling(gain, "aa", reason)
+    return _block_ruling(gain, None, f"{_words(gain, unit)}, confirmed: {held}, all of them fresh")
 
 
 def _estimate(logs: Logs, misses: int, alpha: float) -> Estimate:
@@ -378,7 +371,7 @@ def _estimate(logs: Logs, misses: int, alpha: float) -> Estimate:
     return Estimate(ratio, pessimist.ci_low, optimist.ci_high, len(logs), len(known), alpha)
 
 
-def _ruling_blocks(seen: Estimate, guard: str | None = None, reason: str | None = None) -> Ruling:
+def _block_ruling(seen: Estimate, guard: str | None = None, reason: str | None = None) -> Ruling:
     figures: tuple[float | None, ...] = (None, None, None)
     if math.isfinite(seen.ratio):
         has_interval = seen.ci_low > 0 and math.isfinite(seen.ci_high)
@@ -387,7 +380,7 @@ def _ruling_blocks(seen: Estimate, guard: str | None = None, reason: str | None 
 
 
 def _words(seen: Estimate, unit: str = "") -> str:
-    """The ratio as people read it."""
+    """Write the ratio with its interval."""
     if not math.isfinite(seen.ratio):
         return "no block has two steady medians"
     low, high = seen.ci_low, seen.ci_high

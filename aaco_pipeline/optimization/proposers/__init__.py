@@ -1,6 +1,6 @@
-"""Who proposes changes to a kernel: one module each, in the order in which they are asked.
+"""Proposers of changes to a kernel, in the order in which they are asked.
 
-Each says of what it leaves alone why. None goes across a barrier, a cross-lane operation, an atomic, dynamic local data
+Each says why it leaves something alone. None crosses a barrier, a cross-lane operation, an atomic, dynamic local data
 share or a volatile value. `language_model` is asked after these, where it is configured; `onnx` proposes for models,
 not for kernels. `reductions` and `syntax` are what several share.
 """
@@ -12,7 +12,7 @@ from aaco_pipeline.optimization.proposers.hints import BlockSize, LaunchBounds, 
 from aaco_pipeline.optimization.proposers.lds_padding import LdsPadding
 from aaco_pipeline.optimization.proposers.reductions import Accumulators, VectorLoads
 
-#: What gains most where it applies first: a chain of additions, then loads, then what the compiler is told.
+#: Largest gains first, where they apply: chains of additions, then loads, then hints to the compiler.
 PROPOSERS: Final[tuple[Proposer, ...]] = (
     Accumulators(),
     VectorLoads(),

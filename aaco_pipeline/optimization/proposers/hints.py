@@ -1,20 +1,24 @@
 """Proposers that keep a kernel's statements: `__restrict__`, launch bounds, unrolling pragmas, workgroup size."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Final
 
 from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Task
-from aaco_pipeline.optimization.proposers.syntax import Otherwise, Subject, indent, replaced, subject_of
+from aaco_pipeline.optimization.proposers.syntax import Otherwise, Subject, indent, place_of, replaced, subject_of
 from aaco_pipeline.optimization.source import Kernel, Loop, parse
+from aaco_pipeline.optimization.source.kernels import RESTRICT
 from aaco_pipeline.optimization.source.tokens import Token
 from aaco_pipeline.optimization.source.tree import descend, text_of
 
-_WORDS: Final = ("__restrict__", "__restrict", "restrict")
-
 
 class Restrict:
-    """All pointers at once: the promise is of use only where both sides of it are made."""
+    """Puts `__restrict__` on all pointers at once: what one pointer writes no other reads.
+
+    A harness's buffers never overlap (each `targets.Buffer` is an allocation of its own), so the promise holds for
+    every call of a harness. It changes neither the types of the signature nor how the kernel is called.
+    """
 
     name: Final = "restrict"
 
@@ -28,34 +32,29 @@ class Restrict:
         if (reason := _shares(subject, pointers)) is not None:
             yield NotApplicable(self.name, reason)
             return
-        changes: list[tuple[int, int, str]] = []
-        changed: list[str] = []
+        changes, changed = list[tuple[int, int, str]](), list[str]()
         for index in pointers:
             words = _tokens(subject, index)
-            if any(word.text in _WORDS for word in words):
+            if any(word.text in RESTRICT for word in words):
                 continue
             name = subject.kernel.parameters[index].name
             place = next((word for word in reversed(words) if word.text == name), None)
             if place is None or words[words.index(place) - 1].text not in ("*", "const"):
-                reason = f"the parameter {name or index + 1} is not written as a plain pointer with a name"
-                yield NotApplicable(self.name, reason)
+                what = f"the parameter {name or index + 1} is not written as a plain pointer with a name"
+                yield NotApplicable(self.name, what)
                 return
             changes.append((place.start, place.start, "__restrict__ "))
             changed.append(name)
         if not changes:
             yield NotApplicable(self.name, "every pointer of the kernel has __restrict__ already")
             return
-        source = replaced(task.source, changes)
-        what = f"__restrict__ on {', '.join(changed)}"
-        yield Candidate(
-            task.kernel,
-            source,
+        candidate = task.candidate(
             self.name,
-            what,
-            bit_exact=True,
-            parameters={"pointers": len(changed)},
-            signature=("restrict",),
+            f"__restrict__ on {', '.join(changed)}",
+            replaced(task.source, changes),
+            {"pointers": len(changed)},
         )
+        yield replace(candidate, signature=("restrict",))
 
 
 def _tokens(subject: Subject, index: int) -> list[Token]:
@@ -64,7 +63,7 @@ def _tokens(subject: Subject, index: int) -> list[Token]:
 
 
 def _shares(subject: Subject, pointers: list[int]) -> str | None:
-    """Why a launch in this file may give the kernel one buffer twice; None where all arguments are told apart."""
+    """Say why a launch in this file may pass one buffer twice; None where all arguments differ."""
     source = subject.task.source
     for launch in subject.unit.launches:
         called = source[slice(*launch.kernel)].decode("latin-1").split("<")[0].split("::")[-1].strip(" ()")
@@ -80,7 +79,7 @@ _RESIDENT: Final = (None, 2, 4)
 
 
 def with_launch_bounds(source: bytes, kernel: Kernel, work_items: int, resident: int | None) -> bytes:
-    """The source with the kernel's bounds set: in place of those that it has, else in front of its name."""
+    """Set the kernel's bounds: in place of those that it has, else in front of its name."""
     bounds = f"__launch_bounds__({work_items}{'' if resident is None else f', {resident}'})"
     if kernel.launch_bounds is not None:
         return replaced(source, [(*kernel.launch_bounds.span, bounds)])
@@ -89,7 +88,11 @@ def with_launch_bounds(source: bytes, kernel: Kernel, work_items: int, resident:
 
 
 class LaunchBounds:
-    """Bounds of exactly the workgroup that is launched, alone and with a second value."""
+    """Bounds of exactly the workgroup that is launched, alone and with a second value.
+
+    Without them the compiler provides for 1024 work-items. The second value is the least number of wavefronts on each
+    SIMD to AMD's compilers, of workgroups on each multiprocessor to NVIDIA's; a larger one asks for fewer registers.
+    """
 
     name: Final = "launch_bounds"
 
@@ -107,15 +110,11 @@ class LaunchBounds:
         for resident in _RESIDENT:
             if present is not None and (present.threads, present.blocks) == (work_items, resident):
                 continue
-            yield Candidate(
-                task.kernel,
-                with_launch_bounds(task.source, kernel, work_items, resident),
-                self.name,
-                f"launch bounds {work_items}{'' if resident is None else f', {resident}'}",
-                bit_exact=True,
-                parameters={"work_items": work_items, **({} if resident is None else {"resident": resident})},
-                signature=("launch_bounds",),
-            )
+            source = with_launch_bounds(task.source, kernel, work_items, resident)
+            second, parameters = ("", {}) if resident is None else (f", {resident}", {"resident": resident})
+            what = f"launch bounds {work_items}{second}"
+            candidate = task.candidate(self.name, what, source, {"work_items": work_items, **parameters})
+            yield replace(candidate, signature=("launch_bounds",))
 
 
 #: In the order in which they are tried: powers of two first, as they leave the least remainder.
@@ -125,7 +124,7 @@ _UNROLLED_BY_THE_COMPILER: Final = 8
 
 
 def unrolled(source: bytes, loop: Loop, factor: int) -> bytes:
-    """The source with `#pragma unroll factor` on a line of its own in front of the loop."""
+    """Put `#pragma unroll factor` on a line of its own in front of the loop."""
     start = loop.span.start
     margin = indent(source, start)
     is_first = not source[source.rfind(b"\n", 0, start) + 1 : start].strip()
@@ -134,7 +133,10 @@ def unrolled(source: bytes, loop: Loop, factor: int) -> bytes:
 
 
 class Unrolling:
-    """Every safe loop by each factor that may change something, the innermost loops and the likely factors first."""
+    """Unrolls every safe loop by each useful factor, the innermost loops and the likely factors first.
+
+    The compiler keeps the order of floating-point operations, so outputs must equal the baseline's bits.
+    """
 
     name: Final = "unrolling"
 
@@ -154,18 +156,12 @@ class Unrolling:
                 chosen.append((loop, factors(loop.trip_count)))
         for place in range(len(FACTORS)):
             for loop, order in chosen:
-                yield Candidate(
-                    task.kernel,
-                    unrolled(task.source, loop, order[place]),
-                    self.name,
-                    f"unroll {loop.identifier} by {order[place]}",
-                    bit_exact=True,
-                    parameters={"loop": loop.identifier, "line": loop.line, "factor": order[place]},
-                )
+                what, source = f"unroll {loop.identifier} by {order[place]}", unrolled(task.source, loop, order[place])
+                yield task.candidate(self.name, what, source, place_of(loop) | {"factor": order[place]})
 
 
 def factors(trip_count: int | None) -> tuple[int, ...]:
-    """All factors in the order in which to try them: of a known number of trips its divisors first."""
+    """Return all factors in the order in which to try them: divisors of a known number of trips first."""
     if trip_count is None:
         return FACTORS
     return tuple(sorted(FACTORS, key=lambda factor: trip_count % factor != 0))
@@ -174,11 +170,13 @@ def factors(trip_count: int | None) -> tuple[int, ...]:
 SIZES: Final = (256, 128, 64, 512, 1024)
 _PLACES: Final = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _GLOBAL_INDEX: Final = frozenset({"blockIdx.x*blockDim.x+threadIdx.x", "threadIdx.x+blockIdx.x*blockDim.x"})
-_PRODUCTS: Final = {"blockDim.x*blockIdx.x": "blockIdx.x*blockDim.x"}
 
 
 class BlockSize:
-    """Sizes from one wavefront to 1024 work-items, where the tree proves that only the global index is used."""
+    """Workgroups of one wavefront to 1024 work-items, where the tree proves that only the global index is used.
+
+    The source stays as it is: the candidate is launched in as many of them as the harness says it needs.
+    """
 
     name: Final = "block_size"
 
@@ -193,19 +191,12 @@ class BlockSize:
         if not sizes:
             yield NotApplicable(self.name, f"launch bounds of {most} leave no other size")
         for size in sizes:
-            yield Candidate(
-                task.kernel,
-                task.source,
-                self.name,
-                f"workgroups of {size}",
-                bit_exact=True,
-                block=(size, 1, 1),
-                parameters={"work_items": size},
-            )
+            candidate = task.candidate(self.name, f"workgroups of {size}", task.source, {"work_items": size})
+            yield replace(candidate, block=(size, 1, 1))
 
 
 def _most_work_items(subject: Subject) -> int:
-    """The largest workgroup that the bounds allow. Otherwise, where another size may change what is computed."""
+    """Return the largest workgroup that the bounds allow. Otherwise, where another size may change the result."""
     kernel = subject.kernel
     if subject.task.block[1:] != (1, 1):
         raise Otherwise("the kernel is launched in workgroups of more than one dimension")
@@ -242,7 +233,4 @@ def _is_place(word: str) -> bool:
 
 
 def _is_global_index(text: str) -> bool:
-    plain = "".join(text.split())
-    for written, usual in _PRODUCTS.items():
-        plain = plain.replace(written, usual)
-    return plain in _GLOBAL_INDEX
+    return "".join(text.split()).replace("blockDim.x*blockIdx.x", "blockIdx.x*blockDim.x") in _GLOBAL_INDEX

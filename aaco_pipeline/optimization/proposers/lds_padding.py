@@ -1,4 +1,4 @@
-"""One more column in an array of local data share: lanes that go down a column then meet a bank each.
+"""Pad arrays of local data share by a column, so that lanes that go down a column each meet their own bank.
 
 Banks are four bytes wide and there are 32 or 64 of them: with rows of a multiple of 32 such elements all lanes of a
 column wait for one bank, with rows of 16 for one of two or four.
@@ -11,9 +11,9 @@ from typing import Final
 
 from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Task
 from aaco_pipeline.optimization.proposers.syntax import Otherwise, Subject, names, replaced, subject_of
-from aaco_pipeline.optimization.source.tree import Node, descend, text_of
+from aaco_pipeline.optimization.source.tree import Node, descend, field, single_index, text_of
 
-#: What a workgroup has on every CDNA and RDNA device before gfx950.
+#: Local data share of a workgroup on every CDNA and RDNA device before gfx950.
 MOST_LDS_BYTES: Final = 64 * 1024
 #: Rows of a multiple of so many elements leave a column few banks.
 _ROWS_IN_STEP: Final = 16
@@ -32,7 +32,7 @@ class _Array:
 
 
 class LdsPadding:
-    """Each array of rows and columns that is read or written down its columns."""
+    """Pads each array of rows and columns that is read or written down its columns."""
 
     name: Final = "lds_padding"
 
@@ -51,13 +51,10 @@ class LdsPadding:
                 yield NotApplicable(self.name, f"{array.name} {error}")
                 continue
             columns = array.extents[-1][0]
-            yield Candidate(
-                task.kernel,
-                replaced(task.source, [(columns.end_byte, columns.end_byte, " + 1")]),
-                self.name,
-                f"one more column in {array.name}",
-                bit_exact=True,
-                parameters={"array": array.name, "line": subject.line(array.declarator)},
+            source = replaced(task.source, [(columns.end_byte, columns.end_byte, " + 1")])
+            line = subject.line(array.declarator)
+            yield task.candidate(
+                self.name, f"one more column in {array.name}", source, {"array": array.name, "line": line}
             )
 
 
@@ -69,25 +66,20 @@ def _arrays(subject: Subject) -> Iterator[_Array]:
             extents: list[tuple[Node, int | None]] = []
             inner: Node | None = declarator
             while inner is not None and inner.type == "array_declarator":
-                size = inner.child_by_field_name("size")
-                if size is not None:
+                if (size := field(inner, "size")) is not None:
                     extents.insert(0, (size, _extent(subject, size)))
-                inner = inner.child_by_field_name("declarator")
+                inner = field(inner, "declarator")
             if inner is not None:
-                yield _Array(text_of(inner), text_of(node.child_by_field_name("type")), declarator, tuple(extents))
+                yield _Array(text_of(inner), text_of(field(node, "type")), declarator, tuple(extents))
 
 
 def _extent(subject: Subject, node: Node) -> int | None:
-    """The value of an extent: a number, or a name that this file gives to one."""
+    """Return the value of an extent: a number, or a name that this file gives to one."""
     text = text_of(node)
     if node.type == "number_literal":
         return int(text) if text.isdigit() else None
-    if node.type != "identifier":
-        return None
-    if text in subject.numbers:
-        return subject.numbers[text]
-    if text not in subject.types:
-        return None
+    if node.type != "identifier" or text in subject.numbers or text not in subject.types:
+        return subject.numbers.get(text) if node.type == "identifier" else None
     words = [token.text for token in subject.tokens]
     defined = [index for index, word in enumerate(words[:-3]) if word == text and words[index + 1] == "="]
     constant = len(defined) == 1 and "constexpr" in words[max(0, defined[0] - 3) : defined[0]]
@@ -132,18 +124,17 @@ def _within(node: Node, outer: Node) -> bool:
 
 
 def _row_and_column(subject: Subject, place: Node) -> tuple[Node, Node]:
-    """The indices of `t[row][column]` around the name `t`. Otherwise, where anything but the element is used."""
+    """Return the indices of `t[row][column]` around the name `t`. Otherwise, where more than the element is used."""
     otherwise = Otherwise(f"is used on line {subject.line(place)} other than by row and column")
     indices: list[Node] = []
     inner = place
     for _ in range(2):
         subscript = inner.parent
-        if subscript is None or subscript.type != "subscript_expression":
+        if subscript is None or subscript.type != "subscript_expression" or field(subscript, "argument") != inner:
             raise otherwise
-        listed = subscript.child_by_field_name("indices")
-        if subscript.child_by_field_name("argument") != inner or listed is None or listed.named_child_count != 1:
+        if (index := single_index(subscript)) is None:
             raise otherwise
-        indices.append(listed.named_children[0])
+        indices.append(index)
         inner = subscript
     if inner.parent is not None and inner.parent.type in ("pointer_expression", "sizeof_expression"):
         raise otherwise
@@ -151,9 +142,9 @@ def _row_and_column(subject: Subject, place: Node) -> tuple[Node, Node]:
 
 
 def _is_of_lane(subject: Subject, index: Node) -> bool:
-    """Whether an index changes from lane to lane: `threadIdx.x` is in it, or a local that begins with just that."""
+    """Tell whether an index changes from lane to lane: it has `threadIdx.x`, or a local that is set to just that."""
     lanes = {"threadIdx.x"}
     for node in descend(subject.body):
-        if node.type == "init_declarator" and text_of(node.child_by_field_name("value")) == "threadIdx.x":
-            lanes.add(text_of(node.child_by_field_name("declarator")))
+        if node.type == "init_declarator" and text_of(field(node, "value")) == "threadIdx.x":
+            lanes.add(text_of(field(node, "declarator")))
     return any(text_of(node) in lanes for node in descend(index) if node.type in ("field_expression", "identifier"))

@@ -1,4 +1,4 @@
-"""What may make an ONNX model faster without touching it: rewriting of the graph, threads, provider options, batch.
+"""Propose what may make an ONNX model faster without touching it: graph rewriting, threads, provider options, batch.
 
 Each proposal is the candidate of an A/B: the request that was measured with a few of its fields changed. None lowers
 the precision. What the options do is documented by ONNX Runtime: graph optimizations, thread management, and the page
@@ -13,8 +13,7 @@ from aaco_pipeline.optimization.candidates import NotApplicable
 from aaco_pipeline.providers import CPU_PROVIDER, CUDA_PROVIDER, MIGRAPHX_PROVIDER, ROCM_PROVIDER
 
 Level = Literal["none", "basic", "extended", "all"]
-_LEVELS: Final[tuple[Level, ...]] = ("all", "extended", "basic", "none")
-#: By provider, settings in the order in which to try them, each with why.
+#: Settings by provider in the order in which to try them, each with the reason.
 _OPTIONS: Final[Mapping[str, tuple[tuple[Mapping[str, str], str], ...]]] = {
     MIGRAPHX_PROVIDER: (
         (
@@ -34,7 +33,7 @@ _OPTIONS: Final[Mapping[str, tuple[tuple[Mapping[str, str], str], ...]]] = {
         ({"prefer_nhwc": "1"}, "convolutions on tensor cores then need no change of layout"),
     ),
 }
-#: What an option is where a request does not say it.
+#: The value of an option that a request leaves out.
 _DEFAULTS: Final = {"cudnn_conv_algo_search": "EXHAUSTIVE"}
 #: Larger batches that are tried, as multiples of the present one.
 _BATCHES: Final = (2, 4, 8)
@@ -43,7 +42,7 @@ LARGEST_BATCH_FACTOR: Final = max(_BATCHES)
 
 @dataclass(frozen=True)
 class Measured:
-    """What a session says of its request.
+    """A session's request as it was measured.
 
     `threads` are those within an operator, None where nobody set them; `cores` the physical cores that the process may
     use, None where that is unknown. `batch_is_free` says whether the model's first dimension is dynamic.
@@ -62,8 +61,8 @@ class Measured:
 class OnnxCandidate:
     """Fields of the request that the candidate's arm changes, and why that may help.
 
-    `same_work` is False where an iteration does other work than the baseline's (a batch): times of the two are then
-    held against each other for each item, and `aaco compare`, which wants the same shapes, does not take the pair.
+    `same_work` is False where an iteration does other work than the baseline's (a batch): times are then compared
+    for each item, and `aaco compare`, which wants the same shapes, does not take the pair.
     """
 
     changes: Mapping[str, Any]
@@ -72,7 +71,7 @@ class OnnxCandidate:
 
 
 def onnx_candidates(measured: Measured) -> list[OnnxCandidate | NotApplicable]:
-    """What to try, the likeliest first, and of each kind that has nothing to try why."""
+    """List what to try, the likeliest first, and why a kind has nothing to try."""
     return [*_levels(measured), *_threads(measured), *_options(measured), *_batches(measured)]
 
 
@@ -81,13 +80,11 @@ def _levels(measured: Measured) -> Iterator[OnnxCandidate | NotApplicable]:
         yield OnnxCandidate({"optimization": "all"}, "all rewritings of the graph: fused nodes, better layouts")
         return
     if measured.provider != CPU_PROVIDER:
-        yield NotApplicable(
-            "onnx", f"the graph is rewritten as far as it goes, and {measured.provider} compiles it anew"
-        )
+        reason = f"the graph is rewritten as far as it goes, and {measured.provider} compiles it anew"
+        yield NotApplicable("onnx", reason)
         return
-    yield OnnxCandidate(
-        {"optimization": "extended"}, "without changes of layout, which cost more than they gain on some models"
-    )
+    why = "without changes of layout, which cost more than they gain on some models"
+    yield OnnxCandidate({"optimization": "extended"}, why)
 
 
 def _threads(measured: Measured) -> Iterator[OnnxCandidate | NotApplicable]:

@@ -1,26 +1,46 @@
 """Proposers for loops that sum into one variable: several accumulators, and loads of two or four elements at once.
 
-`for (int k = a; k < b; k += s) acc += f(k);` where `f` only computes, `b` and `s` are constant, and `acc` is a local to
-which the body only adds. The tree has to prove all of it.
+`for (int k = a; k < b; k += s) acc += f(k);` where `f` only computes, `b` and `s` do not change, and `acc` is a local
+to which the body only adds. The tree has to prove all of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import product, takewhile
+from typing import Final, TypeVar
 
 from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Task
-from aaco_pipeline.optimization.proposers.syntax import Otherwise, Subject, indent, names, replaced, subject_of
+from aaco_pipeline.optimization.proposers.syntax import (
+    Otherwise,
+    Subject,
+    indent,
+    names,
+    place_of,
+    replaced,
+    subject_of,
+)
 from aaco_pipeline.optimization.source import Loop
-from aaco_pipeline.optimization.source.tree import Node, descend, text_of
+from aaco_pipeline.optimization.source.tree import (
+    Node,
+    declarators,
+    descend,
+    field,
+    operands,
+    single_index,
+    stripped,
+    surroundings,
+    text_of,
+)
 
-#: The types of sums, with the zero that a further sum begins with.
+#: The types of sums, with the zero with which a further sum begins.
 ZEROS: Final = {"float": "0.0f", "double": "0.0", "int": "0", "unsigned": "0u", "unsigned int": "0u"}
+_IS_SIGNED: Final = {"int": True, "int32_t": True, "unsigned": False, "unsigned int": False, "uint32_t": False}
 _FUSED: Final = {"fmaf": "float", "fma": "double", "__fmaf_rn": "float"}
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """One such loop. `begin` is the declaration of its counter with its semicolon, `step` None where it counts by one.
+    """A loop that sums. `begin` declares its counter, with the semicolon; `step` is None where it counts by one.
 
     `sums` are the places in `body` where the accumulator stands.
     """
@@ -40,7 +60,7 @@ class Reduction:
 
 
 def reduction_of(subject: Subject, loop: Loop) -> Reduction:
-    """The loop as a sum. Otherwise, where anything of it is not proven."""
+    """Read a loop as a sum. Otherwise, where any part of it is not proven."""
     if not loop.safe:
         raise Otherwise(f"{loop.identifier} is not safe to rewrite: {loop.reason}")
     if "volatile" in subject.words:
@@ -52,15 +72,14 @@ def reduction_of(subject: Subject, loop: Loop) -> Reduction:
     node = subject.statement(loop)
     if node is None or node.type != "for_statement":
         raise Otherwise(f"{loop.identifier} is no for loop")
-    counter, begin, signed = _counter(subject, loop, node.child_by_field_name("initializer"))
-    test, operator, bound = _test(subject, loop, node.child_by_field_name("condition"), counter, signed)
-    step, update = _update(subject, loop, node.child_by_field_name("update"), counter)
-    body = node.child_by_field_name("body")
+    counter, begin, signed = _counter(subject, loop, field(node, "initializer"))
+    test, operator, bound = _test(subject, loop, field(node, "condition"), counter, signed)
+    step, update = _update(subject, loop, field(node, "update"), counter)
+    body = field(node, "body")
     assert body is not None, "a for statement without errors has a body"
     accumulator, sums = _body(subject, loop, body, counter)
-    for fixed in (test, *([] if step is None else [step])):
-        if names(fixed, accumulator):
-            raise Otherwise(f"{loop.identifier} ends by its own sum")
+    if names(test, accumulator) or (step is not None and names(step, accumulator)):
+        raise Otherwise(f"{loop.identifier} ends by its own sum")
     declared = subject.types.get(accumulator, "")
     if declared not in ZEROS:
         raise Otherwise(f"{accumulator}, which {loop.identifier} adds to, is no local of a plain type declared once")
@@ -81,7 +100,7 @@ def reduction_of(subject: Subject, loop: Loop) -> Reduction:
 
 
 def body_of(subject: Subject, one: Reduction, changes: Sequence[tuple[Node, str]]) -> str:
-    """The loop's body as a block, with another text in the place of each node of `changes`."""
+    """Write the loop's body as a block, with another text in the place of each node of `changes`."""
     start = one.body.start_byte
     text = replaced(
         subject.task.source[start : one.body.end_byte],
@@ -91,37 +110,29 @@ def body_of(subject: Subject, one: Reduction, changes: Sequence[tuple[Node, str]
 
 
 def _counter(subject: Subject, loop: Loop, node: Node | None) -> tuple[str, str, bool]:
-    declarator = None if node is None else node.child_by_field_name("declarator")
+    declarator = None if node is None else field(node, "declarator")
     if node is None or node.type != "declaration" or declarator is None or declarator.type != "init_declarator":
         raise Otherwise(f"{loop.identifier} does not declare its counter")
     if len(node.children_by_field_name("declarator")) != 1:
         raise Otherwise(f"{loop.identifier} declares more than its counter")
-    target, value = declarator.child_by_field_name("declarator"), declarator.child_by_field_name("value")
+    target, value = field(declarator, "declarator"), field(declarator, "value")
     if target is None or value is None or target.type != "identifier":
         raise Otherwise(f"{loop.identifier} does not begin its counter with a value")
-    if (reason := subject.effects(value)) is not None:
-        raise Otherwise(f"{loop.identifier} begins with more than a value: {reason}")
-    counter, written = text_of(target), text_of(node.child_by_field_name("type"))
-    signed = _sign(written)
+    subject.require_value(value, f"{loop.identifier} begins with more than a value")
+    counter, written = text_of(target), text_of(field(node, "type"))
+    signed = _IS_SIGNED.get(written)
     if signed is None or counter in subject.macros or any(child.type == "type_qualifier" for child in node.children):
         raise Otherwise(f"{loop.identifier} counts in {written}, not in a plain type of 32 bits")
     return counter, text_of(node), signed
 
 
-def _sign(written: str) -> bool | None:
-    return {"int": True, "int32_t": True, "unsigned": False, "unsigned int": False, "uint32_t": False}.get(written)
-
-
 def _test(subject: Subject, loop: Loop, node: Node | None, counter: str, signed: bool) -> tuple[Node, str, Node]:
-    left = None if node is None else node.child_by_field_name("left")
-    right = None if node is None else node.child_by_field_name("right")
-    operator = text_of(None if node is None else node.child_by_field_name("operator"))
+    left, operator, right = (None, "", None) if node is None else operands(node)
     if node is None or left is None or right is None or operator not in ("<", "<=") or text_of(left) != counter:
         raise Otherwise(f"{loop.identifier} does not end by its counter reaching a bound from below")
     if names(right, counter):
         raise Otherwise(f"{loop.identifier} has a bound that moves with its counter")
-    if (reason := subject.effects(right)) is not None:
-        raise Otherwise(f"{loop.identifier} ends by more than a value: {reason}")
+    subject.require_value(right, f"{loop.identifier} ends by more than a value")
     if not subject.is_number(right) and subject.is_signed(right) is not signed:
         raise Otherwise(f"{loop.identifier} compares its counter with a bound of another type, or of one not known")
     return node, operator, right
@@ -132,11 +143,9 @@ def _update(subject: Subject, loop: Loop, node: Node | None, counter: str) -> tu
         if text_of(node).replace(" ", "") in (f"++{counter}", f"{counter}++"):
             return None, node
     elif node is not None and node.type == "assignment_expression":
-        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-        operator = text_of(node.child_by_field_name("operator"))
+        left, operator, right = operands(node)
         if right is not None and text_of(left) == counter and operator == "+=" and not names(right, counter):
-            if (reason := subject.effects(right)) is not None:
-                raise Otherwise(f"{loop.identifier} steps by more than a value: {reason}")
+            subject.require_value(right, f"{loop.identifier} steps by more than a value")
             if subject.is_signed(right) is None or text_of(right) == "0":
                 raise Otherwise(f"{loop.identifier} steps by a value of a type that is not known")
             return right, node
@@ -166,30 +175,26 @@ def _body(subject: Subject, loop: Loop, body: Node, counter: str) -> tuple[str, 
 
 
 def _named_value(subject: Subject, loop: Loop, node: Node) -> None:
-    """A value of the body's own. Otherwise, where it is more: static, local data share, an array, a reference."""
+    """Accept a value of the body's own. Otherwise, where it is more: static, in LDS, an array, a reference."""
     for child in node.children:
         if child.type in ("type_qualifier", "storage_class_specifier") and text_of(child) != "const":
             raise Otherwise(f"line {subject.line(child)} of {loop.identifier} declares more than a value")
-    for declarator in node.children_by_field_name("declarator"):
-        target, value = declarator.child_by_field_name("declarator"), declarator.child_by_field_name("value")
-        if declarator.type != "init_declarator" or target is None or target.type != "identifier" or value is None:
+    for declarator, target, value in declarators(node):
+        if target is None or target.type != "identifier" or value is None:
             raise Otherwise(f"line {subject.line(declarator)} of {loop.identifier} declares more than a value")
-        if (reason := subject.effects(value)) is not None:
-            raise Otherwise(f"{loop.identifier} names more than a value: {reason}")
+        subject.require_value(value, f"{loop.identifier} names more than a value")
 
 
 def _sum(subject: Subject, loop: Loop, statement: Node) -> tuple[str, list[Node]]:
-    """The variable of a sum and its places in `acc += term`, `acc = acc + term` or `acc = fmaf(a, b, acc)`."""
+    """Return a sum's variable and its places in `acc += term`, `acc = acc + term` or `acc = fmaf(a, b, acc)`."""
     wrong = Otherwise(f"line {subject.line(statement)} of {loop.identifier} does more than add to one variable")
     node = statement.named_children[0] if statement.type == "expression_statement" and statement.children else None
     if node is None or node.type != "assignment_expression":
         raise wrong
-    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-    operator = text_of(node.child_by_field_name("operator"))
+    left, operator, right = operands(node)
     if left is None or right is None or left.type != "identifier" or text_of(left) in subject.macros:
         raise wrong
-    if (reason := subject.effects(right)) is not None:
-        raise Otherwise(f"{loop.identifier} adds more than a value: {reason}")
+    subject.require_value(right, f"{loop.identifier} adds more than a value")
     name = text_of(left)
     inside = names(right, name)
     if operator == "+=" and not inside:
@@ -200,98 +205,101 @@ def _sum(subject: Subject, loop: Loop, statement: Node) -> tuple[str, list[Node]
 
 
 def _adds(node: Node, place: Node) -> bool:
-    """Whether an expression is `acc + term` or `term + acc`."""
-    if node.type != "binary_expression" or text_of(node.child_by_field_name("operator")) != "+":
-        return False
-    return place in (node.child_by_field_name("left"), node.child_by_field_name("right"))
+    """Tell whether an expression is `acc + term` or `term + acc`."""
+    left, operator, right = operands(node)
+    return node.type == "binary_expression" and operator == "+" and place in (left, right)
 
 
 def _fuses(subject: Subject, node: Node, place: Node) -> bool:
-    """Whether the sum is the addend of a fused multiply-add in the sum's own type."""
-    called = text_of(node.child_by_field_name("function")) if node.type == "call_expression" else ""
-    arguments = node.child_by_field_name("arguments")
+    """Tell whether the sum is the addend of a fused multiply-add in the sum's own type."""
+    called = text_of(field(node, "function")) if node.type == "call_expression" else ""
+    arguments = field(node, "arguments")
     if called not in _FUSED or arguments is None or arguments.named_child_count != 3:
         return False
     return subject.types.get(text_of(place)) == _FUSED[called] and arguments.named_children[2] == place
+
+
+_Found = TypeVar("_Found")
+
+
+def _suited(subject: Subject, name: str, find: Callable[[Loop], _Found], skipped: list[NotApplicable]) -> list[_Found]:
+    """Find the loops that a proposer can change, the innermost first; those that it cannot are `skipped`."""
+    found: list[_Found] = []
+    if not subject.kernel.loops:
+        skipped.append(NotApplicable(name, f"the kernel {subject.kernel.name} has no loop"))
+    for loop in sorted(subject.kernel.loops, key=lambda one: not one.innermost):
+        try:
+            found.append(find(loop))
+        except Otherwise as error:
+            skipped.append(NotApplicable(name, str(error)))
+    return found
+
+
+def _too_short(name: str, loop: Loop, width: int, what: str) -> NotApplicable | None:
+    if loop.trip_count is None or loop.trip_count >= width:
+        return None
+    return NotApplicable(name, f"{loop.identifier} makes {loop.trip_count} trips, fewer than {width} {what}")
 
 
 WIDTHS: Final = (4, 8, 2)
 
 
 class Accumulators:
-    """Each loop that provably sums, the innermost first, by each number of sums."""
+    """Several sums in place of one, in each loop that provably sums: additions that need not wait for one another.
+
+    The order of additions changes, so results differ in the last bits (whole numbers apart): not bit exact.
+    """
 
     name: Final = "accumulators"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
         """Refused when the source has no such kernel."""
-        subject = subject_of(task)
-        if not subject.kernel.loops:
-            yield NotApplicable(self.name, f"the kernel {task.kernel} has no loop")
-        found: list[Reduction] = []
-        for loop in sorted(subject.kernel.loops, key=lambda one: not one.innermost):
-            try:
-                found.append(reduction_of(subject, loop))
-            except Otherwise as error:
-                yield NotApplicable(self.name, str(error))
-        for width in WIDTHS:
-            for one in found:
-                if one.loop.trip_count is not None and one.loop.trip_count < width:
-                    reason = f"{one.loop.identifier} makes {one.loop.trip_count} trips, fewer than {width} sums"
-                    yield NotApplicable(self.name, reason)
-                    continue
-                yield Candidate(
-                    task.kernel,
-                    with_accumulators(subject, one, width),
-                    self.name,
-                    f"{width} accumulators in {one.loop.identifier}",
-                    bit_exact=one.type not in ("float", "double"),
-                    parameters={"loop": one.loop.identifier, "line": one.loop.line, "accumulators": width},
-                )
+        subject, skipped = subject_of(task), list[NotApplicable]()
+        found = _suited(subject, self.name, lambda loop: reduction_of(subject, loop), skipped)
+        yield from skipped
+        for width, one in product(WIDTHS, found):
+            if (short := _too_short(self.name, one.loop, width, "sums")) is not None:
+                yield short
+                continue
+            what, source = f"{width} accumulators in {one.loop.identifier}", with_accumulators(subject, one, width)
+            is_exact = one.type not in ("float", "double")
+            parameters = place_of(one.loop) | {"accumulators": width}
+            yield task.candidate(self.name, what, source, parameters, bit_exact=is_exact)
+
+
+def _with_passes(subject: Subject, one: Reduction, before: Sequence[str], passes: Sequence[str], after: str) -> bytes:
+    """Put a block in the place of the loop: what comes before, the passes, the loop for what is left, what follows."""
+    margin = indent(subject.task.source, one.loop.span.start)
+    rest = [f"  while ({one.test}) {{", f"    {body_of(subject, one, [])}", f"    {one.update};", "  }"]
+    lines = ["{", *before, *passes, *rest, *([after] if after else []), "}"]
+    return replaced(subject.task.source, [(*one.loop.span, f"\n{margin}".join(lines))])
 
 
 def with_accumulators(subject: Subject, one: Reduction, width: int) -> bytes:
-    """The source with `width` sums in the loop: a loop of `width` steps at a time, then one for what is left.
+    """Sum into `width` variables: a loop of `width` steps at a time, then one for what is left.
 
     The test of the first looks `width - 1` steps ahead in 64 bits, where counters of 32 bits cannot overflow.
     """
     sums = [one.accumulator, *(subject.fresh(f"{one.accumulator.rstrip('_')}_{place}") for place in range(1, width))]
     step = "1" if one.step is None else f"({one.step})"
-    margin = indent(subject.task.source, one.loop.span.start)
     further = ", ".join(f"{name} = {ZEROS[one.type]}" for name in sums[1:])
     ahead = f"(long long){one.counter} + {width - 1}LL * {step} {one.operator} (long long)({one.bound})"
-    passes = [
-        text
-        for name in sums
-        for text in (body_of(subject, one, [(place, name) for place in one.sums]), f"{one.update};")
-    ]
-    lines = [
-        "{",
-        f"  {one.type} {further};",
-        f"  {one.begin}",
-        f"  while ({ahead}) {{",
-        *(f"    {text}" for text in passes),
-        "  }",
-        f"  while ({one.test}) {{",
-        f"    {body_of(subject, one, [])}",
-        f"    {one.update};",
-        "  }",
-        f"  {one.accumulator} += {_tree_of_sums(sums[1:])};",
-        "}",
-    ]
-    text = f"\n{margin}".join(lines)
-    return replaced(subject.task.source, [(*one.loop.span, text)])
+    bodies = [body_of(subject, one, [(place, name) for place in one.sums]) for name in sums]
+    passes = [f"    {text}" for body in bodies for text in (body, f"{one.update};")]
+    before = [f"  {one.type} {further};", f"  {one.begin}"]
+    after = f"  {one.accumulator} += {_tree_of_sums(sums[1:])};"
+    return _with_passes(subject, one, before, [f"  while ({ahead}) {{", *passes, "  }"], after)
 
 
 def _tree_of_sums(names: list[str]) -> str:
-    """The sum of sums in pairs, so that it too has few steps that wait."""
+    """Write the sum of sums in pairs, so that it too has few dependent steps."""
     if len(names) == 1:
         return names[0]
     half = len(names) // 2
     return f"({_tree_of_sums(names[:half])} + {_tree_of_sums(names[half:])})"
 
 
-#: By an element's type, vectors of up to 16 bytes, which is the widest load: elements, and the vector's type.
+#: Vectors by their elements' type and number, up to 16 bytes: the widest load.
 VECTORS: Final = {
     "float": {4: "float4", 2: "float2"},
     "int": {4: "int4", 2: "int2"},
@@ -300,7 +308,7 @@ VECTORS: Final = {
     "double": {2: "double2"},
 }
 _BYTES: Final = {"float": 4, "int": 4, "unsigned": 4, "unsigned int": 4, "double": 8}
-_CONDITIONAL: Final = ("&&", "||")
+_NOT_A_LOAD: Final = ("conditional_expression", "pointer_expression", "sizeof_expression", "field_expression")
 
 
 @dataclass(frozen=True)
@@ -313,137 +321,101 @@ class _Load:
 
 
 class VectorLoads:
-    """Each loop that provably sums, with all its loads of neighbours made wide."""
+    """Loads of two or four neighbours at once, in each loop that provably sums.
+
+    The first loop runs where every pointer is aligned for the wide load, which is tested when the kernel runs; the
+    second is the loop as it was, for what is left and for pointers that are not. Additions keep their order: bit exact.
+    """
 
     name: Final = "vector_loads"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
         """Refused when the source has no such kernel."""
-        subject = subject_of(task)
-        if not subject.kernel.loops:
-            yield NotApplicable(self.name, f"the kernel {task.kernel} has no loop")
-        found: list[tuple[Reduction, list[_Load]]] = []
-        for loop in sorted(subject.kernel.loops, key=lambda one: not one.innermost):
-            try:
-                reduction = reduction_of(subject, loop)
-                found.append((reduction, _loads(subject, reduction)))
-            except Otherwise as error:
-                yield NotApplicable(self.name, str(error))
-        for width in (4, 2):
-            for one, loads in found:
-                if one.loop.trip_count is not None and one.loop.trip_count < width:
-                    reason = f"{one.loop.identifier} makes {one.loop.trip_count} trips, fewer than {width} elements"
-                    yield NotApplicable(self.name, reason)
-                    continue
-                wide = [load for load in loads if width in VECTORS[load.type]]
-                if not wide:
-                    continue
-                yield Candidate(
-                    task.kernel,
-                    _with_vectors(subject, one, wide, width),
-                    self.name,
+        subject, skipped = subject_of(task), list[NotApplicable]()
+        found = _suited(subject, self.name, lambda loop: _with_loads(subject, loop), skipped)
+        yield from skipped
+        for width, (one, loads) in product((4, 2), found):
+            if (short := _too_short(self.name, one.loop, width, "elements")) is not None:
+                yield short
+            elif wide := [load for load in loads if width in VECTORS[load.type]]:
+                what, source = (
                     f"loads of {width} elements in {one.loop.identifier}",
-                    bit_exact=True,
-                    parameters={"loop": one.loop.identifier, "line": one.loop.line, "elements": width},
+                    _widened(subject, one, wide, width),
                 )
+                yield task.candidate(self.name, what, source, place_of(one.loop) | {"elements": width})
+
+
+def _with_loads(subject: Subject, loop: Loop) -> tuple[Reduction, list[_Load]]:
+    reduction = reduction_of(subject, loop)
+    return reduction, _loads(subject, reduction)
 
 
 def _loads(subject: Subject, one: Reduction) -> list[_Load]:
-    """What the body loads in every pass from neighbouring places. Otherwise, where that is nothing."""
+    """Find what the body loads in every pass from neighbouring places. Otherwise, where that is nothing."""
     if one.step not in (None, "1"):
         raise Otherwise(f"{one.loop.identifier} steps by {one.step}, so that a work-item does not load neighbours")
-    own = set(_declared(one.body))
+    own = {text_of(field(node, "declarator")) for node in descend(one.body) if node.type == "init_declarator"}
     places: dict[str, list[Node]] = {}
     for node in descend(one.body):
         if node.type == "subscript_expression" and _is_of_neighbours(subject, one, node, own):
             places.setdefault(text_of(node), []).append(node)
     if not places:
         raise Otherwise(f"{one.loop.identifier} loads no neighbours through a pointer in every pass")
-    return [_Load(text, _element(subject, found[0]), tuple(found)) for text, found in places.items()]
-
-
-def _declared(body: Node) -> Iterator[str]:
-    """The names that a loop's body declares."""
-    for node in descend(body):
-        if node.type == "init_declarator" and (target := node.child_by_field_name("declarator")) is not None:
-            yield text_of(target)
-
-
-def _element(subject: Subject, node: Node) -> str:
-    written = subject.types.get(text_of(node.child_by_field_name("argument")), "")
-    return written.removesuffix("*") if written.endswith("*") else ""
+    return [_Load(text, subject.element(found[0]), tuple(found)) for text, found in places.items()]
 
 
 def _is_of_neighbours(subject: Subject, one: Reduction, node: Node, own: set[str]) -> bool:
-    """Whether a subscript is `pointer[... + counter]`, loaded in every pass, of nothing that the body declares."""
-    if _element(subject, node) not in VECTORS:
+    """Tell whether a subscript is `pointer[... + counter]`, loaded in every pass, of nothing that the body declares."""
+    index = single_index(node)
+    if subject.element(node) not in VECTORS or index is None:
         return False
-    indices = node.child_by_field_name("indices")
-    index = indices.named_children[0] if indices is not None and indices.named_child_count == 1 else None
-    if index is None or not _grows_by_one(index, one.counter) or subject.is_signed(index) is False:
+    if not _grows_by_one(index, one.counter) or subject.is_signed(index) is False:
         return False
     if any(text_of(name) in own for name in descend(node) if name.type == "identifier"):
         return False
-    above = node.parent
-    while above is not None and above != one.body:
-        if above.type == "conditional_expression" or text_of(above.child_by_field_name("operator")) in _CONDITIONAL:
+    for above in takewhile(lambda around: around != one.body, surroundings(node)):
+        if above.type in _NOT_A_LOAD or operands(above)[1] in ("&&", "||"):
             return False
-        if above.type in ("pointer_expression", "sizeof_expression", "field_expression"):
-            return False
-        above = above.parent
     return True
 
 
 def _grows_by_one(index: Node, counter: str) -> bool:
+    index = stripped(index)
     if index.type == "identifier":
         return text_of(index) == counter
-    if index.type == "parenthesized_expression" and index.named_child_count == 1:
-        return _grows_by_one(index.named_children[0], counter)
-    if index.type != "binary_expression":
-        return False
-    left, right = index.child_by_field_name("left"), index.child_by_field_name("right")
-    operator = text_of(index.child_by_field_name("operator"))
-    if left is None or right is None or operator not in ("+", "-"):
+    left, operator, right = operands(index)
+    if index.type != "binary_expression" or left is None or right is None or operator not in ("+", "-"):
         return False
     if not names(right, counter):
         return _grows_by_one(left, counter)
     return operator == "+" and not names(left, counter) and _grows_by_one(right, counter)
 
 
-def _with_vectors(subject: Subject, one: Reduction, loads: list[_Load], width: int) -> bytes:
-    """The source with a loop of `width` passes at a time in front of the loop as it was."""
-    margin = indent(subject.task.source, one.loop.span.start)
+def _widened(subject: Subject, one: Reduction, loads: list[_Load], width: int) -> bytes:
+    """Put a loop of `width` passes at a time before the loop as it was."""
     vectors = [subject.fresh(f"{one.counter.rstrip('_')}_vector_{place}") for place in range(len(loads))]
     addresses = [f"reinterpret_cast<unsigned long long>(&{load.text})" for load in loads]
     alignments = sorted({width * _BYTES[load.type] for load in loads})
     if len(alignments) == 1:
         test = f"(({' | '.join(addresses)}) & {alignments[0] - 1}ULL) == 0"
     else:
-        test = " && ".join(
-            f"({address} & {width * _BYTES[load.type] - 1}ULL) == 0"
-            for address, load in zip(addresses, loads, strict=True)
-        )
+        masks = (f"{width * _BYTES[load.type] - 1}ULL" for load in loads)
+        test = " && ".join(f"({address} & {mask}) == 0" for address, mask in zip(addresses, masks, strict=True))
+    types = [VECTORS[load.type][width] for load in loads]
     begin = [
-        f"const {VECTORS[load.type][width]} {name} = "
-        f"*reinterpret_cast<const {VECTORS[load.type][width]}*>(&{load.text});"
-        for name, load in zip(vectors, loads, strict=True)
+        f"const {made} {name} = *reinterpret_cast<const {made}*>(&{load.text});"
+        for made, name, load in zip(types, vectors, loads, strict=True)
     ]
     passes: list[str] = []
     for part in "xyzw"[:width]:
         loaded = [(place, f"{name}.{part}") for name, load in zip(vectors, loads, strict=True) for place in load.places]
         passes += [body_of(subject, one, loaded), f"{one.update};"]
-    lines = [
-        "{",
-        f"  {one.begin}",
+    ahead = f"(long long){one.counter} + {width - 1}LL {one.operator} (long long)({one.bound})"
+    wide = [
         f"  if ({test}) {{",
-        f"    while ((long long){one.counter} + {width - 1}LL {one.operator} (long long)({one.bound})) {{",
+        f"    while ({ahead}) {{",
         *(f"      {text}" for text in (*begin, *passes)),
         "    }",
         "  }",
-        f"  while ({one.test}) {{",
-        f"    {body_of(subject, one, [])}",
-        f"    {one.update};",
-        "  }",
-        "}",
     ]
-    return replaced(subject.task.source, [(*one.loop.span, f"\n{margin}".join(lines))])
+    return _with_passes(subject, one, [f"  {one.begin}"], wide, "")

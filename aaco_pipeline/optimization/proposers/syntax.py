@@ -1,4 +1,4 @@
-"""A kernel as a tree of syntax, and what rewriting proposers ask of it: types, names, whether evaluating has effects.
+"""A kernel's syntax tree for the rewriting proposers: types, names, and whether evaluating has effects.
 
 Which loops there are, and which of them may be unrolled, is `aaco_pipeline.optimization.source`.
 """
@@ -10,17 +10,25 @@ from typing import Final
 from aaco_pipeline.optimization.candidates import Refused, Task
 from aaco_pipeline.optimization.source import Kernel, Loop, Unit, parse
 from aaco_pipeline.optimization.source.tokens import Directive, Macro, Token, code_alone, macros_of, read
-from aaco_pipeline.optimization.source.tree import Node, descend, is_broken, text_of, tree_of
-from aaco_pipeline.optimization.source.vocabulary import INTEGER_BITS, PURE_CALLS, UNSIGNED
+from aaco_pipeline.optimization.source.tree import (
+    Node,
+    declarators,
+    descend,
+    field,
+    is_broken,
+    stripped,
+    surroundings,
+    text_of,
+    tree_of,
+)
+from aaco_pipeline.optimization.source.vocabulary import INTEGER_BITS, PURE_CALLS, UNSIGNED, words
 
 _BUILT_IN: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 #: Nodes that do more than compute a value; an assembler's text is a call to the grammar.
-_EFFECTS: Final = frozenset(
-    {
-        *("assignment_expression", "update_expression", "lambda_expression", "new_expression", "delete_expression"),
-        *("comma_expression", "gnu_asm_expression", "co_await_expression", "throw_statement", "kernel_call_expression"),
-    }
-)
+_EFFECTS: Final = words("""
+    assignment_expression update_expression lambda_expression new_expression delete_expression comma_expression
+    gnu_asm_expression co_await_expression throw_statement kernel_call_expression
+""")
 _TYPE_NODES: Final = ("primitive_type", "sized_type_specifier", "type_identifier", "qualified_identifier")
 
 
@@ -53,11 +61,10 @@ class Subject:
         return self.task.source.count(b"\n", 0, node.start_byte) + 1
 
     def statement(self, loop: Loop) -> Node | None:
-        """The node of a loop; None where the tree shows it otherwise."""
+        """The node of a loop; None where the tree has no such node."""
         node = self.body.descendant_for_byte_range(*loop.span)
-        while node is not None and (node.start_byte, node.end_byte) != loop.span:
-            node = node.parent
-        return node
+        around = () if node is None else (node, *surroundings(node))
+        return next((one for one in around if (one.start_byte, one.end_byte) == loop.span), None)
 
     def fresh(self, wanted: str) -> str:
         """A name that the source does not have: `wanted` if that is free."""
@@ -67,9 +74,9 @@ class Subject:
         return name
 
     def is_signed(self, node: Node) -> bool | None:
-        """Whether an expression is of 32 bits with a sign: False without one, None of another type or an unknown one.
+        """Tell whether an expression has 32 bits and a sign: False without one, None for another or an unknown type.
 
-        A number without suffix counts as signed by itself, and as its fellow beside another operand.
+        A number without suffix is signed by itself; beside another operand it takes that one's sign.
         """
         if self.is_number(node):
             return True
@@ -77,51 +84,49 @@ class Subject:
             case "identifier":
                 written = self.types.get(text_of(node), "")
             case "parenthesized_expression" if node.named_child_count == 1:
-                return self.is_signed(node.named_children[0])
-            case "field_expression" if text_of(node.child_by_field_name("argument")) in _BUILT_IN:
+                return self.is_signed(stripped(node))
+            case "field_expression" if text_of(field(node, "argument")) in _BUILT_IN:
                 written = "unsigned"
             case "number_literal" if text_of(node)[:-1].isdigit() and text_of(node)[-1] in "uU":
                 written = "unsigned"
             case "subscript_expression":
-                pointer = self.types.get(text_of(node.child_by_field_name("argument")), "")
-                written = pointer.removesuffix("*") if pointer.endswith("*") else ""
+                written = self.element(node)
             case "binary_expression":
-                sides = [node.child_by_field_name("left"), node.child_by_field_name("right")]
-                signs = {self.is_signed(side) for side in sides if side is not None and not self.is_number(side)}
+                sides = filter(None, (field(node, "left"), field(node, "right")))
+                signs = {self.is_signed(side) for side in sides if not self.is_number(side)}
                 return signs.pop() if len(signs) == 1 else (None if signs else True)
             case _:
                 written = ""
         return written not in UNSIGNED if INTEGER_BITS.get(written) == 32 else None
 
-    def is_number(self, node: Node) -> bool:
-        """Whether an expression is a whole number as it is written, or the file's name for one."""
-        text = text_of(node)
-        return (node.type == "number_literal" and text.isdigit()) or (
-            node.type == "identifier" and text in self.numbers
-        )
+    def element(self, subscript: Node) -> str:
+        """The type of the elements of a pointer that is indexed; empty where it is not known."""
+        written = self.types.get(text_of(field(subscript, "argument")), "")
+        return written.removesuffix("*") if written.endswith("*") else ""
 
-    def effects(self, node: Node) -> str | None:
-        """Why evaluating may do more than compute a value; None where it only computes."""
+    def is_number(self, node: Node) -> bool:
+        """Tell whether an expression is written as a whole number, or is the file's name for one."""
+        text = text_of(node)
+        return text.isdigit() if node.type == "number_literal" else node.type == "identifier" and text in self.numbers
+
+    def require_value(self, node: Node, what: str) -> None:
+        """Otherwise, where evaluating an expression may do more than compute a value; `what` begins the sentence."""
         for one in descend(node):
+            where = f"{what}: line {self.line(one)}"
             if one.type in _EFFECTS or is_broken(one):
-                return f"line {self.line(one)} does more than compute a value"
+                raise Otherwise(f"{where} does more than compute a value")
             if one.type == "call_expression":
-                called = one.child_by_field_name("function")
-                if called is None or not (text_of(called) in PURE_CALLS or called.type == "template_function"):
-                    return (
-                        f"line {self.line(one)} calls {text_of(called)}, of which it is not known that it only computes"
-                    )
-                if called.type == "template_function" and text_of(called).split("<")[0] not in PURE_CALLS:
-                    return (
-                        f"line {self.line(one)} calls {text_of(called)}, of which it is not known that it only computes"
-                    )
+                called = field(one, "function")
+                is_template = called is not None and called.type == "template_function"
+                name = text_of(called)
+                if (name.split("<")[0] if is_template else name) not in PURE_CALLS:
+                    raise Otherwise(f"{where} calls {name}, of which it is not known that it only computes")
             if one.type in ("identifier", "type_identifier") and text_of(one) in self.macros:
-                return f"line {self.line(one)} holds the macro {text_of(one)}"
-        return None
+                raise Otherwise(f"{where} holds the macro {text_of(one)}")
 
 
 def subject_of(task: Task) -> Subject:
-    """The task's kernel. Refused when the source cannot be read, has no such kernel, or one that is damaged."""
+    """Read the task's kernel. Refused when the source cannot be read, has no such kernel, or one that is damaged."""
     unit = parse(task.source)
     kernel = unit.kernel(task.kernel)
     if kernel.damaged:
@@ -133,14 +138,11 @@ def subject_of(task: Task) -> Subject:
     if body is None or (body.start_byte, body.end_byte) != kernel.body:
         raise Refused("parse", "the kernel's body is not understood as one block")
     types: dict[str, str] = {}
-    for name, written in (
-        *((parameter.name, parameter.type.removeprefix("const ")) for parameter in kernel.parameters),
-        *_declared(body),
-    ):
+    parameters = [(one.name, one.type.removeprefix("const ")) for one in kernel.parameters]
+    for name, written in (*parameters, *_declared(body)):
         types[name] = "" if name in types else written
-    constants = {
-        name: written for node in root.children if node.type == "declaration" for name, written in _declared(node)
-    }
+    outside = (node for node in root.children if node.type == "declaration")
+    constants = {name: written for node in outside for name, written in _declared(node)}
     numbers = {name: number for name, each in macros.items() if (number := _number(each)) is not None}
     defined = (token.text for each in macros.values() for macro in each for token in macro.body)
     return Subject(
@@ -158,43 +160,46 @@ def subject_of(task: Task) -> Subject:
 
 
 def names(node: Node, name: str) -> list[Node]:
-    """Every place in `node` where `name` stands for a variable."""
+    """Find every place in `node` where `name` stands for a variable."""
     return [one for one in descend(node) if one.type == "identifier" and text_of(one) == name]
 
 
 def replaced(source: bytes, changes: list[tuple[int, int, str]]) -> bytes:
-    """The source with the bytes `start` to `end` of each change replaced; changes do not overlap."""
+    """Replace the bytes `start` to `end` of each change in a source; changes do not overlap."""
     for start, end, text in sorted(changes, reverse=True):
         source = source[:start] + text.encode() + source[end:]
     return source
 
 
+def place_of(loop: Loop) -> dict[str, int | str]:
+    """Name a loop among the parameters of a candidate."""
+    return {"loop": loop.identifier, "line": loop.line}
+
+
 def indent(source: bytes, offset: int) -> str:
-    """The white space in front of what begins at `offset`, where it is all that its line has in front of it."""
+    """Return the white space before `offset`, where its line has nothing else before it."""
     before = source[source.rfind(b"\n", 0, offset) + 1 : offset]
     return "" if before.strip() else before.decode()
 
 
 def _number(definitions: Sequence[Macro]) -> int | None:
-    """The whole number that a macro stands for, where all its definitions are the same one."""
+    """Return the whole number that a macro stands for, where all its definitions agree."""
     bodies = {"".join(token.text for token in one.body) for one in definitions if one.parameters is None}
     body = bodies.pop() if len(bodies) == 1 and all(one.parameters is None for one in definitions) else ""
     return int(body) if body.isascii() and body.isdigit() and len(body) < 10 else None
 
 
 def _declared(top: Node) -> Iterator[tuple[str, str]]:
-    """Every variable that is declared in `top`, with its type; the empty text for what is no plain value or pointer."""
+    """Yield every variable declared in `top` with its type; an empty text for what is no plain value or pointer."""
     for node in descend(top):
         if node.type != "declaration":
             continue
         written = " ".join(text_of(child) for child in node.children if child.type in _TYPE_NODES)
         specifiers = [child for child in node.children if child.type in ("type_qualifier", "storage_class_specifier")]
         plain = all(text_of(child) in ("const", "constexpr", "static") for child in specifiers)
-        for declarator in node.children_by_field_name("declarator"):
-            initialized = declarator.type == "init_declarator"
-            target = declarator.child_by_field_name("declarator") if initialized else declarator
+        for declarator, target, _ in declarators(node):
             named = next((one for one in descend(target or declarator) if one.type == "identifier"), None)
             if named is None or target is None:
                 continue
-            star = target.type == "pointer_declarator" and target.child_by_field_name("declarator") == named
+            star = target.type == "pointer_declarator" and field(target, "declarator") == named
             yield text_of(named), f"{written}{'*' if star else ''}" if plain and (star or target == named) else ""

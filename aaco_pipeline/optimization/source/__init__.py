@@ -58,7 +58,7 @@ def parse(source: bytes) -> Unit:
 
 
 def reading_of(source: bytes) -> Reading:
-    """What `parse` says with what it was read from, for who looks at tokens and trees. Refused as `parse` refuses."""
+    """Parse a source with its tokens and trees. Refused as `parse` refuses."""
     text = read(source)
     macros = macros_of(text)
     signatures = signatures_of(text, macros)

@@ -8,16 +8,20 @@ from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 from aaco_pipeline.optimization.source.kernels import Span
-from aaco_pipeline.optimization.source.tokens import Macros, Text, Token, expanded_words
+from aaco_pipeline.optimization.source.tokens import Macros, Memo, Text, Token, expanded_words, words_in
 from aaco_pipeline.optimization.source.tree import (
     DECLARING,
     Node,
     Part,
+    all_nodes,
     declared,
     descend,
+    field,
     introduced,
     is_broken,
     is_seen,
+    operands,
+    surroundings,
     text_of,
 )
 from aaco_pipeline.optimization.source.vocabulary import ASSEMBLY, DYNAMIC_LDS, KEYWORDS, hazard_of, is_type
@@ -25,7 +29,7 @@ from aaco_pipeline.optimization.source.vocabulary import ASSEMBLY, DYNAMIC_LDS, 
 CareKind = Literal["dynamic_lds", "volatile", "atomic"]
 MOST_ROUNDS: Final = 16
 
-#: The names that are declared so, each with the bytes where it is.
+#: Names that are declared in some way, each with the bytes where it is.
 _Where = dict[str, set[int]]
 
 
@@ -48,7 +52,7 @@ class _Link(NamedTuple):
 
 
 class Care:
-    """The names of a source that need care; `parts` are all outside the kernels' bodies, and each body."""
+    """The names of a source that need care; `parts` are the code outside the kernels' bodies, then each body."""
 
     def __init__(
         self, text: Text, macros: Macros, parts: Sequence[Part], names: Names, kernels: Sequence[Span]
@@ -60,34 +64,24 @@ class Care:
         }
         self._kernels = kernels
         self._links = [[link for node in descend(part.node) for link in _links(node)] for part in parts]
-        self._own = [
-            frozenset(name for node in descend(part.node) for name, _ in introduced(node)) for part in parts[1:]
-        ]
-        self._globals = frozenset(
-            name
-            for node in descend(parts[0].node)
-            if node.type == "declaration" and not _is_local(node)
-            for name, _ in introduced(node)
-        )
-        self._found: dict[tuple[CareKind, int | None], frozenset[str]] = {}
+        self._own = [{name for node in descend(part.node) for name, _ in introduced(node)} for part in parts[1:]]
+        outside = [node for node in descend(parts[0].node) if node.type == "declaration" and not _is_local(node)]
+        self._globals = frozenset(name for node in outside for name, _ in introduced(node))
+        self._found: Memo[tuple[CareKind, int | None], frozenset[str]] = Memo(lambda key: self._names(*key))
         self.members = frozenset(
             text_of(name)
-            for part in parts
-            for node in descend(part.node)
+            for _, node in all_nodes(parts)
             if node.type == "field_declaration"
             for each in node.children_by_field_name("declarator")
             for name in declared(each)
         )
 
     def names(self, kind: CareKind, kernel: int | None) -> frozenset[str]:
-        """The names of a kind, and every name that is given a pointer or reference made of one of them.
+        """Return the names of a kind, and every name that is given a pointer or reference to one of them.
 
         In a kernel, those that are declared outside all others; with None, everywhere.
         """
-        key = (kind, kernel)
-        if key not in self._found:
-            self._found[key] = self._names(kind, kernel)
-        return self._found[key]
+        return self._found[kind, kernel]
 
     def _names(self, kind: CareKind, kernel: int | None) -> frozenset[str]:
         found = {
@@ -115,14 +109,11 @@ class Care:
 
 
 def _is_local(node: Node) -> bool:
-    around = node.parent
-    while around is not None and around.type not in ("function_definition", "lambda_expression"):
-        around = around.parent
-    return around is not None
+    return any(around.type in ("function_definition", "lambda_expression") for around in surroundings(node))
 
 
 def _statements(tokens: Iterable[Token], ends: str = ";{}()") -> Iterator[list[Token]]:
-    """Tokens between semicolons and braces; with round brackets among the ends, in these between commas."""
+    """Split tokens at semicolons and braces; with round brackets among the ends, also at commas inside these."""
     piece: list[Token] = []
     depth = 0
     for token in tokens:
@@ -136,13 +127,13 @@ def _statements(tokens: Iterable[Token], ends: str = ";{}()") -> Iterator[list[T
 
 
 def _written(tokens: Iterable[Token], macros: Macros) -> set[str]:
-    """The words of tokens, and those that their macros bring."""
-    plain = {token.text for token in tokens if token.kind == "word"}
+    """Return the words of tokens, and those that their macros bring."""
+    plain = words_in(tokens)
     return plain.union(*(expanded_words(word, macros) for word in plain if word in macros))
 
 
 def _dynamic_lds(text: Text, macros: Macros) -> _Where:
-    """The arrays whose extent the launch gives: `extern __shared__ T name[]` and HIP_DYNAMIC_SHARED(T, name)."""
+    """Find the arrays whose extent the launch gives: `extern __shared__ T name[]`, HIP_DYNAMIC_SHARED(T, name)."""
     found: _Where = defaultdict(set)
     for piece in _statements(text.tokens, ";{}"):
         if {"extern", "__shared__"} <= _written(piece, macros):
@@ -159,7 +150,7 @@ def _dynamic_lds(text: Text, macros: Macros) -> _Where:
 
 
 def _volatile(text: Text, macros: Macros, names: Names) -> _Where:
-    """The names that are declared with `volatile`, or with a type that is."""
+    """Find the names that are declared with `volatile`, or with a type that is."""
     found: _Where = defaultdict(set)
     types: set[str] = set()
     pieces = [piece for piece in _statements(text.tokens) if piece]
@@ -167,23 +158,21 @@ def _volatile(text: Text, macros: Macros, names: Names) -> _Where:
         for piece in pieces:
             for token in _declared_volatile(piece, macros, names, types):
                 found[token.text].add(token.start)
-        new = found.keys() & names.types - types
-        if not new:
+        if not (new := found.keys() & names.types - types):
             return found
         types |= new
 
 
 def _declared_volatile(piece: Sequence[Token], macros: Macros, names: Names, types: set[str]) -> Iterator[Token]:
-    """The names of one declaration, where `volatile` or one of these types stands before any variable's name."""
+    """Yield the names of one declaration in which `volatile` or one of these types precedes any variable's name."""
     alias = piece[0].text == "using"
     head = piece[: next((index for index, token in enumerate(piece) if token.text == "="), len(piece))]
     whole = piece if alias else head
-    said = {token.text: _written([token], macros) for token in whole if token.kind == "word"}
+    said = [(token, _written([token], macros)) for token in whole if token.kind == "word"]
     marks = [
         token.start
-        for token in whole
-        if token.kind == "word"
-        and ((said[token.text] & {"volatile"} and not said[token.text] & set(ASSEMBLY)) or token.text in types)
+        for token, brought in said
+        if token.text in types or ("volatile" in brought and brought.isdisjoint(ASSEMBLY))
     ]
     if not marks or {token.text for token in head} & set(ASSEMBLY):
         return
@@ -194,9 +183,9 @@ def _declared_volatile(piece: Sequence[Token], macros: Macros, names: Names, typ
 
 
 def _atomic(parts: Sequence[Part]) -> _Where:
-    """The names that are declared with an atomic type, `std::atomic<int>` or one that is made of it."""
+    """Find the names that are declared with an atomic type, `std::atomic<int>` or one that contains it."""
     found: _Where = defaultdict(set)
-    declarations = [each for part in parts for node in descend(part.node) for each in _typed(node, part.shift)]
+    declarations = [each for part, node in all_nodes(parts) for each in _typed(node, part)]
     while True:
         before = len(found)
         for words, name, offset in declarations:
@@ -206,44 +195,45 @@ def _atomic(parts: Sequence[Part]) -> _Where:
             return found
 
 
-def _typed(node: Node, shift: int) -> Iterator[tuple[frozenset[str], str, int]]:
-    """The words of the type of a declaration, with each name that it declares and where."""
-    kind = node.child_by_field_name("type")
-    if kind is None:
+def _typed(node: Node, part: Part) -> Iterator[tuple[frozenset[str], str, int]]:
+    """Yield the words of the type of a declaration, with each name that it declares and where."""
+    words = frozenset(re.findall(r"[A-Za-z_]\w*", text_of(field(node, "type"))))
+    if not words:
         return
-    words = frozenset(re.findall(r"[A-Za-z_]\w*", text_of(kind)))
     if node.type == "alias_declaration":
-        yield words, text_of(node.child_by_field_name("name")), node.start_byte + shift
+        yield words, text_of(field(node, "name")), part.offset(node)
     elif node.type in DECLARING and node.type != "function_definition":
         for each in node.children_by_field_name("declarator"):
             for name in declared(each):
-                yield words, text_of(name), name.start_byte + shift
+                yield words, text_of(name), part.offset(name)
 
 
 def _links(node: Node) -> Iterator[_Link]:
-    """What a node gives a value."""
+    """Yield the names to which a node gives a value."""
     if node.type == "init_declarator":
-        target, value = node.child_by_field_name("declarator"), node.child_by_field_name("value")
-        kind = node.parent.child_by_field_name("type") if node.parent is not None else None
-        pointer = target is not None and target.type != "identifier"
-        pointer = pointer or (kind is not None and kind.type == "placeholder_type_specifier")
-        pointer = pointer or (value is not None and value.type in ("argument_list", "initializer_list"))
+        target, value = field(node, "declarator"), field(node, "value")
+        kind = field(node.parent, "type") if node.parent is not None else None
+        pointer = (
+            (target is not None and target.type != "identifier")
+            or (kind is not None and kind.type == "placeholder_type_specifier")
+            or (value is not None and value.type in ("argument_list", "initializer_list"))
+        )
         names = [text_of(each) for each in declared(target)]
     elif node.type == "assignment_expression":
-        target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
-        identifiers = [each for each in descend(target) if each.type == "identifier"] if target is not None else []
+        target, _, value = operands(node)
+        kind_of_target = "" if target is None else target.type
         # `float (*rows)[8] = …` is read as an assignment to an element of what a call returned.
-        called = target is not None and any(each.type == "call_expression" for each in descend(target))
-        pointer = called or (target is not None and target.type == "field_expression")
-        stored = target is not None and target.type == "subscript_expression" and not called
-        names = [text_of(each) for each in (identifiers if called else identifiers[:1])] if not stored else []
+        called = any(each.type == "call_expression" for each in descend(target))
+        pointer = called or kind_of_target == "field_expression"
+        names = [text_of(each) for each in descend(target) if each.type == "identifier"][: None if called else 1]
+        if kind_of_target == "subscript_expression" and not called:
+            return
     else:
         return
     if value is None:
         return
     mentioned = [(text_of(each), _is_whole(each)) for each in descend(value) if each.type == "identifier"]
-    for name in names:
-        yield _Link(name, pointer, mentioned)
+    yield from (_Link(name, pointer, mentioned) for name in names)
 
 
 def _is_whole(node: Node) -> bool:
@@ -258,15 +248,15 @@ def _is_whole(node: Node) -> bool:
 
 _WORD: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _CLASSES: Final = ("struct_specifier", "class_specifier", "union_specifier")
-#: Stands among words for every type that a template is given.
+#: Stands for every type that is passed to a template.
 _GENERIC: Final = "<>"
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A function that an expression calls unnamed, where it has something of one of the function's classes.
+    """A function that an expression may call without naming it, where it uses one of the function's classes.
 
-    No class: of what it is cannot be told. A `lifetime` is a constructor or destructor.
+    Without owners, any expression may call it. A `lifetime` is a constructor or destructor.
     """
 
     part: Part
@@ -275,7 +265,7 @@ class Operator:
 
 
 class _Declared(NamedTuple):
-    """A name with the words that say of what type it is."""
+    """A name with the words that its type depends on."""
 
     offset: int
     name: str
@@ -283,44 +273,43 @@ class _Declared(NamedTuple):
 
 
 class Operators:
-    """The operators of a source; `parts` are all outside the kernels' bodies, and each body."""
+    """The operators of a source; `parts` are the code outside the kernels' bodies, then each body."""
 
     def __init__(
         self, macros: Macros, parts: Sequence[Part], kernels: Sequence[Span], found: Iterable[tuple[Part, bool]]
     ) -> None:
-        readable = not any(is_broken(node) for part in parts for node in descend(part.node))
+        readable = not any(is_broken(node) for _, node in all_nodes(parts))
         self._kernels = kernels
         self._all = [Operator(part, life, _owners(part.node) if readable else frozenset()) for part, life in found]
         self._declared = list(_made_of(parts, macros)) if self._all else []
-        self._carriers: dict[tuple[frozenset[str], int | None], frozenset[str]] = {}
+        self._carriers: Memo[tuple[frozenset[str], int | None], frozenset[str]] = Memo(lambda key: self._carried(*key))
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
     def running(self, words: Collection[str], kernel: int | None) -> list[Operator]:
-        """The operators that code of these words may run, in one kernel: another one's own names are not seen."""
+        """Return the operators that code with these words may run in a kernel; names of other kernels are not seen."""
         return [
-            each for each in self._all if not each.owners or not self._carried(each.owners, kernel).isdisjoint(words)
+            each for each in self._all if not each.owners or not self._carriers[each.owners, kernel].isdisjoint(words)
         ]
 
     def _carried(self, owners: frozenset[str], kernel: int | None) -> frozenset[str]:
-        """The names by which code may have a thing of these classes."""
-        key = (owners, kernel)
-        if key not in self._carriers:
-            seen = [each for each in self._declared if is_seen(each.offset, kernel, self._kernels)]
-            found = set(owners)
-            while new := {each.name for each in seen if each.name not in found and not found.isdisjoint(each.words)}:
-                found |= new
-            self._carriers[key] = frozenset(found)
-        return self._carriers[key]
+        """Return the names through which code may use an object of these classes."""
+        seen = [each for each in self._declared if is_seen(each.offset, kernel, self._kernels)]
+        found = set(owners)
+        while new := {each.name for each in seen if each.name not in found and not found.isdisjoint(each.words)}:
+            found |= new
+        return frozenset(found)
 
 
 def class_around(node: Node) -> str | None:
-    """The name of the class that a method is written in."""
-    around = node.parent
-    while around is not None and around.type not in _CLASSES:
-        around = around.parent
-    return None if around is None else text_of(around.child_by_field_name("name")).split("<")[0]
+    """Return the name of the class around a method, if there is one."""
+    around = next((around for around in surroundings(node) if around.type in _CLASSES), None)
+    return None if around is None else _class_name(around)
+
+
+def _class_name(node: Node) -> str:
+    return text_of(field(node, "name")).split("<")[0]
 
 
 def _words(node: Node | None) -> frozenset[str]:
@@ -328,34 +317,27 @@ def _words(node: Node | None) -> frozenset[str]:
 
 
 def _owners(operator: Node) -> frozenset[str]:
-    """The classes of this file whose things an operator works on; empty where none is named."""
-    around = class_around(operator)
-    if around is not None:
-        return frozenset({around}) if around else frozenset()
-    head = text_of(operator.child_by_field_name("declarator"))
+    """Return the classes of this file that an operator works on; empty where it names none."""
+    if (around := class_around(operator)) is not None:
+        return frozenset({around} - {""})
+    head = text_of(field(operator, "declarator"))
     if "::" in (qualifiers := head.split("operator")[0]):
         return frozenset(_WORD.findall(qualifiers))
-    top = operator
-    while top.parent is not None:
-        top = top.parent
-    classes = {
-        text_of(node.child_by_field_name("name")).split("<")[0] for node in descend(top) if node.type in _CLASSES
-    }
-    return frozenset(_WORD.findall(head)) & classes
+    top = [operator, *surroundings(operator)][-1]
+    return frozenset(_WORD.findall(head)) & {_class_name(node) for node in descend(top) if node.type in _CLASSES}
 
 
 def _made_of(parts: Sequence[Part], macros: Macros) -> Iterator[_Declared]:
-    """Each name that is declared, with the words of its types, and of its value where that decides its type."""
+    """Yield each declared name with the words of its types, and of its value where that decides its type."""
     for name, definitions in macros.items():
         yield _Declared(-1, name, frozenset(token.text for macro in definitions for token in macro.body))
     templates = {name for node in descend(parts[0].node) for name in _templates(node)}
-    for index, part in enumerate(parts):
-        for node in descend(part.node):
-            offset = node.start_byte + part.shift
-            yield from (_Declared(offset, name, made) for name, made in _declared_of(node))
-            deduced = index == 0 and node.type == "call_expression" and not templates.isdisjoint(_words(node))
-            if deduced or node.type == "template_argument_list":
-                yield _Declared(offset, _GENERIC, _words(node))
+    for part, node in all_nodes(parts):
+        offset = part.offset(node)
+        yield from (_Declared(offset, name, made) for name, made in _declared_of(node))
+        deduced = part is parts[0] and node.type == "call_expression" and not templates.isdisjoint(_words(node))
+        if deduced or node.type == "template_argument_list":
+            yield _Declared(offset, _GENERIC, _words(node))
 
 
 def _templates(node: Node) -> Iterator[str]:
@@ -366,26 +348,25 @@ def _templates(node: Node) -> Iterator[str]:
 
 
 def _declared_of(node: Node) -> Iterator[tuple[str, frozenset[str]]]:
-    """The names that a node declares, each with the words that say of what type they are."""
-    kind = node.child_by_field_name("type")
+    """Yield the names that a node declares, each with the words that its type depends on."""
+    kind = field(node, "type")
     if node.type in _CLASSES:
-        body = node.child_by_field_name("body")
-        made = [_words(each.child_by_field_name("type")) for each in (body.children if body is not None else ())]
+        body = field(node, "body")
+        made = [_words(field(each, "type")) for each in (body.children if body is not None else ())]
         made += [_words(each) for each in node.children if each.type == "base_class_clause"]
-        yield text_of(node.child_by_field_name("name")).split("<")[0], frozenset().union(*made)
+        yield _class_name(node), frozenset().union(*made)
     elif node.type == "alias_declaration":
-        yield text_of(node.child_by_field_name("name")), _words(kind)
+        yield text_of(field(node, "name")), _words(kind)
     elif node.type.endswith("type_parameter_declaration"):
-        for each in descend(node):
-            if each.type == "type_identifier":
-                yield text_of(each), frozenset({_GENERIC})
+        types = [each for each in descend(node) if each.type == "type_identifier"]
+        yield from ((text_of(each), frozenset({_GENERIC})) for each in types)
     elif node.type == "lambda_capture_initializer":
-        yield text_of(node.child_by_field_name("left")), _words(node.child_by_field_name("right"))
+        yield text_of(field(node, "left")), _words(field(node, "right"))
     elif node.type in DECLARING and kind is not None:
-        yield from _typed_operators(node, kind)
+        yield from _typed_names(node, kind)
 
 
-def _typed_operators(node: Node, kind: Node) -> Iterator[tuple[str, frozenset[str]]]:
+def _typed_names(node: Node, kind: Node) -> Iterator[tuple[str, frozenset[str]]]:
     deduced = kind.type in ("placeholder_type_specifier", "decltype")
     types = _words(kind) | ({_GENERIC} if deduced else frozenset())
     valued = deduced or not (kind.type == "primitive_type" or is_type(text_of(kind)))
@@ -396,11 +377,10 @@ def _typed_operators(node: Node, kind: Node) -> Iterator[tuple[str, frozenset[st
         elif node.type == "function_definition" and deduced:
             made |= _words(node)
         elif node.type == "for_range_loop" and valued:
-            made |= _words(node.child_by_field_name("right"))
+            made |= _words(field(node, "right"))
         elif any(inner.type == "function_declarator" for inner in descend(each)):
             made |= _words(each)
         for name in declared(each):
             yield text_of(name), made
         if "::" in text_of(each):
-            for word in _WORD.findall(text_of(each).split("(")[0])[-1:]:
-                yield word, made
+            yield from ((word, made) for word in _WORD.findall(text_of(each).split("(")[0])[-1:])

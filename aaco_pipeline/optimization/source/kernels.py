@@ -55,7 +55,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A `__global__` function that is defined here.
+    """A `__global__` function that the source defines.
 
     `span` is the whole definition, from `template`, `extern "C"` or the first attribute to the closing brace; `body`
     has its braces; `name_span` is the name in the declarator. `parameter_spans` run beside `parameters`. `scope` names
@@ -81,7 +81,7 @@ class Kernel:
     damaged: tuple[int, ...]
 
     def loop(self, identifier: str) -> Loop:
-        """The loop of that identifier; Refused, guard `loop`, where the kernel has none."""
+        """Find a loop by its identifier; Refused, guard `loop`, where the kernel has none."""
         for loop in self.loops:
             if loop.identifier == identifier:
                 return loop
@@ -113,7 +113,7 @@ class Unit:
     launches: tuple[Launch, ...]
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel of that name; Refused, guard `kernel`, where there is none, or more than one."""
+        """Find a kernel by its name; Refused, guard `kernel`, where there is none, or more than one."""
         found = [kernel for kernel in self.kernels if kernel.name == name]
         if len(found) == 1:
             return found[0]
@@ -125,8 +125,13 @@ class Unit:
 
 
 MOST_KERNELS: Final = 256
-_POINTER_QUALIFIERS: Final = ("__restrict__", "__restrict", "restrict", "const", "volatile")
-_RESTRICT: Final = ("__restrict__", "__restrict", "restrict")
+#: What a mark adds to the depth of brackets, round or angled.
+_NESTING: Final = {**dict.fromkeys("([{<", 1), **dict.fromkeys(")]}>", -1), ">>": -2, ">>>": -3}
+RESTRICT: Final = ("__restrict__", "__restrict", "restrict")
+_POINTER_QUALIFIERS: Final = (*RESTRICT, "const", "volatile")
+
+
+_Bounds = tuple[tuple[Token, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -140,12 +145,12 @@ class Signature:
     body_close: int
     template: bool
     scope: tuple[str, ...]
-    bounds: tuple[tuple[Token, ...], ...]
+    bounds: _Bounds
     bounds_span: Span | None
 
 
 def signatures_of(text: Text, macros: Macros) -> tuple[Signature, ...]:
-    """Every `__global__` function with a body, in the order of the source. Refused where one cannot be read."""
+    """Find every `__global__` function with a body, in the order of the source. Refused where one cannot be read."""
     found: list[Signature] = []
     for index, token in enumerate(text.tokens):
         if token.kind != "word" or (found and index < found[-1].body_close):
@@ -154,8 +159,7 @@ def signatures_of(text: Text, macros: Macros) -> tuple[Signature, ...]:
         if token.text == "__global__" or "__global__" in expanded_words(token.text, macros):
             if found and found[-1].first <= index <= found[-1].body_open:
                 continue
-            signature = _signature(text, macros, index)
-            if signature is not None:
+            if (signature := _signature(text, macros, index)) is not None:
                 found.append(signature)
             if len(found) > MOST_KERNELS:
                 raise refuse(text.source, token.start, f"more than the {MOST_KERNELS} kernels that are read")
@@ -192,12 +196,12 @@ def _signature(text: Text, macros: Macros, marked: int) -> Signature | None:
         raise refuse(text.source, tokens[marked].start, "a __global__ function whose parameters cannot be read")
     name = _named(tokens, opening)
     assert name is not None, "only brackets after a name are kept"
-    bounds, span = _launch_bounds(text, macros, first, index)
+    bounds, span = _launch_bounds(tokens, macros, first, index)
     return Signature(first, name, opening, index, closing(tokens, index), template, _scope(tokens, first), bounds, span)
 
 
 def _named(tokens: Sequence[Token], opening: int) -> int | None:
-    """The name before a bracket, over the arguments of a specialized template; None where there is none."""
+    """Find the name before a bracket, over the arguments of a specialized template; None where there is none."""
     index, angle = opening - 1, 0
     if tokens[index].text in (">", ">>", ">>>"):
         while index > 0:
@@ -210,11 +214,10 @@ def _named(tokens: Sequence[Token], opening: int) -> int | None:
 
 
 def _is_parameter_list(text: Text, macros: Macros, opening: int) -> bool:
-    """Whether brackets hold parameters: empty, `void`, or a type with a name; not the argument of a macro."""
+    """Tell whether brackets hold parameters: empty, `void`, or a type with a name; not the argument of a macro."""
     if is_specifier(text.tokens[opening - 1].text, macros):
         return False
-    pieces = split(text.tokens[opening + 1 : closing(text.tokens, opening)])
-    return all(_looks_like_parameter(piece) for piece in pieces)
+    return all(map(_looks_like_parameter, split(text.tokens[opening + 1 : closing(text.tokens, opening)])))
 
 
 def _looks_like_parameter(piece: Sequence[Token]) -> bool:
@@ -225,7 +228,7 @@ def _looks_like_parameter(piece: Sequence[Token]) -> bool:
 
 
 def split(tokens: Sequence[Token]) -> list[tuple[Token, ...]]:
-    """The pieces between the commas that no bracket, round or angled, holds."""
+    """Split tokens at the commas that stand outside all brackets, round or angled."""
     pieces: list[tuple[Token, ...]] = []
     start = depth = 0
     for index, token in enumerate(tokens):
@@ -234,18 +237,13 @@ def split(tokens: Sequence[Token]) -> list[tuple[Token, ...]]:
         if token.text == "," and depth == 0:
             pieces.append(tuple(tokens[start:index]))
             start = index + 1
-        depth += {"(": 1, "[": 1, "{": 1, "<": 1, ")": -1, "]": -1, "}": -1, ">": -1, ">>": -2, ">>>": -3}.get(
-            token.text, 0
-        )
+        depth += _NESTING.get(token.text, 0)
     if tokens:
         pieces.append(tuple(tokens[start:]))
     return pieces
 
 
-def _launch_bounds(
-    text: Text, macros: Macros, first: int, end: int
-) -> tuple[tuple[tuple[Token, ...], ...], Span | None]:
-    tokens = text.tokens
+def _launch_bounds(tokens: Sequence[Token], macros: Macros, first: int, end: int) -> tuple[_Bounds, Span | None]:
     for index in range(first, end):
         token = tokens[index]
         if token.text == "__launch_bounds__" and tokens[index + 1].text == "(":
@@ -258,7 +256,7 @@ def _launch_bounds(
 
 
 def _scope(tokens: Sequence[Token], first: int) -> tuple[str, ...]:
-    """The names of the namespaces that are open before a token, outermost first."""
+    """Return the names of the namespaces that are open before a token, outermost first."""
     opened: list[str | None] = []
     for index in range(first):
         if tokens[index].text == "{" and tokens[index].kind == "mark":
@@ -276,45 +274,40 @@ def _scope(tokens: Sequence[Token], first: int) -> tuple[str, ...]:
 
 
 def parameters_of(text: Text, signature: Signature) -> tuple[tuple[Parameter, Span], ...]:
-    """The parameters of a kernel in their order, each with the bytes that it is written in."""
+    """Return the parameters of a kernel in their order, each with its bytes in the source."""
     tokens = text.tokens[signature.parameters_open + 1 : closing(text.tokens, signature.parameters_open)]
     pieces = [piece for piece in split(tokens) if [token.text for token in piece] != ["void"]]
     return tuple((_parameter(piece), Span(piece[0].start, piece[-1].end)) for piece in pieces if piece)
 
 
 def _parameter(piece: Sequence[Token]) -> Parameter:
-    words = list(piece)
-    default = next((index for index, token in enumerate(words) if token.text == "="), len(words))
-    words = words[:default]
+    default = next((index for index, token in enumerate(piece) if token.text == "="), len(piece))
+    words = list(piece[:default])
     # A reference to an array stays one; an array decays to a pointer.
-    array = next((index for index, token in enumerate(words) if token.text == "[" and index > 0), None)
-    if any(token.text == "&" for token in words):
-        array = None
-    brackets = array is not None
-    if array is not None:
-        words = words[:array]
+    is_reference = any(token.text == "&" for token in words)
+    array = next(
+        (index for index, token in enumerate(words) if token.text == "[" and index > 0 and not is_reference), None
+    )
+    words = words[:array]
     named = _name_index(words)
     name = words[named].text if named is not None else ""
-    kept = [token.text for index, token in enumerate(words) if index != named and token.text not in _RESTRICT]
-    if brackets:
+    kept = [token.text for index, token in enumerate(words) if index != named and token.text not in RESTRICT]
+    if array is not None:
         kept.append("*")
-    last = max((index for index, word in enumerate(kept) if word == "*"), default=None)
-    if last is not None:
-        kept = kept[: last + 1] + [word for word in kept[last + 1 :] if word not in _POINTER_QUALIFIERS]
-        const = "const" in _pointee(kept[:last])
-    else:
-        const = "const" in kept
-    return Parameter(name, _joined(kept), last is not None, const)
+    if (last := _last_star(kept)) is None:
+        return Parameter(name, _joined(kept), False, "const" in kept)
+    kept = kept[: last + 1] + [word for word in kept[last + 1 :] if word not in _POINTER_QUALIFIERS]
+    # The last `*` of `T* const*` points at the pointer with its qualifiers, a single one at the type.
+    inner = _last_star(kept[:last])
+    return Parameter(name, _joined(kept), True, "const" in kept[0 if inner is None else inner + 1 : last])
 
 
-def _pointee(words: Sequence[str]) -> Sequence[str]:
-    """What the last `*` points at: for `T* const*` the pointer with its qualifiers, else the type."""
-    last = max((index for index, word in enumerate(words) if word == "*"), default=None)
-    return words if last is None else words[last + 1 :]
+def _last_star(words: Sequence[str]) -> int | None:
+    return max((index for index, word in enumerate(words) if word == "*"), default=None)
 
 
 def _name_index(words: Sequence[Token]) -> int | None:
-    """The parameter's name: its last word that is neither qualifier nor the only word of its type."""
+    """Find a parameter's name: its last word that is neither a qualifier nor the only word of its type."""
     for index in range(len(words) - 1, -1, -1):
         word = words[index]
         if word.kind != "word" or word.text in _POINTER_QUALIFIERS or word.text in KEYWORDS:
@@ -325,7 +318,7 @@ def _name_index(words: Sequence[Token]) -> int | None:
 
 
 def _joined(words: Sequence[str]) -> str:
-    """Words of a type in one way of writing: `const float*`, `std::array<float, 4>&`."""
+    """Write the words of a type in one way: `const float*`, `std::array<float, 4>&`."""
     written = ""
     for word in words:
         apart = written and (written[-1].isalnum() or written[-1] in "_*&>") and (word[0].isalnum() or word[0] == "_")
@@ -333,12 +326,11 @@ def _joined(words: Sequence[str]) -> str:
     return written
 
 
-_BY_FUNCTION: Final = ("hipLaunchKernelGGL",)
 _CONFIGURATION: Final = 4
 
 
 def launches_of(text: Text) -> tuple[Launch, ...]:
-    """Every launch whose parts can be told apart, in the order of the source."""
+    """Find every launch whose parts can be told apart, in the order of the source."""
     streams: list[Sequence[Token]] = [text.tokens]
     streams += [directive.tokens for directive in text.directives if directive.name == "define"]
     found = [launch for tokens in streams for launch in _launches(text, tokens)]
@@ -347,50 +339,34 @@ def launches_of(text: Text) -> tuple[Launch, ...]:
 
 def _launches(text: Text, tokens: Sequence[Token]) -> Iterator[Launch]:
     for index, token in enumerate(tokens):
-        after = tokens[index + 1].text if index + 1 < len(tokens) else ""
-        launch = None
         if token.text == "<<<":
-            launch = _by_chevrons(text, tokens, index)
-        elif token.text in _BY_FUNCTION and after == "(":
-            launch = _by_function(text, tokens, index)
-        if launch is not None:
-            yield launch
+            yield from _by_chevrons(text, tokens, index)
+        elif token.text == "hipLaunchKernelGGL" and index + 1 < len(tokens) and tokens[index + 1].text == "(":
+            yield from _by_function(text, tokens, index)
 
 
-def _by_chevrons(text: Text, tokens: Sequence[Token], index: int) -> Launch | None:
+def _by_chevrons(text: Text, tokens: Sequence[Token], index: int) -> Iterator[Launch]:
     close = next((at for at in range(index, len(tokens)) if tokens[at].text in (">>>", ";")), len(tokens))
     if close + 1 >= len(tokens) or tokens[close].text != ">>>" or tokens[close + 1].text != "(":
-        return None
-    first = _expression_before(tokens, index)
-    end = closing(tokens, close + 1)
+        return
+    first, end = _expression_before(tokens, index), closing(tokens, close + 1)
     configuration = _spans(tokens[index + 1 : close])
-    if first is None or not 2 <= len(configuration) <= _CONFIGURATION:
-        return None
-    return Launch(
-        Span(tokens[first].start, tokens[end].end),
-        Span(tokens[first].start, tokens[index - 1].end),
-        configuration,
-        _spans(tokens[close + 2 : end]),
-        text.line(tokens[first].start),
-    )
+    if first is not None and 2 <= len(configuration) <= _CONFIGURATION:
+        start = tokens[first].start
+        kernel, arguments = Span(start, tokens[index - 1].end), _spans(tokens[close + 2 : end])
+        yield Launch(Span(start, tokens[end].end), kernel, configuration, arguments, text.line(start))
 
 
-def _by_function(text: Text, tokens: Sequence[Token], index: int) -> Launch | None:
-    end = closing(tokens, index + 1)
-    pieces = _spans(tokens[index + 2 : end])
-    if len(pieces) < 1 + _CONFIGURATION:
-        return None
-    return Launch(
-        Span(tokens[index].start, tokens[end].end),
-        pieces[0],
-        pieces[1 : 1 + _CONFIGURATION],
-        pieces[1 + _CONFIGURATION :],
-        text.line(tokens[index].start),
-    )
+def _by_function(text: Text, tokens: Sequence[Token], index: int) -> Iterator[Launch]:
+    end, start = closing(tokens, index + 1), tokens[index].start
+    kernel, *rest = _spans(tokens[index + 2 : end]) or [Span(start, start)]
+    configuration, arguments = tuple(rest[:_CONFIGURATION]), tuple(rest[_CONFIGURATION:])
+    if len(configuration) == _CONFIGURATION:
+        yield Launch(Span(start, tokens[end].end), kernel, configuration, arguments, text.line(start))
 
 
 def _expression_before(tokens: Sequence[Token], index: int) -> int | None:
-    """Where the kernel's name begins: over template arguments, brackets and namespaces."""
+    """Find where the kernel's name begins, over template arguments, brackets and namespaces."""
     at, angle = index - 1, 0
     if at >= 0 and tokens[at].text in (">", ">>"):
         while at >= 0:

@@ -7,14 +7,17 @@ compilers might read differently is refused, with its line.
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar, get_args
 
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.source.vocabulary import DYNAMIC_LDS, KEYWORDS, SPECIFIERS, WITH_ARGUMENT
 
 Kind = Literal["word", "number", "string", "character", "mark"]
+_KINDS: Final[dict[str, Kind]] = {kind: kind for kind in get_args(Kind)}
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 MOST_BYTES: Final = 1 << 20
 MOST_DEPTH: Final = 128
@@ -38,9 +41,14 @@ _TOKEN: Final = re.compile(
     rf"|(?P<word>[A-Za-z_$][A-Za-z0-9_$]*)|(?P<digraph><%|%>|<:(?!:[^:>])|:>|%:)|(?P<mark>{_MARKS})"
 )
 _DIRECTIVE: Final = re.compile(rf"#(?:{_SPLICE}|{_BLOCK_COMMENT}|{_LINE_COMMENT}|{_STRING}|[^\n])*")
-_TRIGRAPH: Final = re.compile(r"\?\?[=/'()!<>-]")
 _SPLICED_END: Final = re.compile(rf"\*(?:{_SPLICE})+/")
 _OPENING: Final = {")": "(", "]": "[", "}": "{"}
+_DEPTH: Final = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+_NOT_READ: Final = (
+    ("\0", "a zero byte; the source is not text"),
+    (r"\r(?!\n)", "a carriage return alone, which compilers read differently; end lines with a newline"),
+    (r"\?\?[=/'()!<>-]", "a trigraph; write the character that it stands for"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +82,23 @@ class Text:
     lines: tuple[int, ...]
 
     def line(self, offset: int) -> int:
-        """The line, from 1, of a byte."""
+        """Return the line, from 1, of a byte."""
         return bisect_right(self.lines, offset)
 
     def within(self, start: int, end: int) -> tuple[Token, ...]:
-        """The tokens that begin in the bytes `start` to `end`."""
+        """Return the tokens that begin in the bytes `start` to `end`."""
         return self.tokens[bisect_right(self.starts, start - 1) : bisect_right(self.starts, end - 1)]
 
 
 def refuse(source: bytes | str, offset: int, what: str) -> Refused:
-    """The refusal of a source at a byte, which says its line."""
+    """Make the refusal of a source at a byte, which names its line."""
     head = source[:offset]
     newlines = head.count(b"\n") if isinstance(head, bytes) else head.count("\n")
     return Refused("parse", f"line {newlines + 1}: {what}")
 
 
 def read(source: bytes) -> Text:
-    """The tokens of a source. Refused, guard `parse`, where it is too large, not text, or not C++ in its brackets."""
+    """Read the tokens of a source. Refused, guard `parse`, where it is too large, not text, or unbalanced."""
     if len(source) > MOST_BYTES:
         raise Refused("parse", f"the source has {len(source)} bytes, more than the {MOST_BYTES} that are read")
     try:
@@ -98,15 +106,8 @@ def read(source: bytes) -> Text:
     except UnicodeDecodeError as error:
         raise refuse(source, error.start, "the source is not UTF-8; save it as UTF-8") from error
     text = source.decode("latin-1")
-    for pattern, what in (
-        (re.compile("\0"), "a zero byte; the source is not text"),
-        (
-            re.compile(r"\r(?!\n)"),
-            "a carriage return alone, which compilers read differently; end lines with a newline",
-        ),
-        (_TRIGRAPH, "a trigraph; write the character that it stands for"),
-    ):
-        if found := pattern.search(text):
+    for pattern, what in _NOT_READ:
+        if found := re.search(pattern, text):
             raise refuse(text, found.start(), what)
     tokens, directives = _Reader(text).read()
     _check_brackets(text, tokens)
@@ -114,15 +115,42 @@ def read(source: bytes) -> Text:
     return Text(source, tuple(tokens), tuple(directives), tuple(token.start for token in tokens), lines)
 
 
+def words_in(tokens: Iterable[Token]) -> set[str]:
+    """Return the words among tokens."""
+    return {token.text for token in tokens if token.kind == "word"}
+
+
+class Memo(dict[_Key, _Value], Generic[_Key, _Value]):
+    """Values that are computed when they are first asked for."""
+
+    def __init__(self, compute: Callable[[_Key], _Value]) -> None:
+        self._compute = compute
+
+    def __missing__(self, key: _Key) -> _Value:
+        value = self[key] = self._compute(key)
+        return value
+
+
+def _next(text: str, position: int) -> tuple[str, str] | None:
+    """Match a token, space or comment: its kind and its text; None where nothing that can be read begins."""
+    found = _TOKEN.match(text, position)
+    kind = found.lastgroup if found else None
+    # Where a comment that ends would have matched, the mark `/` before `*` begins one that does not.
+    if found is None or kind is None or kind == "digraph" or (kind == "mark" and text.startswith("/*", position)):
+        return None
+    # The fence of a raw string is a group of its own inside the string's.
+    return "string" if kind == "fence" else kind, found.group()
+
+
 class _Reader:
-    """One reading from the first byte to the last; `_groups` are the conditionals that are open."""
+    """Reads a text from the first byte to the last; `_groups` are the open conditionals."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens: list[Token] = []
         self._directives: list[Directive] = []
-        #: Of each open conditional: where it began, whether it is live, whether a branch was surely taken, and whether
-        #: the branches around it are live.
+        #: For each open conditional: where it began, whether it is live, whether a branch was surely taken, and
+        #: whether the branches around it are live.
         self._groups: list[tuple[int, bool, bool, bool]] = []
 
     def read(self) -> tuple[list[Token], list[Directive]]:
@@ -134,20 +162,14 @@ class _Reader:
                 self._directive(found.group(), position)
                 position = found.end()
                 continue
-            found = _TOKEN.match(self._text, position)
-            kind = found.lastgroup if found else None
-            # Where a comment that ends would have matched, the mark `/` before `*` begins one that does not.
-            unended = kind == "mark" and self._text.startswith("/*", position)
-            if found is None or kind is None or kind == "digraph" or unended:
+            if (token := _next(self._text, position)) is None:
                 if self._live():
                     raise refuse(self._text, position, self._what_is_wrong(position))
                 position, fresh = position + 1, False
                 continue
-            # The fence of a raw string is a group of its own inside the string's.
-            kind = "string" if kind == "fence" else kind
-            self._take(kind, found.group(), position)
-            fresh = kind == "line" or (fresh and kind in ("space", "comment"))
-            position = found.end()
+            self._take(*token, position)
+            fresh = token[0] == "line" or (fresh and token[0] in ("space", "comment"))
+            position += len(token[1])
         if self._groups:
             raise refuse(self._text, self._groups[-1][0], "a conditional of the preprocessor without its #endif")
         return self._tokens, self._directives
@@ -197,24 +219,15 @@ class _Reader:
             self._directives.append(Directive(name, tokens[1:], position, position + len(raw)))
 
 
-_KINDS: Final[dict[str, Kind]] = {
-    "word": "word",
-    "number": "number",
-    "string": "string",
-    "character": "character",
-    "mark": "mark",
-}
-
-
 def _constant(tokens: tuple[Token, ...]) -> bool | None:
-    """What `#if 0` and `#if 1` say; None of every other condition: both its branches are read."""
+    """Evaluate `#if 0` and `#if 1`; None for every other condition: both its branches are read."""
     if len(tokens) == 2 and tokens[1].text in ("0", "1", "false", "true"):
         return tokens[1].text in ("1", "true")
     return None
 
 
 def _directive_tokens(text: str, raw: str, position: int, *, lenient: bool) -> Iterator[Token]:
-    """The tokens after `#`, with the offsets of the source; splices are taken out first, as the language has it."""
+    """Yield the tokens after `#`, with their offsets in the source; splices are taken out first, as in the language."""
     clean: list[str] = []
     offsets: list[int] = []
     cursor = 1
@@ -226,17 +239,15 @@ def _directive_tokens(text: str, raw: str, position: int, *, lenient: bool) -> I
     line, index = "".join(clean), 0
     offsets.append(position + len(raw))
     while index < len(line):
-        found = _TOKEN.match(line, index)
-        kind = found.lastgroup if found else None
-        if found is None or kind is None or kind == "digraph" or (kind == "mark" and line.startswith("/*", index)):
+        if (token := _next(line, index)) is None:
             if not lenient and line.split(maxsplit=1)[0] not in ("error", "warning", "include", "pragma"):
                 raise refuse(text, offsets[index], "a directive that cannot be read")
             index += 1
             continue
-        kind = "string" if kind == "fence" else kind
+        kind, written = token
         if kind in _KINDS:
-            yield Token(_KINDS[kind], found.group(), offsets[index], offsets[found.end() - 1] + 1)
-        index = found.end()
+            yield Token(_KINDS[kind], written, offsets[index], offsets[index + len(written) - 1] + 1)
+        index += len(written)
 
 
 def _check_brackets(text: str, tokens: list[Token]) -> None:
@@ -273,12 +284,12 @@ class Macros(dict[str, list[Macro]]):
 
     def __init__(self, found: Mapping[str, list[Macro]]) -> None:
         super().__init__(found)
-        self.words: dict[str, frozenset[str]] = {}
-        self.specifiers: dict[str, bool] = {}
+        self.words: Memo[str, frozenset[str]] = Memo(lambda name: _expanded_words(name, self))
+        self.specifiers: Memo[str, bool] = Memo(lambda name: _is_specifier(name, self))
 
 
 def macros_of(text: Text) -> Macros:
-    """Every definition of every macro, whatever branch it stands in. Refused where one redefines a keyword."""
+    """Collect every definition of every macro, in any branch. Refused where one redefines a keyword."""
     found: dict[str, list[Macro]] = defaultdict(list)
     for directive in text.directives:
         if directive.name != "define":
@@ -287,9 +298,8 @@ def macros_of(text: Text) -> Macros:
             raise refuse(text.source, directive.start, "a #define without a name")
         macro = _macro(directive)
         if macro.name in KEYWORDS:
-            raise refuse(
-                text.source, directive.start, f"the keyword {macro.name} is redefined; name the macro otherwise"
-            )
+            what = f"the keyword {macro.name} is redefined; name the macro otherwise"
+            raise refuse(text.source, directive.start, what)
         found[macro.name].append(macro)
         if len(found) > MOST_MACROS:
             raise refuse(text.source, directive.start, f"more than the {MOST_MACROS} macros that are read")
@@ -306,26 +316,18 @@ def _macro(directive: Directive) -> Macro:
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int:
-    """The index of the bracket that closes the one at `opening`; brackets balance, as `tokens.read` has checked."""
+    """Find the bracket that closes the one at `opening`; `read` has checked that brackets balance."""
     depth = 0
     for index in range(opening, len(tokens)):
-        if tokens[index].kind == "mark":
-            if tokens[index].text in "([{":
-                depth += 1
-            elif tokens[index].text in ")]}":
-                depth -= 1
-                if depth == 0:
-                    return index
+        depth += _DEPTH.get(tokens[index].text, 0)
+        if depth == 0:
+            return index
     return len(tokens) - 1
 
 
 def expanded_words(name: str, macros: Macros) -> frozenset[str]:
-    """Every word that the expansion of a macro may bring, through other macros too; none of what is no macro."""
-    if name not in macros:
-        return frozenset()
-    if name not in macros.words:
-        macros.words[name] = _expanded_words(name, macros)
-    return macros.words[name]
+    """Return every word that expanding a macro may bring, through other macros too; empty for what is no macro."""
+    return macros.words[name] if name in macros else frozenset()
 
 
 def _expanded_words(name: str, macros: Macros) -> frozenset[str]:
@@ -333,19 +335,15 @@ def _expanded_words(name: str, macros: Macros) -> frozenset[str]:
     waiting, seen = [name], {name}
     while waiting:
         for macro in macros.get(waiting.pop(), ()):
-            words |= {token.text for token in macro.body if token.kind == "word"} - set(macro.parameters or ())
+            words |= words_in(macro.body) - set(macro.parameters or ())
         waiting += (new := words & macros.keys() - seen)
         seen |= new
     return frozenset(words)
 
 
 def is_specifier(name: str, macros: Macros) -> bool:
-    """Whether a macro expands to nothing but specifiers, attributes or a `_Pragma`: to no code."""
-    if name not in macros:
-        return False
-    if name not in macros.specifiers:
-        macros.specifiers[name] = _is_specifier(name, macros)
-    return macros.specifiers[name]
+    """Tell whether a macro expands to nothing but specifiers, attributes or a `_Pragma`: to no code."""
+    return name in macros and macros.specifiers[name]
 
 
 def _is_specifier(name: str, macros: Macros) -> bool:
@@ -361,7 +359,7 @@ def _is_specifier(name: str, macros: Macros) -> bool:
 
 
 def _macros_beside_specifiers(macro: Macro, macros: Macros) -> set[str] | None:
-    """The macros that a body uses beside specifiers; None where it has anything else."""
+    """Return the macros that a body uses beside specifiers; None where it has anything else."""
     index, body, used = 0, macro.body, set[str]()
     while index < len(body):
         word = body[index].text
@@ -385,7 +383,7 @@ def _macros_beside_specifiers(macro: Macro, macros: Macros) -> set[str] | None:
 
 
 def code_alone(text: Text, macros: Macros) -> bytes:
-    """The source with comments, directives, specifiers and attributes blanked, each byte of code where it was."""
+    """Blank comments, directives, specifiers and attributes of a source; each byte of code stays where it was."""
     blank = bytearray(b" " * len(text.source))
     ended: list[int] = []
     tokens, index = text.tokens, 0
@@ -413,7 +411,7 @@ def code_alone(text: Text, macros: Macros) -> bytes:
 
 
 def _is_statement(name: str, macros: Macros) -> bool | None:
-    """Whether a macro that ends as a statement does takes arguments; None where it is something else.
+    """Tell whether a macro that ends as a statement does takes arguments; None where it is something else.
 
     Without arguments, some of its definitions may be empty: a fence or a check that is switched off.
     """
@@ -426,7 +424,7 @@ def _is_statement(name: str, macros: Macros) -> bool | None:
 
 
 def _plain(token: Token) -> bytes:
-    """A token as the grammar is to see it: what a literal says is no code."""
+    """Write a token for the grammar: the content of a string is no code."""
     if token.kind == "string":
         return b'"' + b"x" * (token.end - token.start - 2) + b'"'
     return token.text.encode("latin-1")

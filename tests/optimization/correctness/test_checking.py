@@ -19,10 +19,10 @@ from aaco_pipeline.optimization.correctness.checking import (
     Checked,
     Drawn,
     check,
+    described,
     draw_deeply,
     draw_pair,
     draw_sizes,
-    told,
 )
 from aaco_pipeline.optimization.correctness.comparison import poison
 from aaco_pipeline.optimization.harness import DISTRIBUTIONS, Harness, Launch, Size, buffer, make_call, output
@@ -294,7 +294,7 @@ def checked(worker: Obliging, seed: int) -> None:
     size = HARNESS.timing_size
     baseline = Obliging(lambda given: False)
     check(HARNESS, baseline, worker, seed=seed, bit_exact=False, timed_size=size)
-    assert set(map(told, baseline.seen)) == {""}, "the baseline is called as in use"
+    assert set(map(described, baseline.seen)) == {""}, "the baseline is called as in use"
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -352,7 +352,7 @@ def test_old_values_are_an_earlier_calls_and_finite() -> None:
 
 def test_a_refusal_says_under_what_it_was_called() -> None:
     given = Circumstances(DESCENDING, is_aligned=True, keeps_lds=True, before={"out": np.ones(1, np.float32)})
-    assert told(given) == (
+    assert described(given) == (
         "work-items in descending order, buffers at multiples of 256 bytes, local data share as it was left, "
         "outputs with old values"
     )
@@ -483,5 +483,5 @@ def test_a_floor_that_fails_at_a_drawn_size_says_what_to_do() -> None:
 
     with pytest.raises(UsageError, match=r"floor.. failed: KeyError.*takes=lambda size"):
         drawn(replace(HARNESS, floor=floor))
-    told = replace(HARNESS, floor=floor, takes=lambda size: size in HARNESS.declared_sizes)
-    assert drawn(told).trials == ()
+    described = replace(HARNESS, floor=floor, takes=lambda size: size in HARNESS.declared_sizes)
+    assert drawn(described).trials == ()

@@ -125,10 +125,7 @@ def test_the_bound_is_the_last_right_error(x: Floats, at: int) -> None:
     assert f"out[{place}]" in refused(x, x, off, bound=bound)
 
 
-@pytest.mark.parametrize(
-    ("bit_exact", "right"),
-    [(False, True), (True, False)],
-)
+@pytest.mark.parametrize(("bit_exact", "right"), [(False, True), (True, False)])
 def test_negative_zero_equals_zero_unless_bits_are_promised(bit_exact: bool, right: bool) -> None:
     if right:
         compared([0.0], [0.0], [-0.0], bit_exact=bit_exact)

@@ -10,7 +10,7 @@ import pytest
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.harness import Expected, Harness, Size, buffer, exact, output, scalar
-from aaco_pipeline.optimization.harness.validation import MOST_BYTES, checked_call, relaunched, validate
+from aaco_pipeline.optimization.harness.validation import MOST_BYTES, checked_call, validate, with_block
 from aaco_pipeline.optimization.targets import Buffer, Call, Launch, Parameter
 from tests.optimization.harness.row_dot import HARNESS, call, reference
 
@@ -172,10 +172,10 @@ def test_contents_are_for_reading_alone() -> None:
 
 def test_a_workgroup_changes_where_the_harness_can_launch_it() -> None:
     made = checked_call(HARNESS, (100, 7), "normal", np.random.default_rng(1))
-    other = relaunched(HARNESS, made, (100, 7), (32, 1, 1))
+    other = with_block(HARNESS, made, (100, 7), (32, 1, 1))
     assert (made.launch.grid, other.launch.grid) == ((2, 1, 1), (4, 1, 1))
     assert other.contents is made.contents
     with pytest.raises(UsageError, match="its workgroup stays as it is"):
-        relaunched(changed(launch=None), made, (100, 7), (32, 1, 1))
+        with_block(changed(launch=None), made, (100, 7), (32, 1, 1))
     with pytest.raises(UsageError, match="more than 1024 work-items"):
-        relaunched(HARNESS, made, (100, 7), (2048, 1, 1))
+        with_block(HARNESS, made, (100, 7), (2048, 1, 1))

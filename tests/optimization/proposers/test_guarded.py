@@ -10,10 +10,7 @@ from tests.optimization.proposers.kernels import ROW_DOT, TRANSPOSE, task
 from tests.optimization.proposers.test_language_model import BODY, Model, change
 from tests.optimization.proposers.test_rewrites import BODIES, body, rewritten
 
-SOURCES = {
-    "row_dot": (ROW_DOT, (256, 1, 1)),
-    "transpose": (TRANSPOSE, (32, 32, 1)),
-}
+SOURCES = {"row_dot": (ROW_DOT, (256, 1, 1)), "transpose": (TRANSPOSE, (32, 32, 1))}
 
 
 def candidates(source: str, kernel: str, block: tuple[int, int, int]) -> list[Candidate]:

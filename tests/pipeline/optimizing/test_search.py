@@ -133,8 +133,11 @@ def test_what_was_emulated_is_told_and_kept_in_the_journal(
     emulated = {"executed_on": "emulated gfx950", "verdict": verdict, "lacking": lacking}
 
     class Emulating(HarnessChecker):
-        def check_deeply(self, builder: Builder, baseline: Version | None, version: Version, seed: int) -> Record:
-            return {**super().check_deeply(builder, baseline, version, seed), "emulated": emulated}
+        def check(
+            self, builder: Builder, baseline: Version | None, version: Version, seed: int, *, is_deep: bool = False
+        ) -> Record:
+            facts = super().check(builder, baseline, version, seed, is_deep=is_deep)
+            return {**facts, "emulated": emulated} if is_deep else facts
 
     monkeypatch.setattr(running, "checker_of", lambda harness, folder: (Emulating(harness), None))
     offering(FASTER)
