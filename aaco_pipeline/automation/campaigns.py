@@ -21,8 +21,7 @@ from aaco_pipeline.pipeline.comparing.running import roll_forward
 from aaco_pipeline.pipeline.nightly.alerts import STAGE as ALERTING
 from aaco_pipeline.pipeline.nightly.alerts import judge_night, waits_for
 from aaco_pipeline.pipeline.nightly.series import STAGE as HISTORY
-from aaco_pipeline.pipeline.nightly.series import publish_history
-from aaco_pipeline.pipeline.nightly.stack_change import judge_between_nights
+from aaco_pipeline.pipeline.nightly.series import judge_between_nights, publish_history
 from aaco_pipeline.report.comparing.campaign import verdict_document
 from aaco_pipeline.report.comparing.verdict import changes_in_words, forecast_in_words, sentence
 from aaco_pipeline.report.formatting import capital

@@ -9,8 +9,7 @@ import dagster as dg
 
 from aaco_pipeline.automation.campaigns import JOB, run_campaign
 from aaco_pipeline.automation.resources import Lake, Runner, add_campaigns
-from aaco_pipeline.pipeline.comparing.plan import Plan
-from aaco_pipeline.pipeline.comparing.running import begin
+from aaco_pipeline.pipeline.comparing.plan import Plan, write_plan
 from aaco_pipeline.pipeline.nightly.baselines import Memory, fingerprint_of, plans_of_stack
 from aaco_pipeline.pipeline.nightly.findings import MOST_ATTEMPTS, findings, tell
 from aaco_pipeline.report.formatting import in_a_line
@@ -49,7 +48,7 @@ def rocm_stack_changed(context: dg.SensorEvaluationContext, lake: Lake) -> Itera
         for note in notes:
             context.log.warning(in_a_line(note))
         for plan in plans:
-            begin(opened, plan)
+            write_plan(opened, plan)
             add_campaigns(context.instance, plan.campaign)
             yield request_of_stack(context.instance, plan, fingerprint_of(facts), said)
         if not plans:

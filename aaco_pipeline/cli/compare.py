@@ -105,8 +105,9 @@ def compare(
         read_plan,
         require_same_shapes,
         subject,
+        write_plan,
     )
-    from aaco_pipeline.pipeline.comparing.running import begin, run
+    from aaco_pipeline.pipeline.comparing.running import run
     from aaco_pipeline.resources.measure.inference import check_request
     from aaco_pipeline.resources.progress import progress_listener
 
@@ -131,7 +132,7 @@ def compare(
             _show_plan(plan, history, as_json=form == "json")
             return 0
     with progress_bar(form != "table") as show, progress_listener(show):
-        begin(lake, plan)
+        write_plan(lake, plan)
         with _told_how_to_go_on(lake, plan.campaign, is_new=resume is None):
             run(project.configs, lake, plan.campaign)
     return show_verdict(lake, plan.campaign, strict=strict, form=form, output=output)

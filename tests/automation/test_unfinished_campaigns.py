@@ -16,8 +16,7 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
-from aaco_pipeline.pipeline.comparing.plan import Subject, new_plan
-from aaco_pipeline.pipeline.comparing.running import begin
+from aaco_pipeline.pipeline.comparing.plan import Subject, new_plan, write_plan
 from aaco_pipeline.resources.host.kernel_files import process_tags
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.places import CONFIGS
@@ -29,7 +28,7 @@ FAILED, STARTED = dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.STARTED
 
 def begun(lake: TraceLake) -> str:
     plan = new_plan("compare", {"baseline": ARM, "candidate": ARM}, blocks=3, traced_blocks=0, seed=1)
-    begin(lake, plan)
+    write_plan(lake, plan)
     return plan.campaign
 
 
@@ -101,7 +100,7 @@ def test_campaigns_that_are_judged_are_not_asked_for(
 
 def of_a_night(lake: TraceLake, night: date, confirms: str | None = None) -> str:
     plan = new_plan("nightly", {"baseline": ARM, "candidate": ARM}, night=night, confirms=confirms)
-    begin(lake, plan)
+    write_plan(lake, plan)
     return plan.campaign
 
 

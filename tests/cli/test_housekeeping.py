@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.running import begin
+from aaco_pipeline.pipeline.comparing.plan import write_plan
 from aaco_pipeline.resources.project import Project
 from tests.cli.old_sessions import OLD, OLDER, old_sessions
 from tests.pipeline.comparing.made_up import planned
@@ -120,7 +120,7 @@ def test_rm_of_an_unknown_session_removes_nothing_of_the_others_named(refused: R
 def test_a_campaign_that_was_given_up_goes_and_doctor_is_well_again(aaco: Aaco, copied: Project) -> None:
     lake = TraceLake(copied.lake)
     sessions = lake.sessions()
-    begin(lake, plan := planned(lake))
+    write_plan(lake, plan := planned(lake))
     assert aaco("doctor", project=copied).returncode == 8
     (row,) = json.loads(aaco("rm", "--yes", "--json", plan.campaign, project=copied).stdout)
     assert (row["campaign_id"], row["freed_bytes"] > 0) == (plan.campaign, True)

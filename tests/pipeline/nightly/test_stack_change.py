@@ -15,7 +15,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.judging import half_campaigns, judge_campaign
 from aaco_pipeline.pipeline.comparing.measuring import publish_members
 from aaco_pipeline.pipeline.comparing.plan import Subject, new_plan, write_plan
-from aaco_pipeline.pipeline.nightly.stack_change import judge_between_nights
+from aaco_pipeline.pipeline.nightly.series import judge_between_nights
 from aaco_pipeline.report.comparing.campaign import verdict_document
 from aaco_pipeline.report.comparing.verdict import reasons, sentence
 from tests.pipeline.comparing.made_up import BASELINE, OTHER
