@@ -108,7 +108,7 @@ def test_it_measures_nothing_and_is_not_judged_as_if_it_had(slower: tuple[TraceL
     lake, known = slower
     name = judge_between_nights(lake, known[-1])
     assert name is not None
-    with pytest.raises(UsageError, match="holds nights of other campaigns against each other"):
+    with pytest.raises(UsageError, match="compares nights of other campaigns"):
         judge_campaign(lake, name)
 
 
