@@ -1,6 +1,6 @@
-"""Campaigns as Dagster sees them: a partition for each, an asset for each thing that comes of it, and their job.
+"""Campaigns in Dagster: a partition for each, an asset for each of its results, and their job.
 
-What a campaign depends on in its sessions is lineage alone: which sessions are its own stands in the lake.
+Dependencies on sessions are lineage only: the lake knows which sessions belong to a campaign.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ def verdicts_told(lake: TraceLake, campaign: str) -> Told:
     """Word the verdicts of a campaign as Dagster shows them."""
     verdicts = lake.read("verdicts", campaign)
     candidates = verdicts.get_column("candidate").unique(maintain_order=True)
-    # What a narrow screen cuts off goes last; an effect is how many times as long it takes, and no share.
+    # A narrow screen cuts off the last columns; an effect is a ratio of times, and no share.
     effects = {"times": "effect_ratio", "from": "ci_low", "to": "ci_high"}
     shown = verdicts.select(
         "metric",
