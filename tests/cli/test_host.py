@@ -163,17 +163,9 @@ def test_what_is_to_be_said_of_the_recording_is_said(
 
 
 WRITTEN = [
-    "configs/backends.yaml",
-    "configs/bottleneck_rules.yaml",
-    "configs/counter_sets.yaml",
-    "configs/language_model.yaml",
-    "configs/models.yaml",
-    "configs/nightly.yaml",
-    "configs/notifications.yaml",
-    "configs/retention.yaml",
-    "configs/trusted_folders.yaml",
-    "dagster.yaml",
-    "workspace.yaml",
+    *("configs/backends.yaml", "configs/bottleneck_rules.yaml", "configs/counter_sets.yaml"),
+    *("configs/language_model.yaml", "configs/models.yaml", "configs/nightly.yaml", "configs/notifications.yaml"),
+    *("configs/retention.yaml", "configs/trusted_folders.yaml", "dagster.yaml", "workspace.yaml"),
 ]
 
 

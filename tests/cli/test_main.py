@@ -35,27 +35,8 @@ LOOKS: Final = {
 }
 #: Commands whose JSON is tested where the command is: they change the lake, take two sessions, or show no data.
 ELSEWHERE: Final = {
-    "record",
-    "amend",
-    "diff",
-    "run",
-    "sweep",
-    "capture",
-    "ingest",
-    "calibrate",
-    "rm",
-    "gc",
-    "compact",
-    "reanalyse",
-    "ui",
-    "init",
-    "quiet",
-    "perfetto",
-    "compare",
-    "optimize",
-    "replay",
-    "bisect",
-    "nightly",
+    *("record", "amend", "diff", "run", "sweep", "capture", "ingest", "calibrate", "rm", "gc", "compact"),
+    *("reanalyse", "ui", "init", "quiet", "perfetto", "compare", "optimize", "replay", "bisect", "nightly"),
     "baseline",
 }
 
@@ -67,17 +48,8 @@ def test_help_lists_every_command_and_every_exit_code(aaco: Aaco) -> None:
         assert f"\n  {command} " in answer.stdout
     text = " ".join(answer.stdout.split())
     for code in (
-        "0 done",
-        "1 internal",
-        "2 bad",
-        "3 model",
-        "4 hardware",
-        "5 reg",
-        "6 cap",
-        "7 inc",
-        "8 lake",
-        "9 the rec",
-        "130",
+        *("0 done", "1 internal", "2 bad", "3 model", "4 hardware", "5 reg", "6 cap", "7 inc", "8 lake"),
+        *("9 the rec", "130"),
     ):
         assert code in text
     assert aaco("-h").stdout == answer.stdout

@@ -121,16 +121,10 @@ def test_no_mark_leaves_through_the_page(aaco: Aaco, hostile: Project, tmp_path:
 @pytest.mark.parametrize(
     "name",
     [
-        "rocprofv3_csv: a link to a file of the host",
-        "rocprofv3_csv: in a folder that is a link to the host's",
-        "kineto: a device without end",
-        "rocpd: a named pipe",
-        "rocpd: a terabyte of holes",
-        "rocpd: dispatches are a view without end",
-        "rocpd: two tables of the same pages",
-        "thread_trace: lists a million deep",
-        "folders: loop of links",
-        "folders: names that steer",
+        *("rocprofv3_csv: a link to a file of the host", "rocprofv3_csv: in a folder that is a link to the host's"),
+        *("kineto: a device without end", "rocpd: a named pipe", "rocpd: a terabyte of holes"),
+        *("rocpd: dispatches are a view without end", "rocpd: two tables of the same pages"),
+        *("thread_trace: lists a million deep", "folders: loop of links", "folders: names that steer"),
         "folders: names of no text",
     ],
 )
