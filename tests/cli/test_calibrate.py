@@ -1,7 +1,6 @@
 """`aaco calibrate`: what it keeps, what it prints, and what it refuses. Measuring is tested where it is done."""
 
 import json
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,7 @@ from aaco_pipeline.lake.calibrations import FORMAT_VERSION, Calibration, Ceiling
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.calibrate import calibration
 from aaco_pipeline.resources.project import Project
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
+from tests.cli.conftest import Aaco, Refused
 
 
 def measurement(resource: str, dtype: str | None, unit: str, best: float, **what: Any) -> dict[str, Any]:

@@ -7,8 +7,6 @@
 
 import json
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,9 +21,8 @@ from aaco_pipeline.resources.project import DEFAULTS, Project, find_project
 from aaco_pipeline.resources.targets.emulated import finding as emulators
 from aaco_pipeline.resources.toolchains.amdgpu import finding
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, availability
+from tests.cli.conftest import Aaco
 from tests.places import ROOT
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_info_with_json_tells_host_backends_tools_and_models(aaco: Aaco, measured: Project) -> None:

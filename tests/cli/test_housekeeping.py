@@ -5,7 +5,6 @@
 
 import io
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +13,10 @@ import pytest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.plan import write_plan
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco, Refused
 from tests.cli.old_sessions import OLD, OLDER, old_sessions
 from tests.pipeline.comparing.made_up import planned
 from tests.places import ROOT
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -72,9 +70,6 @@ def test_a_lake_that_cannot_be_read_loses_nothing(refused: Callable[..., str], p
     (project.lake / "manifests" / f"{OLD}.json").write_text("{}")
     assert "not a manifest" in refused(8, "gc", "--keep", "1d", project=project)
     assert list(project.lake.glob(f"sessions/session_id={OLDER}/*"))
-
-
-Refused = Callable[..., str]
 
 
 def test_rm_asks_and_an_answer_of_no_leaves_the_session(

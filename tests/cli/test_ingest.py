@@ -9,9 +9,8 @@ import errno
 import json
 import os
 import shutil
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +23,9 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline import ingestion, session_stages
 from aaco_pipeline.resources.confinement import client
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco
 from tests.places import ROOT, SHARED
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")
 KERNELS = (
     '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'

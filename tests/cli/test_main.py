@@ -5,7 +5,6 @@ import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from shutil import copyfile
 from typing import Final
@@ -18,9 +17,8 @@ from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import LAKE_VARIABLE, Project
 from tests.cli.commands import COMMANDS
+from tests.cli.conftest import Aaco, Refused
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
 #: For every command that shows data, arguments with which it only looks.
 LOOKS: Final = {
     "ls": (),

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 from typing import Final
@@ -16,10 +14,10 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 from benchmarks import hostile_makers, hostile_parts
+from tests.cli.conftest import Aaco
 from tests.conftest import CapturedLake
 from tests.places import ROOT
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 #: One of each kind: controls of either set, delete, ends of lines, directions, joiners, what is seen as nothing, tags.
 MARKS: Final = (
     *("\x00", "\x07", "\x08", "\x1b", "\x7f", "\x85", "\x9b", "\r", "\x0b", "\u2028", "\u2029"),

@@ -1,14 +1,11 @@
 """`aaco record`: what it tells, what it leaves, and its exit codes."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
+from tests.cli.conftest import Aaco, Refused
 
 
 def test_a_recording_is_left_where_it_is_asked_for(aaco: Aaco, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Whatever cannot be done ends with its documented exit code, one line that names the thing, and nothing changed."""
 
-import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,9 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco, Refused
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
 Untouched = Callable[[Project], AbstractContextManager[None]]
 QUICK: Final = ("--iterations", "2", "--warmup", "0")
 

@@ -4,9 +4,7 @@
 """
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,7 @@ from aaco_pipeline.report.on_demand import make_trace
 from aaco_pipeline.resources.kernel_plane import recording
 from aaco_pipeline.resources.kernel_plane.tracefs import NotPossible, find_tracefs
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
-from tests.cli.conftest import ROOT
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
+from tests.cli.conftest import ROOT, Aaco, Refused
 
 
 def test_ls_lists_newest_first_with_model_latency_and_disk_use(aaco: Aaco, measured: Project) -> None:
