@@ -40,10 +40,7 @@ FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(FLOORS) for room in
 #: Arrows along a floor: the command may reach the definitions that the UI has, and hardware the lake's contracts.
 ALONG_A_FLOOR: Final = {("cli", "definitions"), ("hardware", "lake")}
 #: Arrows down that are barred all the same, each with the modules that still have one.
-BARRED: Final = {
-    ("assets", "formats"): set[str](),
-    ("resources", "analysis"): set[str](),
-}
+BARRED: Final = {("assets", "formats"): set[str](), ("resources", "analysis"): set[str]()}
 #: How many modules and halls the top of a room shows at most.
 MOST_DOORS: Final = {"formats": 22, "analysis": 12}
 MOST_LINES: Final = 600

@@ -16,15 +16,7 @@ from aaco_pipeline.automation.runs import MOST_ATTEMPTS, UNFINISHED, delay_secon
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.layout import LakeFolder
-from aaco_pipeline.pipeline.inbox import (
-    STAYS_SECONDS,
-    STILL_SECONDS,
-    Arrival,
-    Memory,
-    Seen,
-    look,
-    put_away,
-)
+from aaco_pipeline.pipeline.inbox import STAYS_SECONDS, STILL_SECONDS, Arrival, Memory, Seen, look, put_away
 
 INGEST_JOB: Final = "ingest_capture"
 #: On a run: the content of the inbox that it takes in.

@@ -113,13 +113,7 @@ def ingest(
 
 
 def _take(
-    project: "Project",
-    path: Path,
-    workload: str | None,
-    stated: dict[str, str],
-    *,
-    as_json: bool,
-    keep_original: bool,
+    project: "Project", path: Path, workload: str | None, stated: dict[str, str], *, as_json: bool, keep_original: bool
 ) -> "list[_Row]":
     """Take in every run, and report why others were refused or are incomplete."""
     from aaco_pipeline.pipeline import known_captures
@@ -137,10 +131,7 @@ def _take(
             again = {"already_known": True, "state": "known", "rows": []}
             known_captures.remember(lake, path, state, [{**row, **again} for row, _ in rows])
     if stated and any(row["state"] == "known" for row, _ in rows):
-        say(
-            "aaco: nothing was stated of sessions already in the lake; `aaco amend SESSION` does that",
-            err=True,
-        )
+        say("aaco: nothing was stated of sessions already in the lake; `aaco amend SESSION` does that", err=True)
     for row, error in rows:
         if error is not None:
             session = row["session_id"]
@@ -265,9 +256,7 @@ def _print_survey(found: "DiscoveredRuns", path: Path, *, as_json: bool) -> None
     if left:
         top = path if path.is_dir() else path.parent
         print_table(
-            ("not read", "why"),
-            [(one.path.relative_to(top).as_posix(), one.reason) for one in left],
-            title="Not read",
+            ("not read", "why"), [(one.path.relative_to(top).as_posix(), one.reason) for one in left], title="Not read"
         )
     say(f"{counted(len(found.runs), 'run')}: `aaco ingest {path}` makes a session of each")
 

@@ -95,11 +95,7 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def print_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str | None]],
-    *,
-    numeric: Sequence[str] = (),
-    **layout: Any,
+    columns: Sequence[str], rows: Iterable[Sequence[str | None]], *, numeric: Sequence[str] = (), **layout: Any
 ) -> None:
     """Print a table on standard output; columns in `numeric` are right-aligned, missing values are a dash."""
     print_cells(console(), [f"*{name}" if name in numeric else name for name in columns], rows, **layout)

@@ -21,13 +21,7 @@ from aaco_pipeline.cli.options import lake_option, new_lake_option, open_lake
 from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table, say
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import all_tables
-from aaco_pipeline.lake.limited_sql import (
-    DEFAULT_SECONDS,
-    MOST_MEMORY_BYTES,
-    SPILL_PER_MEMORY,
-    Limits,
-    default_limits,
-)
+from aaco_pipeline.lake.limited_sql import DEFAULT_SECONDS, MOST_MEMORY_BYTES, SPILL_PER_MEMORY, Limits, default_limits
 from aaco_pipeline.lake.sql import Result, stream_batches, stream_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.views import HELPER_VIEWS

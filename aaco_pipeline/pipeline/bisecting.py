@@ -324,12 +324,7 @@ def new_search(lake: TraceLake, builds: tuple[Build, ...], recipe: Recipe | None
 
 
 def go_on(
-    configs: Path,
-    lake: TraceLake,
-    name: str,
-    *,
-    log: Log,
-    shown: Callable[[], AbstractContextManager[object]],
+    configs: Path, lake: TraceLake, name: str, *, log: Log, shown: Callable[[], AbstractContextManager[object]]
 ) -> Search:
     """Do what is left of a search and return it with its answer. One process at a time runs it; another waits.
 

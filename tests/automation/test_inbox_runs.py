@@ -9,15 +9,7 @@ import pytest
 
 from aaco_pipeline.automation import inbox_runs as module
 from aaco_pipeline.automation import sensors
-from aaco_pipeline.automation.inbox_runs import (
-    INBOX_TAG,
-    INGEST_JOB,
-    MOST_AT_ONCE,
-    REFUSED_TAG,
-    Due,
-    due,
-    settle,
-)
+from aaco_pipeline.automation.inbox_runs import INBOX_TAG, INGEST_JOB, MOST_AT_ONCE, REFUSED_TAG, Due, due, settle
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.runs import ATTEMPT_TAG, FIRST_DELAY_SECONDS, MOST_ATTEMPTS
 from aaco_pipeline.automation.sensors import capture_inbox

@@ -100,11 +100,7 @@ def test_a_file_that_is_no_usable_model_exits_with_3_and_is_named(
     ],
 )
 def test_a_wrong_option_exits_with_2_and_is_named(
-    refused_run: Refused,
-    copied: Project,
-    models: Path,
-    arguments: tuple[str, ...],
-    parts: tuple[str, ...],
+    refused_run: Refused, copied: Project, models: Path, arguments: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
     line = refused_run(2, "--model", str(models / "sound.onnx"), *QUICK, *arguments, project=copied)
     for part in parts:

@@ -121,10 +121,7 @@ def tear_the_manifest(lake: TraceLake, session: str) -> None:
     ],
 )
 def test_what_is_torn_is_mended_by_running_the_stages_again(
-    tear: Callable[[TraceLake, str], None],
-    kind: str,
-    lake: TraceLake,
-    session: str,
+    tear: Callable[[TraceLake, str], None], kind: str, lake: TraceLake, session: str
 ) -> None:
     whole = lake.manifest(session).entries
     tear(lake, session)

@@ -96,11 +96,7 @@ def _plan(lake: TraceLake, runner: InferenceRunner, benchmark: Benchmark, night:
     measured = benchmark.request.model_copy(update={"artefact": str(file)})
     candidate = Subject(measured, file, model_digest(file))
     baseline = _baseline(lake, benchmark) or candidate
-    arms: dict[Arm, Subject] = {
-        "candidate": candidate,
-        "baseline": baseline,
-        "placebo": placebo_of(lake, baseline),
-    }
+    arms: dict[Arm, Subject] = {"candidate": candidate, "baseline": baseline, "placebo": placebo_of(lake, baseline)}
     return new_plan(
         "nightly",
         arms,

@@ -90,12 +90,7 @@ def request_of_session(lake: TraceLake, named: str, configs: Path) -> tuple[Meas
 
 
 def optimize_model(
-    configs: Path,
-    lake: TraceLake,
-    order: ModelOrder,
-    *,
-    log: Log,
-    shown: Callable[[], AbstractContextManager[object]],
+    configs: Path, lake: TraceLake, order: ModelOrder, *, log: Log, shown: Callable[[], AbstractContextManager[object]]
 ) -> str:
     """Search, publish after every attempt, and return the search's name. Each campaign runs within `shown`.
 
