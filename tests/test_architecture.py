@@ -72,7 +72,7 @@ KERNELS: Final = (
 
 @dataclass(frozen=True)
 class Read:
-    """What these tests want to know of a module: it is parsed once for all of them."""
+    """Facts of a module for these tests, parsed once for all of them."""
 
     docstring: str
     lines: int
@@ -153,7 +153,7 @@ def os_names_in(node: ast.AST) -> Iterator[str]:
 
 
 def process_starts(path: Path) -> list[str]:
-    """How `path` could start a process."""
+    """List how `path` could start a process."""
     found = [module for module in imported(path) if is_or_is_in(module, STARTS_PROCESSES)]
     return found + [f"os.{name}" for name in read(path).os_names if name.startswith(OS_STARTS)]
 
@@ -357,7 +357,7 @@ def test_only_resources_may_call_the_network_and_only_the_web_may_serve() -> Non
 
 
 def test_only_stages_are_found_by_the_names_of_their_files() -> None:
-    """What these tests cannot see may not exist: nothing else is imported by a name made at run time."""
+    """Nothing that these tests cannot see may exist: no other import uses a name made at run time."""
     wrong = [f"{name_of(path)}: {shown}" for path in MODULES for shown in read(path).by_name]
     assert wrong == [f"{FINDS_MODULES}: importlib.import_module"]
 

@@ -39,8 +39,8 @@ from aaco_pipeline.resources.measure.runner import InferenceRunner
 
 #: A thousand sessions are one run; of ten thousand no run's page, database or second try is of more than a thousand.
 MOST_SESSIONS_A_RUN: Final = 1000
-#: How often a session is tried again after an error of the lake that may pass, and the wait before the first time in
-#: seconds; each further one is twice as long.
+#: Retries of a session after a passing error of the lake, and the wait before the first in seconds; each further wait
+#: is twice as long.
 MOST_RETRIES: Final = 3
 FIRST_WAIT_SECONDS: Final = 5.0
 _NAMED: Final = 20
@@ -187,9 +187,9 @@ OWNERS: Final = ["team:aaco"]
 #: Units of a contract that need not be shown.
 _NO_UNITS: Final = ("id", "name", "text", "bool", "varies")
 
-#: What Dagster warns of and is meant so, each named so that nothing else is silenced with it. Checks have to be
-#: partitioned, or a session's broken promise hides behind a later session's kept one. Many sessions are one run, but
-#: for the stage that may measure; a backfill of all stages therefore takes its policy.
+#: Warnings of Dagster about intended choices, each by its text so that no other is silenced. Checks are partitioned, or
+#: a session's broken promise would hide behind a later one's kept promise. A backfill of all stages takes the policy of
+#: the stage that may measure.
 _MEANT_SO: Final = (
     ("Specifying a partitions_def on an AssetCheckSpec is currently in preview", dg.PreviewWarning),
     ("Parameter `backfill_policy` of function `multi_asset` is currently in beta", dg.BetaWarning),
@@ -299,7 +299,7 @@ def _analysed(chosen: Sequence[Stage]) -> dg.AssetsDefinition:
             tell(context, session, one, described(session, one, outcome, entries))
 
         Batch(context, lake.open(), runner, publication).run()
-        # Each session was told of when it was done: an output would materialize all of them at once, once more.
+        # Each session was logged when it was done: an output would materialize all of them once more.
         yield from ()
 
     return assets

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
 
-#: How many are named at most, the newest.
+#: Sessions named at most, the newest ones.
 _NAMED: Final = 3
 
 

@@ -1,4 +1,4 @@
-"""What the lake holds and Dagster did not make becomes shown by runs of the job: whole, once, and the newest of it."""
+"""Runs of the job show in Dagster what it did not make: whole, once, and in its newest version."""
 
 import shutil
 import time

@@ -23,7 +23,7 @@ from tests.places import CONFIGS
 
 @pytest.fixture
 def arm(tmp_path: Path) -> Subject:
-    """What both arms measure: a file that is there, as the plan found it."""
+    """Return the subject of both arms: an existing file, as the plan found it."""
     model = tmp_path / "m.onnx"
     model.write_bytes(b"a model")
     return replace(BASELINE, artefact=model, artefact_sha256=file_digest(model))

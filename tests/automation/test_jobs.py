@@ -45,7 +45,7 @@ def start(project: Project, instance: dg.DagsterInstance, **config: Any) -> dg.E
 
 
 def failure_of(result: dg.ExecuteInProcessResult) -> tuple[str, object]:
-    """What the failed step says to a person, and the exit code it records."""
+    """Return the failed step's message and the exit code it records."""
     (event,) = [event for event in result.all_events if event.is_step_failure]
     failure = event.step_failure_data.user_failure_data
     assert failure is not None, event.step_failure_data.error

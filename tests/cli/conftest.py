@@ -1,4 +1,4 @@
-"""What the tests of the command share: one lake that `aaco run` filled, copies of it, and calling the command."""
+"""Fixtures of the command's tests: one lake filled by `aaco run`, copies of it, and calling the command."""
 
 import io
 import subprocess

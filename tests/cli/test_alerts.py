@@ -1,4 +1,4 @@
-"""`aaco alerts`: what is open is told with its reason and what to do; a person acknowledges it by name and reason."""
+"""`aaco alerts`: open alerts come with their reason and the next step, and are acknowledged by name and reason."""
 
 import json
 from datetime import UTC, date, datetime, timedelta

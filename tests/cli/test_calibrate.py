@@ -30,7 +30,7 @@ MEASUREMENTS: Final = (
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[int], float]]:
-    """What the command asks to be measured; instead of measuring, the same figures come of it each time."""
+    """Record what the command asks to measure, and return the same figures each time instead of measuring."""
     asked: list[tuple[Sequence[int], float]] = []
     details = {"measurements": list(MEASUREMENTS), "caches": [{"level": 1, "size_bytes": 49152}]}
     one = Calibration(
@@ -161,4 +161,4 @@ def test_a_lake_that_cannot_be_written_exits_with_8(
     answer = aaco("calibrate", "--threads", "1", project=Project(tmp_path, tmp_path / "lake", tmp_path / "home"))
     assert answer.returncode == 8
     assert answer.stderr.startswith(f"aaco: {tmp_path / 'lake'}")
-    assert asked == []  # it is told before the time is spent
+    assert asked == []  # it is refused before the time is spent

@@ -194,7 +194,7 @@ def tracefs() -> None:
 
 
 def off(lake: TraceLake) -> list[tuple[Any, ...]]:
-    """Of how many iterations there are parts, and by how much these sum to another latency at most."""
+    """Return how many iterations have parts, and by how much their sum differs from the latency at most."""
     return lake.sql(
         'WITH parts AS (SELECT "pass", iteration, sum(duration_ns) AS ns FROM iteration_delays GROUP BY ALL) '
         "SELECT count(*) AS n, CAST(max(abs(ns - latency_ns)) AS BIGINT) AS off "

@@ -118,7 +118,7 @@ def test_the_account_says_what_went(lake: TraceLake) -> None:
 
 
 class Killed(BaseException):
-    """What stands for a kill: nothing catches it."""
+    """Stands for a kill: nothing catches it."""
 
 
 #: What a round does to the disk, one after the other.
@@ -286,7 +286,7 @@ def killed_at_removing(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 def wrong_with(lake: TraceLake) -> set[str]:
-    """What doctor finds, but that its made-up sessions lack stages."""
+    """Return what doctor finds, except that the made-up sessions lack stages."""
     return {one.kind for one in examine(lake, lambda session: None)} - {"half session", "earlier version"}
 
 

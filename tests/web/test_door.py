@@ -54,7 +54,7 @@ class Visitor:
     def ask(
         self, path: str = "/", *headers: tuple[str, str], method: str = "GET", host: str | None = HOST, **scope: Any
     ) -> list[Message]:
-        """What the door sends to one request; `path` with its query."""
+        """Return the door's answer to one request; `path` includes the query."""
         told: list[Message] = []
         address, _, query = path.partition("?")
         named = [*([("host", host)] if host is not None else []), *headers]
@@ -77,7 +77,7 @@ class Visitor:
         return told
 
     def passes(self, path: str = "/", *headers: tuple[str, str], **scope: Any) -> bool:
-        """Whether the application saw the request; else it must have been refused in one plain line."""
+        """Tell whether the application saw the request; otherwise it must be refused in one plain line."""
         before = len(self.app.reached)
         told = self.ask(path, self.cookie, *headers, **scope)
         if len(self.app.reached) > before:

@@ -121,7 +121,7 @@ def load_benchmarks(configs: Path) -> list[Benchmark]:
     names = [one.name for one in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(
-            f"{path}: {twice} is there twice, and its nights could not be told apart; register the model under another "
+            f"{path}: {twice} is there twice, and its nights could not be separated; register the model under another "
             "name in models.yaml to measure it in two ways"
         )
     return found

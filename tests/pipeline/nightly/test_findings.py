@@ -1,4 +1,4 @@
-"""Each finding is told once: to the log, as a file, and to a command that is tried twice at most."""
+"""Report each finding once: to the log, as a file, and to a command that is tried twice at most."""
 
 import json
 import sys
