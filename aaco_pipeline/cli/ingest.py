@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aaco_pipeline.capture.discovery import DiscoveredRuns, Unread
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.ingestion import Ingested
     from aaco_pipeline.resources.project import Project
 
@@ -119,14 +118,31 @@ def _take(
     from aaco_pipeline.pipeline import known_captures
 
     lake = open_lake(project)
+
+    def finish(session: str) -> None:
+        from aaco_pipeline.pipeline.session_stages import finish_session  # every stage: not for known captures
+
+        if stated:
+            lake.state(session, stated)
+        finish_session(lake, session, project.configs)
+
     state = known_captures.state_of(path)
     known = known_captures.recall(lake, path, state)
     if known is not None:
         rows: list[_Row] = [(row, None) for row in known]
         _print(known, as_json=as_json)
     else:
+        from aaco_pipeline.pipeline.ingestion import discovered
+        from aaco_pipeline.pipeline.ingestion import ingest as take
+
         known_captures.settle(state)
-        rows = _read(project, lake, path, workload, stated, as_json=as_json, keep_original=keep_original)
+        rows = []
+        try:
+            for one in take(lake, discovered(lake, path), workload, finish=finish, keep_original=keep_original):
+                rows.append((_as_row(one), one.error))
+        finally:
+            if rows:  # also what was taken in before an error or Ctrl-C
+                _print([row for row, _ in rows], as_json=as_json)
         if all(error is None for _, error in rows):
             again = {"already_known": True, "state": "known", "rows": []}
             known_captures.remember(lake, path, state, [{**row, **again} for row, _ in rows])
@@ -136,36 +152,6 @@ def _take(
         if error is not None:
             session = row["session_id"]
             say(f"aaco: {'not taken' if session is None else f'{session} is not whole'}: {error}", err=True)
-    return rows
-
-
-def _read(
-    project: "Project",
-    lake: "TraceLake",
-    path: Path,
-    workload: str | None,
-    stated: dict[str, str],
-    *,
-    as_json: bool,
-    keep_original: bool,
-) -> "list[_Row]":
-    from aaco_pipeline.pipeline.ingestion import discovered
-    from aaco_pipeline.pipeline.ingestion import ingest as take
-
-    def finish(session: str) -> None:
-        from aaco_pipeline.pipeline.session_stages import finish_session  # every stage: not for known captures
-
-        if stated:
-            lake.state(session, stated)
-        finish_session(lake, session, project.configs)
-
-    rows: list[_Row] = []
-    try:
-        for one in take(lake, discovered(lake, path), workload, finish=finish, keep_original=keep_original):
-            rows.append((_as_row(one), one.error))
-    finally:
-        if rows:  # also what was taken in before an error or Ctrl-C
-            _print([row for row, _ in rows], as_json=as_json)
     return rows
 
 

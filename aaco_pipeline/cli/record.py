@@ -174,22 +174,8 @@ def capture(
     program: tuple[str, ...],
 ) -> int:
     """Print the rocprofv3 commands for any program, given after --, one for each pass."""
-    from aaco_pipeline.resources.rocprofv3.command import RELEASES, check_thread_trace, known_release
-
-    _check_usage(printing, counters, arch, thread_trace, program)
-    known = known_release(release or RELEASES[-1].name)
-    if thread_trace is not None:
-        check_thread_trace(known)
-    passes = _passes(project, counters, arch, thread_trace)
-    for line in _lines(known, passes, output, program):
-        say(line)
-    return 0
-
-
-def _check_usage(
-    printing: bool, counters: str | None, arch: str | None, thread_trace: str | None, program: Sequence[str]
-) -> None:
     from aaco_pipeline.errors import UsageError
+    from aaco_pipeline.resources.rocprofv3.command import RELEASES, check_thread_trace, known_release
 
     if not printing:
         raise UsageError(
@@ -205,6 +191,12 @@ def _check_usage(
         )
     if thread_trace == "auto":
         raise UsageError("thread trace: auto needs a trace to choose from; run the base pass first and name a kernel")
+    known = known_release(release or RELEASES[-1].name)
+    if thread_trace is not None:
+        check_thread_trace(known)
+    for line in _lines(known, _passes(project, counters, arch, thread_trace), output, program):
+        say(line)
+    return 0
 
 
 def _passes(

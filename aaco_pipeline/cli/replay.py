@@ -70,26 +70,20 @@ def reserve_check(capture: Path, granularity_bytes: int, *, legacy_exit_codes: b
     reserved = reserve(plan(found.regions, granularity_bytes))
     worst = outcome(reserved)
     if as_json:
-        rows = [
-            {
-                "base": one.reservation.base,
-                "size_bytes": one.reservation.size,
-                "regions": [region.base for region in one.reservation.regions],
-                "outcome": one.outcome,
-                "at": one.at,
-                "reason": one.reason,
-            }
-            for one in reserved
-        ]
-        total = sum(one.reservation.size for one in reserved)
         print_json(
             {
-                "outcome": worst,
-                "mode": "host",
-                "granularity_bytes": granularity_bytes,
+                **{"outcome": worst, "mode": "host", "granularity_bytes": granularity_bytes},
                 "regions": len(found.regions),
-                "reserved_bytes": total,
-                "reservations": rows,
+                "reserved_bytes": sum(one.reservation.size for one in reserved),
+                "reservations": [
+                    {
+                        "base": one.reservation.base,
+                        "size_bytes": one.reservation.size,
+                        "regions": [region.base for region in one.reservation.regions],
+                        **{"outcome": one.outcome, "at": one.at, "reason": one.reason},
+                    }
+                    for one in reserved
+                ],
             }
         )
     else:

@@ -39,11 +39,16 @@ from tests.automation.test_sensors import (
 from tests.places import ROOT
 
 __all__ = [
-    *("dropped", "lake", "started", "test_a_good_capture_becomes_a_session_whose_stages_are_then_asked_for"),
+    "dropped",
+    "lake",
+    "started",
+    "test_a_good_capture_becomes_a_session_whose_stages_are_then_asked_for",
     "test_a_session_of_the_command_is_complete_after_the_adopting_run",
-    *("test_a_session_that_dagster_ran_is_not_adopted", "test_a_session_that_was_started_is_observed_once"),
+    "test_a_session_that_dagster_ran_is_not_adopted",
+    "test_a_session_that_was_started_is_observed_once",
     "test_a_stage_that_failed_and_then_passed_shows_as_passed",
-    *("test_after_three_reanalyses_the_newest_result_shows", "test_dead_runs_are_reaped_and_named"),
+    "test_after_three_reanalyses_the_newest_result_shows",
+    "test_dead_runs_are_reaped_and_named",
     "test_killed_between_any_two_events_it_doubles_nothing_and_misses_nothing",
     "test_partitions_of_removed_sessions_go_and_those_of_another_lake_stay",
     "test_what_the_launchpad_opens_with_begins_a_session",
