@@ -1,4 +1,4 @@
-"""What all tests share: an environment of their own, a project at a temporary path, and one lake of real sessions."""
+"""Fixtures of all tests: their own environment, a project at a temporary path, and one lake of real sessions."""
 
 import shutil
 import signal
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where generated models are kept, so that each is built once; the measurement slot is the tests' own, too."""
+    """Return the folder of generated models, so that each is built once; the measurement slot is the tests' own, too."""
     cache, slot = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("slot")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AACO_CACHE", str(cache))
@@ -89,13 +89,13 @@ def _no_project_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_stated_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that run beside one another are told to be 80 columns wide, and what they print would follow."""
+    """Undo the width of 80 columns that is set for parallel tests: printed lines would follow it."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture
 def lake_path(tmp_path: Path) -> Path:
-    """Where a lake may come to be; nothing is there yet."""
+    """Return a path for a lake; nothing is there yet."""
     return tmp_path / "lake"
 
 
@@ -148,7 +148,7 @@ def dagster_home(tmp_path: Path, new_home: Path) -> Path:
 
 @pytest.fixture
 def instance(dagster_home: Path) -> "Iterator[dg.DagsterInstance]":
-    """A Dagster instance of the test's own, on disk as a person's is."""
+    """Make a Dagster instance for the test, on disk as a user's is."""
     import dagster as dg
 
     with dg.DagsterInstance.from_config(str(dagster_home)) as opened:

@@ -47,7 +47,7 @@ def unlisted(raw: Path) -> Path:
 
 
 def made_by(lake: TraceLake, session: str, stage: str) -> Outcome:
-    """What one stage makes of what is published of a session; nothing is published."""
+    """Run one stage on a session's published tables without publishing."""
     return stages()[stage](Session(lake, session, CONFIGS))
 
 
@@ -60,7 +60,7 @@ def replayed(lake: TraceLake, session: str, *names: str) -> dict[str, Outcome]:
 
 
 def tables_of(lake: TraceLake, session: str, stage: str) -> dict[str, pl.DataFrame]:
-    """What is published of a stage, by table."""
+    """Read the published tables of a stage, by name."""
     return {entry.table: lake.read_entry(entry) for entry in lake.manifest(session).of_stage(stage)}
 
 

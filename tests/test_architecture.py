@@ -40,10 +40,7 @@ FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(FLOORS) for room in
 #: Arrows along a floor: the command may reach the definitions that the UI has, and hardware the lake's contracts.
 ALONG_A_FLOOR: Final = {("cli", "definitions"), ("hardware", "lake")}
 #: Arrows down that are barred all the same, each with the modules that still have one.
-BARRED: Final = {
-    ("assets", "formats"): set[str](),
-    ("resources", "analysis"): set[str](),
-}
+BARRED: Final = {("assets", "formats"): set[str](), ("resources", "analysis"): set[str]()}
 #: How many modules and halls the top of a room shows at most.
 MOST_DOORS: Final = {"formats": 22, "analysis": 12}
 MOST_LINES: Final = 600
@@ -75,7 +72,7 @@ KERNELS: Final = (
 
 @dataclass(frozen=True)
 class Read:
-    """What these tests want to know of a module: it is parsed once for all of them."""
+    """Facts of a module for these tests, parsed once for all of them."""
 
     docstring: str
     lines: int
@@ -156,7 +153,7 @@ def os_names_in(node: ast.AST) -> Iterator[str]:
 
 
 def process_starts(path: Path) -> list[str]:
-    """How `path` could start a process."""
+    """List how `path` could start a process."""
     found = [module for module in imported(path) if is_or_is_in(module, STARTS_PROCESSES)]
     return found + [f"os.{name}" for name in read(path).os_names if name.startswith(OS_STARTS)]
 
@@ -360,7 +357,7 @@ def test_only_resources_may_call_the_network_and_only_the_web_may_serve() -> Non
 
 
 def test_only_stages_are_found_by_the_names_of_their_files() -> None:
-    """What these tests cannot see may not exist: nothing else is imported by a name made at run time."""
+    """Nothing that these tests cannot see may exist: no other import uses a name made at run time."""
     wrong = [f"{name_of(path)}: {shown}" for path in MODULES for shown in read(path).by_name]
     assert wrong == [f"{FINDS_MODULES}: importlib.import_module"]
 

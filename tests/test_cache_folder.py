@@ -1,4 +1,4 @@
-"""Where is kept what can be made again, and that nothing another user could have put there is executed."""
+"""The cache holds what can be made again, and nothing that another user may have put there is executed."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""What Dagster loads: that it loads in silence, and that a person finds everything described in the interface."""
+"""Definitions load in silence, and everything in the interface has a description."""
 
 import importlib
 import subprocess

@@ -1,4 +1,4 @@
-"""What every expected error keeps to."""
+"""Rules for every expected error."""
 
 from aaco_pipeline.errors import CaptureError
 

@@ -54,7 +54,7 @@ class UserInterface:
         return self.signed_in()
 
     def signed_in(self) -> urllib.request.OpenerDirector:
-        """What opens addresses with the cookie of the newest link, which is used up by this."""
+        """Open addresses with the cookie of the newest link, which this uses up."""
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(CookieJar())
         )
@@ -62,7 +62,7 @@ class UserInterface:
         return opener
 
     def ask(self, opener: urllib.request.OpenerDirector, text: str, **variables: object) -> Any:
-        """What GraphQL answers."""
+        """Return GraphQL's answer."""
         body = json.dumps({"query": text, "variables": variables}).encode()
         asked = urllib.request.Request(f"{self.address}/graphql", body, {"Content-Type": "application/json"})
         with opener.open(asked, timeout=60) as answer:

@@ -56,7 +56,7 @@ JOB: Final = "adopt_sessions"
 MOST_ADOPTED: Final = 50
 #: So many of each Dagster is asked about at one tick.
 MOST_LOOKED_UP: Final = 200
-#: After so long Dagster is asked about everything again: what a person has wiped there is found then.
+#: After so long Dagster is asked about everything again, so that what was wiped there is found.
 EVERYTHING_SECONDS: Final = 6 * 3600.0
 #: Under which kind the catalogue remembers the manifest of which Dagster shows everything.
 _ADOPTED: Final = "adopted"

@@ -1,6 +1,6 @@
-"""Campaigns as Dagster sees them: a partition for each, an asset for each thing that comes of it, and their job.
+"""Campaigns in Dagster: a partition for each, an asset for each of its results, and their job.
 
-What a campaign depends on in its sessions is lineage alone: which sessions are its own stands in the lake.
+Dependencies on sessions are lineage only: the lake knows which sessions belong to a campaign.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +21,7 @@ from aaco_pipeline.pipeline.comparing.running import roll_forward
 from aaco_pipeline.pipeline.nightly.alerts import STAGE as ALERTING
 from aaco_pipeline.pipeline.nightly.alerts import judge_night, waits_for
 from aaco_pipeline.pipeline.nightly.series import STAGE as HISTORY
-from aaco_pipeline.pipeline.nightly.series import publish_history
-from aaco_pipeline.pipeline.nightly.stack_change import judge_between_nights
+from aaco_pipeline.pipeline.nightly.series import judge_between_nights, publish_history
 from aaco_pipeline.report.comparing.campaign import verdict_document
 from aaco_pipeline.report.comparing.verdict import changes_in_words, forecast_in_words, sentence
 from aaco_pipeline.report.formatting import capital
@@ -49,7 +48,7 @@ def verdicts_told(lake: TraceLake, campaign: str) -> Told:
     """Word the verdicts of a campaign as Dagster shows them."""
     verdicts = lake.read("verdicts", campaign)
     candidates = verdicts.get_column("candidate").unique(maintain_order=True)
-    # What a narrow screen cuts off goes last; an effect is how many times as long it takes, and no share.
+    # A narrow screen cuts off the last columns; an effect is a ratio of times, and no share.
     effects = {"times": "effect_ratio", "from": "ci_low", "to": "ci_high"}
     shown = verdicts.select(
         "metric",

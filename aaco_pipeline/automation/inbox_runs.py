@@ -1,7 +1,7 @@
-"""Which finished captures of the inbox are asked for, and again when a run was killed or the system failed.
+"""Decide which finished captures of the inbox to request, and when to retry after a kill or a failing system.
 
-What lies in the inbox is seen by `aaco_pipeline.pipeline.inbox`; here it is put beside the runs of the job
-`ingest_capture`. Every attempt is a run of its own: Dagster starts nothing for a key that it has seen.
+`aaco_pipeline.pipeline.inbox` looks at the inbox; here it is compared with the runs of the job `ingest_capture`. Every
+attempt is a run of its own: Dagster starts nothing for a run key that it has seen.
 """
 
 from collections import Counter
@@ -16,18 +16,10 @@ from aaco_pipeline.automation.runs import MOST_ATTEMPTS, UNFINISHED, delay_secon
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.layout import LakeFolder
-from aaco_pipeline.pipeline.inbox import (
-    STAYS_SECONDS,
-    STILL_SECONDS,
-    Arrival,
-    Memory,
-    Seen,
-    look,
-    put_away,
-)
+from aaco_pipeline.pipeline.inbox import STAYS_SECONDS, STILL_SECONDS, Arrival, Memory, Seen, look, put_away
 
 INGEST_JOB: Final = "ingest_capture"
-#: Which content of the inbox a run takes in.
+#: On a run: the content of the inbox that it takes in.
 INBOX_TAG: Final = "aaco/inbox"
 #: On a run whose capture a reader has refused: it is not tried again while it stays as it is.
 REFUSED_TAG: Final = "aaco/refused"
@@ -40,7 +32,7 @@ _NAMED: Final = 3
 
 @dataclass
 class Due:
-    """What to ask for, each with the number of its attempt, and how the rest of the inbox stands, in words."""
+    """Captures to request, each with the number of its attempt, and the state of the rest of the inbox in words."""
 
     requests: list[tuple[Arrival, int]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -88,8 +80,8 @@ def due(lake: LakeFolder, instance: dg.DagsterInstance, inbox: Path, memory: Mem
 
 
 def settle(lake: LakeFolder, path: Path, not_taken: Sequence[str] = ()) -> Path:
-    """Move a capture that was taken out of the inbox: what comes under its name from now on is one of its own."""
-    Journal(lake).leave_place(path)  # first: a kill in between has it taken again, and known
+    """Move a capture that was taken in out of the inbox: anything new under its name is another capture."""
+    Journal(lake).leave_place(path)  # first: after a kill in between it is taken in again, and recognized
     return put_away(path, not_taken)
 
 
@@ -102,7 +94,7 @@ def _put_away(lake: LakeFolder, arrival: Arrival, seen: Seen) -> Seen:
 
 
 def _looked_up(instance: dg.DagsterInstance, arrival: Arrival, seen: Seen, now: float) -> Seen:
-    """The entry with what became of the runs that took it in: newest first, and none of them is under way."""
+    """Update the entry by the outcome of its runs, of which none is under way."""
     asked = dg.RunsFilter(job_name=INGEST_JOB, tags={INBOX_TAG: arrival.key})
     runs = instance.get_runs(asked)
     if not runs:
@@ -119,7 +111,7 @@ def _looked_up(instance: dg.DagsterInstance, arrival: Arrival, seen: Seen, now: 
 
 
 def _is_delayed(seen: Seen, now: float) -> bool:
-    """Whether the next attempt has still to wait; a time further away than any delay is of another boot."""
+    """Tell whether the next attempt still waits; a time beyond any delay comes from another boot."""
     return now < seen.again <= now + delay_seconds(seen.failures)
 
 
@@ -131,7 +123,7 @@ def _given_up(memory: Memory) -> Iterator[str]:
     for name, seen in sorted(memory.entries.items()):
         if seen.settled == "given up":
             yield (
-                f"{name}: {seen.failures} attempts failed, a person has to look at its runs; "
+                f"{name}: {seen.failures} attempts failed, look at its runs; "
                 "`touch` a file in it to have it tried again"
             )
 

@@ -1,6 +1,6 @@
-"""Opening the Dagster instance that belongs to a lake, with the settings in force: the project's, else the package's.
+"""Open the Dagster instance of a lake, with the project's settings, else the package's.
 
-Where both are is decided in `aaco_pipeline.resources.project`.
+Their places are decided in `aaco_pipeline.resources.project`.
 """
 
 import os
@@ -42,9 +42,9 @@ def prepare_home(project: Project) -> None:
 
 
 def _holds(link: Path, settings: Path) -> bool:
-    """Whether the home's settings stay: `settings` themselves, or others that a person put there.
+    """Tell whether the home's settings stay: `settings` themselves, or others that the user put there.
 
-    Not a link to a project that has moved, nor one to the defaults of some installation of this package.
+    A link to a project that has moved, or to the defaults of an installation of this package, is replaced.
     """
     if not link.exists():
         return False
@@ -53,7 +53,7 @@ def _holds(link: Path, settings: Path) -> bool:
 
 
 def open_instance(project: Project) -> dg.DagsterInstance:
-    """The instance of `project`, with its databases; the caller closes it by using it as a context manager."""
+    """Open the instance of `project`, with its databases; use it as a context manager."""
     prepare_home(project)
     home = project.dagster_home
     with ExitStack() as held:
@@ -64,9 +64,9 @@ def open_instance(project: Project) -> dg.DagsterInstance:
 
 
 def _remove_half_made(home: Path) -> None:
-    """Remove what a process left that was killed while Dagster made its databases.
+    """Remove databases left by a process that was killed while Dagster made them.
 
-    Dagster writes the version last, and takes a database without one for an old one: what it lacks, it lacks for ever.
+    Dagster writes the version last, and takes a database without one for an old one, which it never completes.
     """
     for name, table in _DATABASES:
         path = home / name
@@ -76,7 +76,7 @@ def _remove_half_made(home: Path) -> None:
 
 
 def _is_made(path: Path, table: str) -> bool:
-    """Whether a database has its version, or holds anything; one that SQLite cannot read is for others to judge."""
+    """Tell whether a database has its version or any rows; one that SQLite cannot read is left alone."""
     try:
         with closing(sqlite3.connect(path, timeout=_WAIT_SECONDS)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

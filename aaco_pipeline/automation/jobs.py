@@ -3,6 +3,8 @@
 The first two only register; the sensor `start_observing` then requests `observe` for each session.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import quote
@@ -16,7 +18,6 @@ from aaco_pipeline.automation.runs import SESSION_TAG, reap
 from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
 from aaco_pipeline.errors import CaptureError, LakeError, SourceError, UsageError
-from aaco_pipeline.lake.layout import LakeFolder
 from aaco_pipeline.pipeline.inbox import entry_of, inbox_of, says_done, set_aside
 from aaco_pipeline.pipeline.trusted_models import register_trusted
 from aaco_pipeline.report.formatting import in_a_line
@@ -26,9 +27,9 @@ from aaco_pipeline.resources.project import find_project
 
 
 def _backend_names() -> tuple[str, ...]:
-    """The backends that the launchpad offers: those known when the code location is loaded.
+    """List the backends for the launchpad: those known when the code location is loaded.
 
-    Without a readable backends.yaml they are the built-in ones; registering a session then says what is wrong with it.
+    Without a readable backends.yaml they are the built-in ones; registering a session then reports the file's error.
     """
     try:
         return tuple(load_backends(find_project(new=True).configs / "backends.yaml"))
@@ -36,12 +37,12 @@ def _backend_names() -> tuple[str, ...]:
         return tuple(BUILT_IN_BACKENDS)
 
 
-#: Settings that name a program to run: a run of Dagster never does.
+#: Settings that name a program, which a run of Dagster never may.
 _NEVER: Final = ("interpreter",)
 
 
 class StartSession(MeasurementSettings, dg.Config):
-    """What to measure, as the launchpad shows it: the settings of a request, with those that are names as choices."""
+    """The settings of a request as the launchpad shows them, with names as choices."""
 
     model: str = Field(default="squeezenet", description=MeasurementSettings.model_fields["model"].description)
     backend: Literal[_backend_names()] = Field(  # type: ignore[valid-type]
@@ -70,7 +71,7 @@ def register_session(context: dg.OpExecutionContext, lake: Lake, runner: Runner)
 
 
 class IngestCapture(dg.Config):
-    """Which capture to take in."""
+    """The capture to take in."""
 
     path: str = Field(description="A file, or a folder of one or several runs, that this host can read.")
     workload: str | None = Field(None, description="What the capture is of; else what the capture states.")
@@ -115,26 +116,19 @@ def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake:
         except SourceError:
             raise
         except CaptureError as error:
-            _refuse(context, config, path, str(error))
+            context.instance.add_run_tags(context.run_id, {REFUSED_TAG: "yes"})
+            if config.from_inbox and path.exists():
+                _moved(context, partial(set_aside, path, str(error)))
             raise
     if config.from_inbox and says_done(path):
-        _put_away(context, opened, path, refused)
+        _moved(context, partial(settle, opened, path, refused))
     context.log.info(f"{len(unfinished)} sessions to finish; the sensor start_observing requests their stages")
 
 
-def _refuse(context: dg.OpExecutionContext, config: IngestCapture, path: Path, reason: str) -> None:
-    context.instance.add_run_tags(context.run_id, {REFUSED_TAG: "yes"})
-    if not config.from_inbox or not path.exists():
-        return
+def _moved(context: dg.OpExecutionContext, move: Callable[[], Path]) -> None:
+    """Move a capture out of the inbox, or log why it stays."""
     try:
-        context.log.warning(in_a_line(f"moved aside to {set_aside(path, reason)}"))
-    except LakeError as error:
-        context.log.warning(in_a_line(f"stays in the inbox: {error}"))
-
-
-def _put_away(context: dg.OpExecutionContext, lake: LakeFolder, path: Path, refused: list[str]) -> None:
-    try:
-        context.log.info(in_a_line(f"moved to {settle(lake, path, refused)}"))
+        context.log.info(in_a_line(f"moved to {move()}"))
     except LakeError as error:
         context.log.warning(in_a_line(f"stays in the inbox: {error}"))
 

@@ -1,4 +1,4 @@
-"""The nights as Dagster sees them: the schedule that begins one, and the sensor of its second time slot."""
+"""Nights in Dagster: the schedule that begins one, and the sensor for its second time slot."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ from aaco_pipeline.pipeline.nightly.benchmarks import FILE, load_benchmarks, nig
 from aaco_pipeline.pipeline.nightly.night import begin_due, due_now, run_key
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 
-#: How long whoever planned a campaign has to begin it.
+#: Time in which the planner of a campaign has to begin it.
 BEGINS_WITHIN: Final = timedelta(hours=1)
 Requests = list[dg.RunRequest] | dg.SkipReason
 
@@ -63,7 +63,7 @@ def due_confirmations(context: dg.SensorEvaluationContext, lake: Lake, runner: R
 def confirmations_due(
     lake: TraceLake, instance: dg.DagsterInstance, runner: InferenceRunner, now: datetime
 ) -> list[Plan]:
-    """The plans to run at `now`: those that confirm, and those of a night that nobody began within an hour."""
+    """List the plans to run at `now`: confirming ones, and those of a night that nobody began within an hour."""
     begun = begin_due(lake, runner, [], now)
     fresh = {plan.campaign for plan in begun.plans}
     waiting = [read_plan(lake, campaign) for campaign in due_now(lake, [], now).go_on if campaign not in fresh]

@@ -1,4 +1,4 @@
-"""The search for a faster kernel as Dagster sees it: an asset that a person materializes with what is asked for.
+"""The search for a faster kernel in Dagster: an asset that the user materializes with a configuration.
 
 Its source and harness lie in a folder that `configs/trusted_folders.yaml` names, and it never writes a source.
 """
@@ -27,7 +27,7 @@ SEARCH_KEY: Final = "optimization"
 
 
 class OptimizeKernel(dg.Config):
-    """Which kernel of which source to make faster."""
+    """The kernel and source to make faster."""
 
     source: str = Field(
         description="A standalone HIP or CUDA source with a harness, in a folder of configs/trusted_folders.yaml; "

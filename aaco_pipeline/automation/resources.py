@@ -23,7 +23,7 @@ class LakeResource:
         return TraceLake(self.path or find_project(new=True).lake)
 
 
-#: How an asset, op, sensor or schedule asks for them.
+#: Annotations by which an asset, op, sensor or schedule requests them.
 Lake = dg.ResourceParam[LakeResource]
 Runner = dg.ResourceParam[InferenceRunner]
 

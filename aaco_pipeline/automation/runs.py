@@ -14,11 +14,11 @@ from aaco_pipeline.resources.host.kernel_files import HOST_TAG, PID_TAG, TAG_PRE
 
 #: On a run: its number among the runs of this session, or of this content of the inbox.
 ATTEMPT_TAG: Final = "aaco/attempt"
-#: How Dagster marks the partition, so the session or campaign, of a run.
+#: Dagster's tag for the partition of a run: its session or campaign.
 PARTITION_TAG: Final = "dagster/partition"
-#: The session a run is of; of a run that registers several, all of them, separated by commas.
+#: The session of a run, or all that it registers, separated by commas.
 SESSION_TAG: Final = "aaco/session"
-#: Of a run that publishes or adopts several sessions or campaigns, likewise; the interface does not list it.
+#: Likewise for a run that publishes or adopts several sessions or campaigns; the interface hides it.
 SESSIONS_TAG: Final = ".dagster/aaco/sessions"
 MOST_ATTEMPTS: Final = 5
 #: After the first failure; each further one doubles it.

@@ -25,7 +25,7 @@ from aaco_pipeline.resources.project_settings import RETENTION_FILE, retention_s
 
 
 class CompactionConfig(dg.Config):
-    """How long sessions' own files stay after a segment has their rows."""
+    """Grace period for sessions' own files after a segment has their rows."""
 
     grace: str = Field("1d", description="A number and h, d or w, such as 1d.")
 

@@ -1,6 +1,6 @@
-"""The sensors: what makes stages run without a person asking.
+"""Sensors, which run stages without anybody asking.
 
-Each sensor's decision is a function elsewhere that a test calls without Dagster; here is only when it is asked.
+Each sensor's decision is a function elsewhere that a test calls without Dagster; here is only its timing.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,7 @@ from time import monotonic, time
 import dagster as dg
 
 from aaco_pipeline.assets.stage import stages
-from aaco_pipeline.automation import adoption, unfinished
-from aaco_pipeline.automation import unfinished_campaigns as campaigns
+from aaco_pipeline.automation import adoption
 from aaco_pipeline.automation.adoption import Adoption, adopt
 from aaco_pipeline.automation.campaigns import run_campaign
 from aaco_pipeline.automation.inbox_runs import INBOX_TAG, due
@@ -19,6 +18,7 @@ from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.resources import Lake
 from aaco_pipeline.automation.runs import ATTEMPT_TAG, MOST_ATTEMPTS, SESSION_TAG, living_runs, reap
 from aaco_pipeline.automation.stage_assets import MOST_SESSIONS_A_RUN, observe
+from aaco_pipeline.automation.unfinished import MOST_CAMPAIGN_ATTEMPTS, due_campaigns, due_sessions
 from aaco_pipeline.pipeline.inbox import STILL_SECONDS, Memory, inbox_of
 
 
@@ -77,7 +77,7 @@ def capture_inbox(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[d
     ),
 )
 def unfinished_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    asked = unfinished.due(lake.open(), context.instance, time())
+    asked = due_sessions(lake.open(), context.instance, time())
     if not asked.requests:
         yield dg.SkipReason("; ".join(asked.notes) or "every session is whole")
         return
@@ -96,12 +96,12 @@ def unfinished_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> Iter
     minimum_interval_seconds=30,
     description=(
         "Goes on with campaigns whose run was killed or failed: requests what is left of their plan, at most "
-        f"{campaigns.MOST_ATTEMPTS} times in all, and never while a process measures the campaign, here or on another "
+        f"{MOST_CAMPAIGN_ATTEMPTS} times in all, and never while a process measures the campaign, here or on another "
         "host."
     ),
 )
 def unfinished_campaigns(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    asked = campaigns.due(lake.open(), context.instance, datetime.now(UTC))
+    asked = due_campaigns(lake.open(), context.instance, datetime.now(UTC))
     if not asked.requests:
         yield dg.SkipReason("; ".join(asked.notes) or "every campaign is judged or in work")
         return
@@ -134,7 +134,7 @@ def lake_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> dg.RunRequ
     return dg.SkipReason(f"{dropped} partitions removed" if dropped else "all that the lake holds is shown")
 
 
-#: Off until a person switches it on: after an upgrade it runs most of what the lake holds again.
+#: Off by default: after an upgrade it runs most of what the lake holds again.
 stale_stages = dg.AutomationConditionSensorDefinition(
     "stale_stages",
     target=dg.AssetSelection.assets(*(name for name, one in stages().items() if one.pool is None)),

@@ -39,8 +39,8 @@ from aaco_pipeline.resources.measure.runner import InferenceRunner
 
 #: A thousand sessions are one run; of ten thousand no run's page, database or second try is of more than a thousand.
 MOST_SESSIONS_A_RUN: Final = 1000
-#: How often a session is tried again after an error of the lake that may pass, and the wait before the first time in
-#: seconds; each further one is twice as long.
+#: Retries of a session after a passing error of the lake, and the wait before the first in seconds; each further wait
+#: is twice as long.
 MOST_RETRIES: Final = 3
 FIRST_WAIT_SECONDS: Final = 5.0
 _NAMED: Final = 20
@@ -51,11 +51,7 @@ class Batch:
     """Some stages of every session of a step; `publication` is called with each that was published."""
 
     def __init__(
-        self,
-        context: dg.AssetExecutionContext,
-        lake: TraceLake,
-        runner: InferenceRunner,
-        publication: Publication,
+        self, context: dg.AssetExecutionContext, lake: TraceLake, runner: InferenceRunner, publication: Publication
     ) -> None:
         self._context = context
         self._lake = lake
@@ -166,7 +162,7 @@ class PublishedByOtherCode(dg.AutomationCondition[dg.AssetKey]):
 
 
 def rerun_when_stale() -> dg.AutomationCondition[dg.AssetKey]:
-    """When a stage is to run again: once for each version of its code, and with any that it reads from.
+    """Make the condition for running a stage again: once for each version of its code, and after its sources.
 
     What failed is not asked for again before the code changes.
     """
@@ -181,19 +177,19 @@ def rerun_when_stale() -> dg.AutomationCondition[dg.AssetKey]:
 
 @lru_cache(1)
 def _stale_at(lake: Path, time: datetime) -> Mapping[str, Collection[str]]:
-    """As `stale_sessions`, for all stages of one tick."""
+    """Cache `stale_sessions` for all stages of one tick."""
     return stale_sessions(TraceLake(lake))
 
 
 #: The job of all stages.
 JOB: Final = "observe"
 OWNERS: Final = ["team:aaco"]
-#: Of a contract's units those that are none.
+#: Units of a contract that need not be shown.
 _NO_UNITS: Final = ("id", "name", "text", "bool", "varies")
 
-#: What Dagster warns of and is meant so, each named so that nothing else is silenced with it. Checks have to be
-#: partitioned, or a session's broken promise hides behind a later session's kept one. Many sessions are one run, but
-#: for the stage that may measure; a backfill of all stages therefore takes its policy.
+#: Warnings of Dagster about intended choices, each by its text so that no other is silenced. Checks are partitioned, or
+#: a session's broken promise would hide behind a later one's kept promise. A backfill of all stages takes the policy of
+#: the stage that may measure.
 _MEANT_SO: Final = (
     ("Specifying a partitions_def on an AssetCheckSpec is currently in preview", dg.PreviewWarning),
     ("Parameter `backfill_policy` of function `multi_asset` is currently in beta", dg.BetaWarning),
@@ -206,7 +202,7 @@ for _said, _kind in _MEANT_SO:
 
 @cache
 def stage_assets() -> tuple[dg.AssetsDefinition, ...]:
-    """Every stage as an asset, in the order they run, and the views after them."""
+    """Make an asset for every stage, in the order they run, and for the views after them."""
     measuring = [one for one in stages().values() if one.pool is not None]
     reading = [one for one in stages().values() if one.pool is None]
     return (*map(_measured, measuring), _analysed([*reading, *views().values()]))
@@ -221,7 +217,7 @@ observe = dg.define_asset_job(
 
 
 def column_schema(one: Stage) -> dg.TableSchema:
-    """The contracts of the tables a stage publishes as one schema, each column named `table.column`."""
+    """Merge the contracts of a stage's tables into one schema with columns named `table.column`."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -237,7 +233,7 @@ def column_schema(one: Stage) -> dg.TableSchema:
 
 
 def _measured(one: Stage) -> dg.AssetsDefinition:
-    """The asset of a stage that may measure: never begun by itself, and for one session at a time."""
+    """Make the asset of a stage that may measure: it never starts by itself, and takes one session at a time."""
 
     @dg.asset(
         name=one.name,
@@ -273,23 +269,23 @@ def _measured(one: Stage) -> dg.AssetsDefinition:
 
 
 def _analysed(chosen: Sequence[Stage]) -> dg.AssetsDefinition:
-    """The assets of all stages that only read, as one step; a run may have any of them."""
+    """Make the assets of all stages that only read, as one step; a run may have any of them."""
 
     @dg.multi_asset(
         name="stages",
         specs=[
             dg.AssetSpec(
                 one.name,
+                # A view is never stale by its code: it is made by the present code whenever it is opened.
+                code_version=None if one.is_view else one.code_version,
+                automation_condition=None if one.is_view else rerun_when_stale(),
+                skippable=True,
                 deps=list(one.dependencies),
                 description=one.question,
                 group_name=one.group,
                 kinds=set(one.kinds),
                 owners=OWNERS,
-                # A view is not stale by its code: whoever opens one has it made by the present code.
-                code_version=None if one.is_view else one.code_version,
                 metadata={"dagster/column_schema": column_schema(one)},
-                automation_condition=None if one.is_view else rerun_when_stale(),
-                skippable=True,
             )
             for one in chosen
         ],
@@ -303,7 +299,7 @@ def _analysed(chosen: Sequence[Stage]) -> dg.AssetsDefinition:
             tell(context, session, one, described(session, one, outcome, entries))
 
         Batch(context, lake.open(), runner, publication).run()
-        # Each session was told of when it was done: an output would materialize all of them at once, once more.
+        # Each session was logged when it was done: an output would materialize all of them once more.
         yield from ()
 
     return assets

@@ -44,7 +44,7 @@ Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
 def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[Entry]) -> dict[str, Any]:
-    """What Dagster shows of a stage that ran: rows, bytes, headline numbers, a small table, plots, its file."""
+    """Collect what Dagster shows of a stage that ran: rows, bytes, headline numbers, a small table, plots, its file."""
     described: dict[str, Any] = {
         name: _harmless(value) for name, value in outcome.headline.items() if value is not None
     }
@@ -59,7 +59,7 @@ def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[
 
 
 def amounts(session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str, Any]:
-    """What the manifest alone says of a published stage: rows, bytes, and where its file is."""
+    """Collect what the manifest alone says of a published stage: rows, bytes, and where its file is."""
     told: dict[str, Any] = {LAKE_KEY: str(session.lake.path)}
     if not one.is_view:
         told["dagster/row_count"] = sum(entry.rows for entry in entries)
@@ -189,7 +189,7 @@ def expected_errors() -> Iterator[None]:
 
 
 def markdown_table(frame: pl.DataFrame) -> str:
-    """A frame as a Markdown table for people: columns in ns, bytes and ratios in the unit that a figure asks for."""
+    """Render a frame as a Markdown table for people, with ns, bytes and ratios in suitable units."""
     shown = {name: _SPOKEN.get(name.rpartition("_")[2], _cell) for name in frame.columns}
     titles = [name if shown[name] is _cell else name.rpartition("_")[0] or name for name in frame.columns]
     header = "| " + " | ".join(_cell(title.replace("_", " ")) for title in titles) + " |"
@@ -212,7 +212,7 @@ def _cell(value: object) -> str:
 
 
 def _unbroken(text: str | None) -> str:
-    """A figure that stays with its unit in a narrow column, or a dash."""
+    """Keep a figure and its unit together in a narrow column; a missing one becomes a dash."""
     return re.sub(r"(?<=[0-9]) (?=\S+$)", "\N{NO-BREAK SPACE}", text) if text else "–"
 
 
@@ -221,11 +221,11 @@ def _kernel(name: Any) -> str:
 
 
 def _harmless(value: object) -> Any:
-    """A figure that Dagster shows; a text without what could fool an eye."""
+    """Return a figure as Dagster can show it, and text without characters that could mislead."""
     return in_a_line(value) if isinstance(value, str) else value
 
 
-#: What a column's last word says of it, and how a person reads it.
+#: By the last word of a column's name, the function that formats its values.
 _SPOKEN: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "ns": duration,
     "bytes": size,

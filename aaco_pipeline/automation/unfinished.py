@@ -1,32 +1,38 @@
-"""Which half sessions a sensor asks Dagster to finish, and when: those that no living run is at work on.
+"""Decide which half sessions and campaigns Dagster is to finish, and when: those that nobody works on.
 
-What a session lacks says `aaco_pipeline.assets.stage`. Of a killed one every attempt is a run of its own with a delay
-before it that doubles; after the last one a person has to look. A stage that failed is run once by Dagster, which then
-shows the failure with its error.
+Each attempt at a killed session is a run of its own, after a delay that doubles; after the last one the user has to
+look. A stage that failed is run once by Dagster, which then shows the error. What is half is decided in
+`aaco_pipeline.pipeline`; the sensors are `sensors`.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import dagster as dg
 
 from aaco_pipeline.assets.stage import standing, to_finish
+from aaco_pipeline.automation.campaigns import JOB as CAMPAIGN_JOB
 from aaco_pipeline.automation.resources import PARTITIONS_NAME
 from aaco_pipeline.automation.runs import MOST_ATTEMPTS, PARTITION_TAG, attempts_at, delay_seconds, living_runs
 from aaco_pipeline.automation.stage_assets import JOB
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing.judging import half_campaigns, over
+from aaco_pipeline.pipeline.comparing.plan import STEPS
 from aaco_pipeline.pipeline.sessions import begun, can_be_run, running_sessions
 
-#: A session that something was written of so lately is at work somewhere, or about to be asked for.
+#: A session written to so recently is in progress somewhere, or about to be requested.
 STILL_SECONDS: Final = 60.0
-#: So many sessions are finished at once; the others wait their turn.
+#: Sessions finished at once; the others wait their turn.
 MOST_AT_ONCE: Final = 4
+#: The first run of a campaign, and one more.
+MOST_CAMPAIGN_ATTEMPTS: Final = 2
 
 
 @dataclass(frozen=True)
 class Finish:
-    """A session to finish: with which attempt, by which stages, under a run key that is never used twice."""
+    """A session to finish: the number of the attempt, the stages, and a run key that is never used twice."""
 
     session: str
     attempt: int
@@ -35,10 +41,18 @@ class Finish:
 
 
 @dataclass
-class Asked:
-    """What to ask for now, and in words why not for the others."""
+class DueSessions:
+    """Sessions to finish now, and in words why not the others."""
 
     requests: list[Finish] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class DueCampaigns:
+    """Campaigns to run now, each with the number of the attempt, and in words why not the others."""
+
+    requests: list[tuple[str, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -48,9 +62,9 @@ def busy_sessions(lake: TraceLake, instance: dg.DagsterInstance, sessions: Colle
     return running_sessions(lake, sessions) | of_runs
 
 
-def due(lake: TraceLake, instance: dg.DagsterInstance, now: float) -> Asked:
-    """The half sessions to finish at `now`, in seconds since 1970."""
-    answer = Asked()
+def due_sessions(lake: TraceLake, instance: dg.DagsterInstance, now: float) -> DueSessions:
+    """Find the half sessions to finish at `now`, in seconds since 1970."""
+    answer = DueSessions()
     known, half = set(instance.get_dynamic_partitions(PARTITIONS_NAME)), begun(lake)
     busy = busy_sessions(lake, instance, half)
     free = MOST_AT_ONCE - len(busy)
@@ -76,8 +90,30 @@ def due(lake: TraceLake, instance: dg.DagsterInstance, now: float) -> Asked:
     return answer
 
 
+def due_campaigns(lake: TraceLake, instance: dg.DagsterInstance, now: datetime) -> DueCampaigns:
+    """Find the half campaigns to run at `now`: those whose run has ended and that no process measures."""
+    answer, half = DueCampaigns(), half_campaigns(lake)
+    nights = over(lake, half, now.astimezone(UTC).date())
+    living = {run.tags.get(PARTITION_TAG) for run in living_runs(instance, CAMPAIGN_JOB)}
+    for campaign in half:
+        if campaign in living or lake.is_measuring(campaign):
+            continue
+        if lake.read("campaigns", campaign).item(0, "kind") in STEPS:
+            continue  # a step of a search answers nothing alone: the search continues it
+        tried = attempts_at(instance, CAMPAIGN_JOB, campaign)
+        if tried.runs == 0:
+            continue  # whoever planned it is about to run it
+        if campaign in nights:
+            answer.notes.append(f"{campaign}: its night, {nights[campaign]}, is over; `aaco rm {campaign}`")
+        elif tried.failed >= MOST_CAMPAIGN_ATTEMPTS:
+            answer.notes.append(f"{campaign}: {tried.failed} attempts failed; `aaco compare --resume {campaign}`")
+        else:
+            answer.requests.append((campaign, tried.runs + 1))
+    return answer
+
+
 def _is_fresh(lake: TraceLake, session: str, now: float) -> bool:
-    """Whether something was written of the session within the last minute, by this host's clock."""
+    """Tell whether the session was written to within the last minute, by this host's clock."""
     for path in (lake.manifest_path(session, "session"), lake.request_path(session), lake.raw(session)):
         try:
             if 0 <= now - path.stat().st_mtime < STILL_SECONDS:

@@ -1,4 +1,8 @@
-"""The sensors that watch: `rocm_stack_changed`, `run_failed` and `regression_found`."""
+"""Sensors that watch this host's stack, failed runs and regressions.
+
+Reporting a finding once is `aaco_pipeline.pipeline.nightly.findings`; running the configured command is
+`aaco_pipeline.resources.project_settings`.
+"""
 
 import platform
 from collections.abc import Iterator
@@ -9,8 +13,8 @@ import dagster as dg
 
 from aaco_pipeline.automation.campaigns import JOB, run_campaign
 from aaco_pipeline.automation.resources import Lake, Runner, add_campaigns
-from aaco_pipeline.pipeline.comparing.plan import Plan
-from aaco_pipeline.pipeline.comparing.running import begin
+from aaco_pipeline.automation.runs import PARTITION_TAG
+from aaco_pipeline.pipeline.comparing.plan import Plan, write_plan
 from aaco_pipeline.pipeline.nightly.baselines import Memory, fingerprint_of, plans_of_stack
 from aaco_pipeline.pipeline.nightly.findings import MOST_ATTEMPTS, findings, tell
 from aaco_pipeline.report.formatting import in_a_line
@@ -19,7 +23,6 @@ from aaco_pipeline.resources.project_settings import load_notifications, run_hoo
 
 #: Older findings are history: `aaco alerts` and `aaco compare --resume` still show them.
 RECENT: Final = timedelta(days=7)
-_PARTITION: Final = "dagster/partition"
 #: On a run: the fingerprint of the stack that it was requested for.
 STACK_TAG: Final = "aaco/stack"
 
@@ -49,7 +52,7 @@ def rocm_stack_changed(context: dg.SensorEvaluationContext, lake: Lake) -> Itera
         for note in notes:
             context.log.warning(in_a_line(note))
         for plan in plans:
-            begin(opened, plan)
+            write_plan(opened, plan)
             add_campaigns(context.instance, plan.campaign)
             yield request_of_stack(context.instance, plan, fingerprint_of(facts), said)
         if not plans:
@@ -66,7 +69,7 @@ def rocm_stack_changed(context: dg.SensorEvaluationContext, lake: Lake) -> Itera
 )
 def run_failed(context: dg.RunFailureSensorContext, runner: Runner) -> dg.SkipReason:
     run = context.dagster_run
-    partition = run.tags.get(_PARTITION)
+    partition = run.tags.get(PARTITION_TAG)
     of = f"{run.job_name} of {partition}" if partition else run.job_name
     reason = _reason(context)
     said = in_a_line(f"run {run.run_id} ({of}) failed: {reason}")
@@ -98,11 +101,11 @@ def regression_found(context: dg.SensorEvaluationContext, lake: Lake, runner: Ru
 
 
 def request_of_stack(instance: dg.DagsterInstance, plan: Plan, fingerprint: str, change: str) -> dg.RunRequest:
-    """A run of one such campaign.
+    """Request a run of one such campaign.
 
-    Dagster never repeats a run key, whatever became of its run, and a stack can come back: so the key carries the
-    attempt, one more than the runs that this stack had of the workload. A run that fails is tried again by the sensor
-    `unfinished_campaigns`, under a key of its own.
+    Dagster never repeats a run key, and a stack can come back: so the key holds the attempt, one more than the runs
+    that this stack had of the workload. A run that fails is retried by the sensor `unfinished_campaigns`, under its own
+    key.
     """
     base = plan.arms["baseline"].request
     what = f"{plan.workload}:{base.backend}"
@@ -113,11 +116,11 @@ def request_of_stack(instance: dg.DagsterInstance, plan: Plan, fingerprint: str,
 
 
 def _reason(context: dg.RunFailureSensorContext) -> str:
-    """Why a run failed: what its first failed step said, else what Dagster says."""
+    """Explain why a run failed: by its first failed step, else by Dagster."""
     for event in context.get_step_failure_events():
         data = event.step_failure_data
         if data.user_failure_data is not None and data.user_failure_data.description:
             return data.user_failure_data.description
         if data.error is not None:
             return (data.error.cause or data.error).message
-    return context.failure_event.message or "Dagster says nothing of it"
+    return context.failure_event.message or "Dagster gives no reason"

@@ -1,17 +1,15 @@
 """`aaco calibrate`: measure this machine's ceilings and keep them in the lake, for the roofline of its sessions.
 
-Measuring is `aaco_pipeline.resources.calibrate` (`calibration` the CPU, `gpu` a GPU), keeping
-`aaco_pipeline.lake.calibrations`; here it is shown.
+Measuring is `aaco_pipeline.resources.calibrate`, storing is `aaco_pipeline.lake.calibrations`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from aaco_pipeline.cli.options import new_lake_option, wait_option
-from aaco_pipeline.cli.output import console, data_format, print_json, print_table, tell
+from aaco_pipeline.cli.output import console, data_format, print_json, print_table, progress_bar, tell
 from aaco_pipeline.cli.run import Sizes
 
 if TYPE_CHECKING:
@@ -51,11 +49,10 @@ def calibrate(
     """
     from aaco_pipeline.errors import UsageError
     from aaco_pipeline.lake.calibrations import write_calibration
-    from aaco_pipeline.resources.progress import progress_listener
 
     if threads and device is not None:
-        raise UsageError("--threads is of the CPU and --device of a GPU; measure one after the other")
-    with _progress(quiet=as_json) as show, progress_listener(show):
+        raise UsageError("--threads is for the CPU and --device for a GPU; measure one after the other")
+    with progress_bar(as_json, single=True):
         made = _of_cpu(project, threads, seconds) if device is None else _of_gpu(device, seconds)
     kept = []
     for calibration in made:
@@ -86,7 +83,7 @@ def _of_gpu(device: int, seconds: float | None) -> "list[Calibration]":
 
 
 def _earlier(project: "Project", machine: "Mapping[str, str | None]", threads: int | None) -> "Calibration | None":
-    """The calibration that will be replaced. One that is damaged is no loss; one of a newer version is refused."""
+    """Read the calibration that will be replaced; a damaged one is ignored, one of a newer version is refused."""
     from aaco_pipeline.lake.calibrations import DamagedCalibrationError, read_calibration
 
     try:
@@ -108,8 +105,7 @@ def _print(calibration: "Calibration", before: "Calibration | None") -> None:
     best = {(o["resource"], o["dtype"]): o for o in best_outcomes(calibration.details["measurements"])}
     rows = []
     for ceiling in calibration.ceilings:
-        key = (ceiling.resource, ceiling.dtype)
-        outcome = best[key]
+        outcome = best[key := (ceiling.resource, ceiling.dtype)]
         rows.append(
             (
                 resource_name(outcome),
@@ -124,7 +120,7 @@ def _print(calibration: "Calibration", before: "Calibration | None") -> None:
 
 
 def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
-    """What the columns mean, what made the figures doubtful, what is absent, and where it is kept."""
+    """Explain the columns, doubtful and absent figures, and where the calibration is kept."""
     from aaco_pipeline.report.formatting import counted
 
     screen = console()
@@ -142,7 +138,7 @@ def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
 
 
 def _rate(value: float, unit: str) -> str:
-    """A rate in G of its unit with four digits: all ceilings of a machine are then in one order of magnitude."""
+    """Format a rate in G of its unit with four digits, so that all ceilings of a machine are comparable."""
     from aaco_pipeline.report.formatting import number
 
     spoken = {"flop/s": "Gflop/s", "op/s": "Gop/s", "byte/s": "GB/s"}[unit]
@@ -154,7 +150,7 @@ def _change(ratio: float | None) -> str | None:
 
 
 def _title(calibration: "Calibration") -> str:
-    """The model and how much of it was used."""
+    """Name the device and how much of it was used."""
     from aaco_pipeline.report.formatting import counted, size
 
     if calibration.threads is None:
@@ -167,29 +163,8 @@ def _title(calibration: "Calibration") -> str:
 
 
 def _caches(calibration: "Calibration") -> str:
-    """`(L1 48 KiB, L2 1 MiB, L3 32 MiB)`, as the kernel states one cache of each level."""
+    """Format the caches, one of each level as the kernel states it: `(L1 48 KiB, L2 1 MiB, L3 32 MiB)`."""
     from aaco_pipeline.report.formatting import size
 
     told = [f"L{cache['level']} {size(cache['size_bytes'])}" for cache in calibration.details["caches"]]
     return f"({', '.join(told)})" if told else "(no caches stated)"
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """One bar on standard error for the whole calibration; nothing when quiet or when it is no terminal."""
-    screen = console(stderr=True)
-    if quiet or not screen.is_terminal:
-        yield lambda doing, done, total: None
-        return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    # Without automatic refresh: a thread that redraws would run beside what is measured.
-    with Progress(*columns, console=screen, transient=True, auto_refresh=False) as bar:
-        task: Any = bar.add_task("starting", total=None)
-
-        def show(doing: str, done: int, total: int) -> None:
-            bar.update(task, description=doing, completed=done, total=total)
-            bar.refresh()
-
-        yield show

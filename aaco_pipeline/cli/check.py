@@ -1,6 +1,6 @@
-"""`aaco check`: can this recording carry the answer, and how would one record it again?
+"""`aaco check`: can this recording carry the answer, and if not, how to record it again.
 
-What a recording lacks is `aaco_pipeline.analysis.completeness`; how it is said `aaco_pipeline.report.words`.
+Completeness is `aaco_pipeline.analysis.completeness`, its wording `aaco_pipeline.report.recording_checks`.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.options import late_lake_option
+from aaco_pipeline.cli.options import late_lake_option, open_lake
 from aaco_pipeline.cli.output import console, data_format, print_json, print_table, say
 from aaco_pipeline.errors import CaptureError, IncompleteError, UsageError
 from aaco_pipeline.report.formatting import grouped
@@ -31,10 +31,10 @@ Document = dict[str, Any]
 @late_lake_option
 @data_format
 def check(project: "Callable[[], Project]", what: str, *, as_json: bool) -> int:
-    """Say in one page whether a recording can carry the answer: a capture by its path, or a session of the lake.
+    """Check whether a recording can carry the answer: a capture by its path, or a session of the lake.
 
-    Each finding comes with its evidence, the figures that it makes void or a bound, and how to record again. Of a path
-    nothing is kept. Exits with 9 when the recording contradicts itself, or its tool says that it is not whole.
+    Each finding has its evidence, the figures that it makes void or a bound, and how to record again. Nothing is kept
+    of a path. Exits with 9 when the recording contradicts itself, or its tool says that it is incomplete.
     """
     path = Path(what)
     if not path.exists() and (path.suffix or len(path.parts) > 1):
@@ -51,11 +51,10 @@ def check(project: "Callable[[], Project]", what: str, *, as_json: bool) -> int:
 
 
 def _of_session(project: "Project", what: str) -> Document:
-    """What the lake holds of a session's completeness; its stages are finished first."""
+    """Read a session's completeness from the lake, after finishing its stages."""
     from aaco_pipeline.cli.finishing import finish_first
-    from aaco_pipeline.lake.store import TraceLake
 
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     session = lake.find_session(what)
     finish_first(project, lake, session, quiet=True)
     found = {name: lake.read(name, session).drop("session_id") for name in ("completeness", "completeness_findings")}
@@ -63,7 +62,7 @@ def _of_session(project: "Project", what: str) -> Document:
 
 
 def _of_path(path: Path) -> Iterator[Document]:
-    """Each run at a path, read from a copy that is gone afterwards; one document for what holds no run."""
+    """Examine each run at a path, from a temporary copy; yield one document for what holds no run."""
     from aaco_pipeline.analysis.completeness.files import unreadable
     from aaco_pipeline.analysis.completeness.findings import findings_frame
     from aaco_pipeline.resources.confinement.client import discover_runs
@@ -85,7 +84,7 @@ def _of_path(path: Path) -> Iterator[Document]:
 
 
 def _examined(run: "Run") -> "Completeness":
-    """What a run lacks, from a copy made and read as `aaco ingest` does it."""
+    """Examine a run in a temporary copy, made and read as by `aaco ingest`."""
     import tempfile
 
     from aaco_pipeline.analysis.completeness.examination import examined

@@ -15,8 +15,8 @@ import click
 
 from aaco_pipeline.cli.finishing import finish_first
 from aaco_pipeline.cli.interruption import FULL_DISK, is_of_a_full_disk
-from aaco_pipeline.cli.options import lake_option, new_lake_option, request_of, request_options, wait_option
-from aaco_pipeline.cli.output import give, print_json, progress_bar, tell, verdict_format
+from aaco_pipeline.cli.options import lake_option, new_lake_option, open_lake, request_of, request_options, wait_option
+from aaco_pipeline.cli.output import give, print_plan, progress_bar, tell, verdict_format
 from aaco_pipeline.errors import AacoError, LakeError, UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from aaco_pipeline.pipeline.comparing.plan import History, Plan
     from aaco_pipeline.resources.project import Project
     from aaco_pipeline.statistics.service_level import Limit
-if TYPE_CHECKING:
-    from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.resources.project import Project
 
 
 REGRESSION: Final = 5
@@ -40,12 +37,10 @@ _DECIDED: Final = ("regressed", "regressed between nights", "improved", "equival
 
 
 @click.command()
-@click.option("--baseline", metavar="SPEC", help="What the candidate is held against.")
-@click.option("--candidate", metavar="SPEC", help="What is judged.")
-@click.option(
-    "--resume", metavar="CAMPAIGN", help="Go on with a campaign that was killed or failed, as it was planned."
-)
-@click.option("--plan", "only_plan", is_flag=True, help="Say what it would take and find; measure nothing.")
+@click.option("--baseline", metavar="SPEC", help="Baseline to compare with.")
+@click.option("--candidate", metavar="SPEC", help="Candidate to judge.")
+@click.option("--resume", metavar="CAMPAIGN", help="Continue a campaign that was killed or failed, as it was planned.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show the expected time and resolution; measure nothing.")
 @click.option("--strict", is_flag=True, help="Exit with 7 when there is no verdict.")
 @click.option(
     "--sessions", "blocks", type=int, default=10, show_default=True, help="Fresh sessions of each arm, one a block."
@@ -65,16 +60,16 @@ _DECIDED: Final = ("regressed", "regressed between nights", "improved", "equival
     default=0.01,
     show_default=True,
     metavar="RATIO",
-    help="A difference below this does not matter to you.",
+    help="Smallest relative difference that counts.",
 )
 @click.option(
     "--limit",
     "limits",
     multiple=True,
     metavar="QUANTILE=TIME",
-    help="Longest time that a quantile may take, such as p99=20ms: is it kept?",
+    help="Service level to check: the longest time of a quantile, such as p99=20ms.",
 )
-@click.option("--seed", type=int, help="Seed of the order of arms within the blocks (default: a random one, kept).")
+@click.option("--seed", type=int, help="Seed for the order of arms within the blocks (default: random, and recorded).")
 @wait_option(tell)
 @new_lake_option
 @verdict_format
@@ -96,7 +91,6 @@ def compare(
     A SPEC is what `aaco run` takes, in one text: "resnet50", or "new.onnx --threads 2". Each block measures a fresh
     process of both, in random order, so that what moves the host moves both alike.
     """
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.comparing.measuring import require_resumable
     from aaco_pipeline.pipeline.comparing.plan import (
         history_of,
@@ -105,12 +99,12 @@ def compare(
         read_plan,
         require_same_shapes,
         subject,
+        write_plan,
     )
-    from aaco_pipeline.pipeline.comparing.running import begin, run
+    from aaco_pipeline.pipeline.comparing.running import run
     from aaco_pipeline.resources.measure.inference import check_request
-    from aaco_pipeline.resources.progress import progress_listener
 
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     if resume is not None:
         if baseline is not None or candidate is not None or limits or only_plan:
             raise click.UsageError(
@@ -130,16 +124,16 @@ def compare(
         if only_plan:
             _show_plan(plan, history, as_json=form == "json")
             return 0
-    with progress_bar(form != "table") as show, progress_listener(show):
-        begin(lake, plan)
-        with _told_how_to_go_on(lake, plan.campaign, is_new=resume is None):
+    with progress_bar(form != "table"):
+        write_plan(lake, plan)
+        with _naming_the_campaign(lake, plan.campaign, is_new=resume is None):
             run(project.configs, lake, plan.campaign)
     return show_verdict(lake, plan.campaign, strict=strict, form=form, output=output)
 
 
 @contextmanager
-def _told_how_to_go_on(lake: "TraceLake", campaign: str, *, is_new: bool) -> Iterator[None]:
-    """A failure names the campaign that it leaves half; a new one that never finished a block leaves none."""
+def _naming_the_campaign(lake: "TraceLake", campaign: str, *, is_new: bool) -> Iterator[None]:
+    """Let a failure name the campaign to resume; remove a new one that never finished a block."""
     from aaco_pipeline.pipeline.comparing.measuring import members
     from aaco_pipeline.pipeline.retention import remove_campaigns, sessions_of
 
@@ -165,7 +159,7 @@ def _told_how_to_go_on(lake: "TraceLake", campaign: str, *, is_new: bool) -> Ite
 def show_verdict(
     lake: "TraceLake", campaign: str, *, strict: bool, form: str = "table", output: "Path | None" = None
 ) -> int:
-    """Print or write the verdict of a campaign; the exit code that it means."""
+    """Print or write the verdict of a campaign and return its exit code."""
     from aaco_pipeline.report.comparing.campaign import verdict_document
 
     document = verdict_document(lake, campaign)
@@ -176,9 +170,9 @@ def show_verdict(
 
 
 def limit_in(text: str) -> "Limit":
-    """The service level that `p99=20ms` means, with the budget that is usual for its quantile.
+    """Parse a service level such as `p99=20ms`, with the usual budget for its quantile.
 
-    UsageError of the command line when it is none.
+    Raises click.UsageError when it is none.
     """
     from aaco_pipeline.statistics.service_level import LIMITED, Limit, usual_budget
 
@@ -190,9 +184,9 @@ def limit_in(text: str) -> "Limit":
 
 
 def request_in(specification: str) -> "MeasurementRequest":
-    """The request that a SPEC means: the options of `aaco run` in one text, the model first or as an option.
+    """Parse a SPEC: the options of `aaco run` in one text, the model first or as an option.
 
-    UsageError of the command line when it is not one.
+    Raises click.UsageError when it is not one.
     """
     try:
         words = shlex.split(specification)
@@ -209,7 +203,6 @@ def request_in(specification: str) -> "MeasurementRequest":
 
 def _show_plan(plan: "Plan", history: "History", *, as_json: bool) -> None:
     from aaco_pipeline.report.bisection import campaign_plan
-    from aaco_pipeline.report.terminal import open_screen, print_prose
 
     document = {
         "workload": plan.workload,
@@ -220,13 +213,7 @@ def _show_plan(plan: "Plan", history: "History", *, as_json: bool) -> None:
         "history": vars(history),
         "foretold": vars(plan.prediction),
     }
-    if as_json:
-        print_json(document)
-        return
-    screen = open_screen()
-    for line in campaign_plan(document):
-        print_prose(screen, line)
-    print_prose(screen, "Nothing was measured.", "bold")
+    print_plan(document, campaign_plan, as_json=as_json)
 
 
 @click.command()
@@ -238,16 +225,20 @@ def diff(project: "Project", *, baseline: str, candidate: str, form: str, output
     """Show what changed from session BASELINE to CANDIDATE (ids, unique prefixes, or latest), and why.
 
     Two sessions are described, not judged: processes of identical code differ, too. BASELINE may be a baseline file of
-    an earlier tool: its figures are looked at before they are believed.
+    an earlier tool, whose figures are checked first.
     """
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.report.comparing.two_sessions import difference_document
 
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     if Path(baseline).is_file():
         session = lake.find_session(candidate)
         finish_first(project, lake, session, quiet=form != "table")
-        return give(_against_file(lake, Path(baseline), session), form, output, "stored difference")
+        from aaco_pipeline.capture.stored_baseline import read_stored_baseline
+        from aaco_pipeline.report.comparing.two_sessions import stored_difference_document
+
+        figures = read_stored_baseline(Path(baseline))
+        document = stored_difference_document(lake, Path(baseline), figures, session)
+        return give(document, form, output, "stored difference")
     before, after = (lake.find_session(name) for name in (baseline, candidate))
     if before == after:
         raise UsageError(f"{before} is both sides: name two sessions; `aaco ls` lists them")
@@ -256,11 +247,3 @@ def diff(project: "Project", *, baseline: str, candidate: str, form: str, output
         if (failure := lake.read("sessions", session).item(0, "failure")) is not None:
             raise UsageError(f"{session}: its program failed ({failure}), so it is compared with no other")
     return give(difference_document(lake, before, after), form, output, "difference")
-
-
-def _against_file(lake: "TraceLake", file: Path, session: str) -> dict[str, Any]:
-    """The session beside the figures of a baseline file."""
-    from aaco_pipeline.capture.stored_baseline import read_stored_baseline
-    from aaco_pipeline.report.comparing.two_sessions import stored_difference_document
-
-    return stored_difference_document(lake, file, read_stored_baseline(file), session)

@@ -1,12 +1,12 @@
-"""What commands do about a session that is not whole: `show` and `report` finish it first, others only say it.
+"""Handle sessions that are not whole: `show` and `report` finish them first, other commands only name them.
 
-What finishing is says `aaco_pipeline.pipeline.session_stages`. A session that another process is at work on is left to
-it, and so is one whose stage failed by the very code that would run again: the answer then says why, and what to do.
+Finishing is `aaco_pipeline.pipeline.session_stages`. A session that another process works on is left to it, and so is
+one whose stage failed with the present code: the answer then says why, and what to do.
 """
 
 from typing import TYPE_CHECKING, Final
 
-from aaco_pipeline.cli.output import say
+from aaco_pipeline.cli.output import progress_bar, say
 from aaco_pipeline.errors import AacoError
 
 if TYPE_CHECKING:
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
 
-#: So many are named, the newest.
+#: Sessions named at most, the newest ones.
 _NAMED: Final = 3
 
 
 def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: bool) -> None:
-    """Run what a killed run left undone of a session, with a bar, before anything is said of it."""
+    """Run the stages that a killed run left undone, with a progress bar, before the session is shown."""
     progress = lake.progress(session)
     if progress.is_whole is not False:
         return
@@ -31,22 +31,20 @@ def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: 
     codes = {name: one.code_version for name, one in stages().items()}
     if any(state.code_version == codes.get(state.stage) for state in progress.failed):
         return
-    from aaco_pipeline.cli.output import progress_bar
     from aaco_pipeline.pipeline.session_stages import finish_session
-    from aaco_pipeline.resources.progress import progress_listener
 
     try:
         say(f"finishing {session}: {progress.count}", err=True)
-        with progress_bar(quiet) as show, progress_listener(show):
+        with progress_bar(quiet):
             finish_session(lake, session, project.configs)
     except AacoError as error:
         say(f"aaco: {session} is not whole: {error}", err=True)
 
 
 def say_unfinished(lake: "TraceLake") -> "LostManifestError | None":
-    """Name on standard error the sessions that are not whole and that nobody is at work on, if there are any.
+    """Name on standard error the sessions that are not whole and that nobody works on.
 
-    What is lost is for the caller to say, unless its answer rests on it.
+    Returns a lost manifest for the caller to report, unless its answer rests on it.
     """
     with lake.catalogue() as known:
         loss = known.loss

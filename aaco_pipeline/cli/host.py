@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli.options import lake_option, new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json, print_table, say
+from aaco_pipeline.cli.options import lake_option, new_lake_option, open_lake
+from aaco_pipeline.cli.output import data_format, print_json, print_table, progress_bar, say
 from aaco_pipeline.errors import AacoError
 
 if TYPE_CHECKING:
@@ -97,21 +97,18 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     """
     if proven:
         return _prove(project, proven, as_json=as_json)
-    from aaco_pipeline.cli.output import progress_bar
     from aaco_pipeline.lake.catalogue import mark_earlier
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.doctor import examine
     from aaco_pipeline.pipeline.session_stages import finish_session
-    from aaco_pipeline.resources.progress import progress_listener
     from aaco_pipeline.resources.toolchains.amdgpu.finding import availability, emulator_availability
 
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     if mend and lake.path.is_dir():
         mark_earlier(lake)
     rows: list[dict[str, str]] = []
 
     def finish(session: str) -> None:
-        with progress_bar(as_json) as show, progress_listener(show):
+        with progress_bar(as_json):
             finish_session(lake, session, project.configs)
 
     treated: set[tuple[str, str]] = set()
@@ -136,7 +133,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
 
 
 def _treated(problem: "Problem", *, mend: bool) -> dict[str, str]:
-    """What is wrong and what became of it, mended where it was asked for."""
+    """Describe a problem and its state, after mending it where that was asked for."""
     row = {"kind": problem.kind, "subject": problem.subject, "why": problem.explanation, "state": "needs you"}
     if problem.mend is None:
         return row
@@ -149,12 +146,10 @@ def _treated(problem: "Problem", *, mend: bool) -> dict[str, str]:
 
 
 def _prove(project: "Project", names: tuple[str, ...], *, as_json: bool) -> int:
-    """Compute sessions again and say of each whether every table came out as published."""
-    from aaco_pipeline.cli.output import progress_bar
-    from aaco_pipeline.lake.store import TraceLake
+    """Recompute sessions and report for each whether every table came out as published."""
     from aaco_pipeline.pipeline.reanalysis import prove
 
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     sessions = lake.sessions() if "all" in names else [lake.find_session(name) for name in names]
     proofs = []
     with progress_bar(as_json) as show:

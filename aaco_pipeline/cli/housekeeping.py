@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.options import lake_option
-from aaco_pipeline.cli.output import data_format, print_json, print_table, say
+from aaco_pipeline.cli.options import lake_option, open_lake
+from aaco_pipeline.cli.output import data_format, print_json, print_table, progress_bar, say
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.layout import SESSION_ID
 from aaco_pipeline.lake.store import TraceLake
@@ -23,24 +23,14 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from aaco_pipeline.lake.retention import Decision, Limits, Removal
-    from aaco_pipeline.pipeline.retention import Round
-    from aaco_pipeline.resources.project import Project
-if TYPE_CHECKING:
-    from aaco_pipeline.resources.project import Project
-if TYPE_CHECKING:
-    from datetime import timedelta
-
     from aaco_pipeline.lake.segments.compaction import TableRound
+    from aaco_pipeline.pipeline.retention import Round
     from aaco_pipeline.resources.project import Project
 
 
 _NOT_REMOVED: Final = 8
-_NOUNS: Final = {
-    "campaign": ("campaign",),
-    "session": ("session",),
-    "leftover": ("leftover",),
-}
-#: Of more than twice as many sessions the oldest and the newest are listed.
+_KINDS: Final = ("campaign", "session", "leftover")
+#: Sessions listed at each end, the oldest and the newest.
 _LISTED: Final = 15
 
 
@@ -61,7 +51,7 @@ class _Age(click.ParamType):  # type: ignore[type-arg]
 @click.option("--keep", type=_Age(), metavar="AGE", help="Keep sessions younger than this, such as 90d, 36h or 12w.")
 @click.option("--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep the N newest sessions.")
 @click.option("--keep-baselines", is_flag=True, help="Keep sessions that were measured as a baseline.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go, and why the rest stays.")
+@click.option("--dry-run", is_flag=True, help="Show what would go, and why the rest stays; remove nothing.")
 @lake_option
 @data_format
 def gc(
@@ -73,17 +63,16 @@ def gc(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Remove old sessions with their captures, and what dead writers left.
+    """Delete old sessions (with captures and runs) and orphaned files.
 
-    A session stays when any of the limits keeps it. Whatever they say, it stays while it is asked for or in work, and
-    when a campaign rests on it. Without --keep and --keep-last no session goes. What went, when and why is in the
-    lake's removals.jsonl; after a kill the next call goes on.
+    A session stays when any of the limits keeps it, while it is requested or in progress, and while a campaign rests on
+    it. Without --keep and --keep-last no session goes. The lake's removals.jsonl records what went, when and why; after
+    a kill the next call continues.
     """
     from aaco_pipeline.lake.retention import Limits
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.retention import clean_up
 
-    lake, limits, now = TraceLake(project.lake), Limits(keep, keep_last, keep_baselines), datetime.now(UTC)
+    lake, limits, now = open_lake(project), Limits(keep, keep_last, keep_baselines), datetime.now(UTC)
     done = clean_up(lake, limits, now, dry_run=dry_run)
     if as_json:
         print_json(_document(done, limits, dry_run=dry_run))
@@ -113,9 +102,9 @@ def _document(done: "Round", limits: "Limits", *, dry_run: bool) -> dict[str, ob
 
 
 def _print(done: "Round", limits: "Limits", now: datetime, *, dry_run: bool) -> None:
-    """The answer first, then what goes and what stays."""
+    """Print the answer first, then what goes and what stays."""
     counts = Counter[str](one.kind for one in done.removed)
-    told = " · ".join(counted(counts[kind], *noun) for kind, noun in _NOUNS.items() if counts[kind])
+    told = " · ".join(counted(counts[kind], kind) for kind in _KINDS if counts[kind])
     freed = size(sum(one.bytes for one in done.removed))
     if done.removed:
         say(f"Would free {freed}: {told}" if dry_run else f"Freed {freed}: {told}")
@@ -124,8 +113,7 @@ def _print(done: "Round", limits: "Limits", now: datetime, *, dry_run: bool) -> 
     sessions = [one for one in done.removed if one.kind == "session"]
     for reason, group in groupby(sorted(sessions, key=lambda one: (one.reason, one.name)), lambda one: one.reason):
         _print_sessions(f"{'Would go' if dry_run else 'Gone'}: {reason}", list(group), now)
-    others = [one for one in done.removed if one.kind == "leftover"]
-    if others:
+    if others := [one for one in done.removed if one.kind == "leftover"]:
         print_table(
             ("leftover", "size", "why"),
             [(one.name, size(one.bytes), one.reason) for one in others],
@@ -136,9 +124,9 @@ def _print(done: "Round", limits: "Limits", now: datetime, *, dry_run: bool) -> 
     if done.kept:
         _print_kept(done.kept, dry_run=dry_run)
     if dry_run and done.removed:
-        say("Nothing was removed: the same without --dry-run does it")
+        say("Nothing was removed: run it again without --dry-run")
     if not limits.are_set:
-        say("No limit is set, so no session goes. --keep 90d, --keep-last 10 or both set one; what either keeps stays.")
+        say("No limit is set, so no session goes. Set --keep 90d, --keep-last 10 or both; what either keeps stays.")
 
 
 def _print_sessions(title: str, sessions: "Sequence[Removal]", now: datetime) -> None:
@@ -175,11 +163,11 @@ def _print_kept(kept: "Sequence[Decision]", *, dry_run: bool) -> None:
 def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> int:
     """Remove sessions and campaigns: tables, captures and reports.
 
-    A campaign goes with all its sessions, and never while it is measured; of its sessions none goes alone.
+    A campaign goes with all its sessions, and never while it is measured; none of its sessions goes alone.
     """
     from aaco_pipeline.pipeline.retention import remove_campaigns, remove_sessions, require_whole, sessions_of
 
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     campaigns = {one: sessions_of(lake, one) for name in names if (one := _campaign(lake, name)) is not None}
     alone = sorted({lake.find_session(name) for name in names if _campaign(lake, name) is None})
     require_whole(lake, alone, campaigns)
@@ -211,45 +199,43 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
 
 
 def _campaign(lake: TraceLake, name: str) -> str | None:
-    """The campaign that a name means; None when it is a session's."""
+    """Find the campaign that a name means; None when it is a session's."""
     from aaco_pipeline.pipeline.retention import find_campaign
 
     return None if name == "latest" or SESSION_ID.fullmatch(name) else find_campaign(lake, name)
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be put together, and what would go.")
+@click.option("--dry-run", is_flag=True, help="Show what would be merged and what would go; change nothing.")
 @lake_option
 @data_format
 def compact(project: "Project", *, dry_run: bool, as_json: bool) -> int:
-    """Put the sessions' small files of each table together into segments, which are read faster.
+    """Merge the sessions' small files of each table into segments, which are read faster.
 
-    Every table is read as before. The files that segments replace go after a grace, by the setting `grace` in
-    configs/retention.yaml (1 day). Rows of removed sessions leave the disk. After a kill the next call goes on.
+    Tables are read as before. Replaced files are deleted after a grace period, `grace` in configs/retention.yaml (1
+    day). Rows of removed sessions leave the disk. After a kill the next call continues.
     """
-    from aaco_pipeline.cli.output import progress_bar
     from aaco_pipeline.lake.retention import parse_age
     from aaco_pipeline.lake.segments import compaction
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project_settings import retention_settings
 
     grace = parse_age(retention_settings(project.configs).grace)
     with progress_bar(as_json) as progress:
-        done = compaction.compact(TraceLake(project.lake), datetime.now(UTC), grace, dry_run=dry_run, progress=progress)
+        done = compaction.compact(open_lake(project), datetime.now(UTC), grace, dry_run=dry_run, progress=progress)
     if as_json:
-        print_json(_document_compact(done, grace, dry_run=dry_run))
+        print_json(_compaction_document(done, grace, dry_run=dry_run))
     else:
-        _print_compact(done, dry_run=dry_run)
+        _print_compaction(done, dry_run=dry_run)
     return 0
 
 
-def _document_compact(done: "Sequence[TableRound]", grace: "timedelta", *, dry_run: bool) -> dict[str, object]:
-    """`written` is null in a dry run: how large a segment becomes is known once it is written."""
+def _compaction_document(done: "Sequence[TableRound]", grace: "timedelta", *, dry_run: bool) -> dict[str, object]:
+    """Make the JSON document; `written` is null in a dry run, because a segment's size is known once it is written."""
     return {"dry_run": dry_run, "grace_seconds": int(grace.total_seconds()), "tables": [asdict(one) for one in done]}
 
 
-def _print_compact(done: "Sequence[TableRound]", *, dry_run: bool) -> None:
-    """The answer first, then table by table."""
+def _print_compaction(done: "Sequence[TableRound]", *, dry_run: bool) -> None:
+    """Print the answer first, then table by table."""
     taken = sum(one.taken.files for one in done)
     rewritten = sum(one.rewritten.files for one in done)
     gone = sum(one.gone.files + one.dropped.files for one in done)
@@ -275,11 +261,11 @@ def _print_compact(done: "Sequence[TableRound]", *, dry_run: bool) -> None:
         for line in one.left:
             say(f"{one.table}: {line}")
     if dry_run and (taken or rewritten or gone):
-        say("Nothing was changed: the same without --dry-run does it")
+        say("Nothing was changed: run it again without --dry-run")
 
 
 def _row(one: "TableRound") -> tuple[str | None, ...]:
-    """The bytes before are those of files and of segments that were put together with them."""
+    """Make a table's row; the bytes before are those of the files and segments that were merged."""
     written = one.written
     return (
         one.table,

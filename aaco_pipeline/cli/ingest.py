@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco_pipeline.cli.options import lake_option, new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json, print_table, say
+from aaco_pipeline.cli.options import lake_option, new_lake_option, open_lake
+from aaco_pipeline.cli.output import data_format, print_json, print_table, progress_bar, say
 from aaco_pipeline.errors import AacoError, CaptureError, UsageError
 from aaco_pipeline.report.formatting import counted, size
 
 if TYPE_CHECKING:
-    from aaco_pipeline.resources.project import Project
-if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aaco_pipeline.capture.discovery import DiscoveredRuns, Unread
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.ingestion import Ingested
     from aaco_pipeline.resources.project import Project
 
@@ -38,50 +35,46 @@ PRODUCT_HELP = "Product that the devices are, such as MI250X, where the capture 
 def amend(project: "Project", session: str, *, arch: str | None, product: str | None, as_json: bool) -> None:
     """State what device a capture was taken on, and run the session's stages again.
 
-    It is recorded as stated by a person, and never put in place of what the capture itself says.
+    The statement is recorded as yours, and never replaces what the capture itself says.
     """
-    from aaco_pipeline.cli.output import progress_bar
     from aaco_pipeline.hardware.device_facts import require_unstated, statement
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.session_stages import run_session
-    from aaco_pipeline.resources.progress import progress_listener
 
     facts = statement(arch, product)
     if not facts:
         raise UsageError("nothing is stated; give --arch, --product or both")
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     found = lake.find_session(session)
     if found not in lake.captured():
         raise UsageError(f"session {found} has no capture whose devices could be stated")
     require_unstated(lake.read("devices", found), facts)
     lake.state(found, facts)
-    with progress_bar(as_json) as show, progress_listener(show):
+    with progress_bar(as_json):
         run_session(lake, found, project.configs)
     devices = lake.read("devices", found).select("device_id", "arch", "arch_source", "product").to_dicts()
     if as_json:
         print_json({"session_id": found, "stated": facts, "devices": devices})
-        return
-    said = ", ".join(facts.values())
-    say(f"{found}: stated {said}; `aaco show {found}` shows what follows")
+    else:
+        say(f"{found}: stated {', '.join(facts.values())}; `aaco show {found}` shows what follows")
 
 
-#: What is said of one run, and the error for which it was refused or is not whole.
+#: The row of one run, and the error for which it was refused or is incomplete.
 _Row = tuple[dict[str, Any], AacoError | None]
 
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only tell what is recognized, file by file, and what is not and why.")
-@click.option("--workload", help="What the capture is of (default: what it states itself, else its folder's name).")
+@click.option("--dry-run", is_flag=True, help="List recognized and skipped files, with reasons; ingest nothing.")
+@click.option("--workload", help="Name of the workload (default: as the capture states it, else its folder's name).")
 @click.option(
     "--keep-original",
     is_flag=True,
-    help="Keep each file that loses secrets on its way untouched, too, readable by you alone (mode 0600).",
+    help="Also keep the original of each file from which secrets are removed, readable by you alone (mode 0600).",
 )
 @click.option("--arch", help=ARCH_HELP)
 @click.option("--product", help=PRODUCT_HELP)
 @click.option(
-    "--partial-ok", is_flag=True, help="Exit with 0 when at least one run was taken, though others were refused."
+    "--partial-ok", is_flag=True, help="Exit with 0 when at least one run was taken in, even if others were refused."
 )
 @new_lake_option
 @data_format
@@ -99,11 +92,15 @@ def ingest(
 ) -> int:
     """Take in a capture made elsewhere: a file, or a folder of one or several runs.
 
-    PyTorch traces in a folder capture_traces beside others are those in which graphs were captured: the operators that
-    they hold tell the shapes of the replays in the others.
+    PyTorch traces in a sibling folder `capture_traces/` provide the operator shapes for replays of CUDA or HIP graphs.
     """
     if not dry_run:
-        rows = _take(project, path, workload, _stated(arch, product), as_json=as_json, keep_original=keep_original)
+        stated: dict[str, str] = {}
+        if (arch, product) != (None, None):
+            from aaco_pipeline.hardware.device_facts import statement
+
+            stated = statement(arch, product)
+        rows = _take(project, path, workload, stated, as_json=as_json, keep_original=keep_original)
         return _exit_code(rows, partial_ok=partial_ok)
     from aaco_pipeline.resources.confinement.client import discover_runs
 
@@ -114,60 +111,13 @@ def ingest(
     return 0
 
 
-def _stated(arch: str | None, product: str | None) -> dict[str, str]:
-    if (arch, product) == (None, None):
-        return {}
-    from aaco_pipeline.hardware.device_facts import statement
-
-    return statement(arch, product)
-
-
 def _take(
-    project: "Project",
-    path: Path,
-    workload: str | None,
-    stated: dict[str, str],
-    *,
-    as_json: bool,
-    keep_original: bool,
+    project: "Project", path: Path, workload: str | None, stated: dict[str, str], *, as_json: bool, keep_original: bool
 ) -> "list[_Row]":
-    """Take in every run, and say of each that was refused or is not whole why."""
-    from aaco_pipeline.lake.store import TraceLake
+    """Take in every run, and report why others were refused or are incomplete."""
     from aaco_pipeline.pipeline import known_captures
 
-    lake = TraceLake(project.lake)
-    state = known_captures.state_of(path)
-    known = known_captures.recall(lake, path, state)
-    if known is not None:
-        rows: list[_Row] = [(row, None) for row in known]
-        _print(known, as_json=as_json)
-    else:
-        known_captures.settle(state)
-        rows = _read(project, lake, path, workload, stated, as_json=as_json, keep_original=keep_original)
-        if all(error is None for _, error in rows):
-            again = {"already_known": True, "state": "known", "rows": []}
-            known_captures.remember(lake, path, state, [{**row, **again} for row, _ in rows])
-    if stated and any(row["state"] == "known" for row, _ in rows):
-        say("aaco: of sessions already in the lake nothing was stated; `aaco amend SESSION` does that", err=True)
-    for row, error in rows:
-        if error is not None:
-            session = row["session_id"]
-            say(f"aaco: {'not taken' if session is None else f'{session} is not whole'}: {error}", err=True)
-    return rows
-
-
-def _read(
-    project: "Project",
-    lake: "TraceLake",
-    path: Path,
-    workload: str | None,
-    stated: dict[str, str],
-    *,
-    as_json: bool,
-    keep_original: bool,
-) -> "list[_Row]":
-    from aaco_pipeline.pipeline.ingestion import discovered
-    from aaco_pipeline.pipeline.ingestion import ingest as take
+    lake = open_lake(project)
 
     def finish(session: str) -> None:
         from aaco_pipeline.pipeline.session_stages import finish_session  # every stage: not for known captures
@@ -176,18 +126,37 @@ def _read(
             lake.state(session, stated)
         finish_session(lake, session, project.configs)
 
-    rows: list[_Row] = []
-    try:
-        for one in take(lake, discovered(lake, path), workload, finish=finish, keep_original=keep_original):
-            rows.append((_as_row(one), one.error))
-    finally:
-        if rows:  # also what was taken before the lake failed, or a person had enough
-            _print([row for row, _ in rows], as_json=as_json)
+    state = known_captures.state_of(path)
+    known = known_captures.recall(lake, path, state)
+    if known is not None:
+        rows: list[_Row] = [(row, None) for row in known]
+        _print(known, as_json=as_json)
+    else:
+        from aaco_pipeline.pipeline.ingestion import discovered
+        from aaco_pipeline.pipeline.ingestion import ingest as take
+
+        known_captures.settle(state)
+        rows = []
+        try:
+            for one in take(lake, discovered(lake, path), workload, finish=finish, keep_original=keep_original):
+                rows.append((_as_row(one), one.error))
+        finally:
+            if rows:  # also what was taken in before an error or Ctrl-C
+                _print([row for row, _ in rows], as_json=as_json)
+        if all(error is None for _, error in rows):
+            again = {"already_known": True, "state": "known", "rows": []}
+            known_captures.remember(lake, path, state, [{**row, **again} for row, _ in rows])
+    if stated and any(row["state"] == "known" for row, _ in rows):
+        say("aaco: nothing was stated of sessions already in the lake; `aaco amend SESSION` does that", err=True)
+    for row, error in rows:
+        if error is not None:
+            session = row["session_id"]
+            say(f"aaco: {'not taken' if session is None else f'{session} is not whole'}: {error}", err=True)
     return rows
 
 
 def _exit_code(rows: "list[_Row]", *, partial_ok: bool) -> int:
-    """The code of the first run that was refused or is not whole; with `partial_ok` 0 beside a run that is taken."""
+    """Return the code of the first refused or incomplete run; with `partial_ok` refused ones do not count."""
     failed = [(row, error) for row, error in rows if error is not None]
     if partial_ok and len(failed) < len(rows):
         failed = [(row, error) for row, error in failed if row["session_id"] is not None]
@@ -227,12 +196,7 @@ def _print(found: "Sequence[Mapping[str, Any]]", *, as_json: bool) -> None:
         print_table(
             ("part", "records", "rows in", "taken", "why not all"),
             [
-                (
-                    str(row["part"]),
-                    str(row["item"]),
-                    *_counts(row),
-                    None if row["reason"] is None else str(row["reason"]),
-                )
+                (str(row["part"]), str(row["item"]), f"{row['rows_in']:,}", f"{row['rows_out']:,}", row["reason"])
                 for row in rows
             ],
             numeric=("rows in", "taken"),
@@ -246,10 +210,6 @@ def _print(found: "Sequence[Mapping[str, Any]]", *, as_json: bool) -> None:
         )
 
 
-def _counts(row: "Mapping[str, object]") -> tuple[str, str]:
-    return f"{row['rows_in']:,}", f"{row['rows_out']:,}"
-
-
 def _print_survey(found: "DiscoveredRuns", path: Path, *, as_json: bool) -> None:
     if as_json:
         runs = [
@@ -257,10 +217,8 @@ def _print_survey(found: "DiscoveredRuns", path: Path, *, as_json: bool) -> None
                 "folder": str(run.folder),
                 "parts": [
                     {
-                        "name": part.name,
-                        "format": part.format,
-                        "detail": part.detail,
-                        "files": [str(file) for file in part.files],
+                        **{key: getattr(part, key) for key in ("name", "format", "detail")},
+                        "files": [*map(str, part.files)],
                     }
                     for part in run.parts
                 ],
@@ -284,9 +242,7 @@ def _print_survey(found: "DiscoveredRuns", path: Path, *, as_json: bool) -> None
     if left:
         top = path if path.is_dir() else path.parent
         print_table(
-            ("not read", "why"),
-            [(one.path.relative_to(top).as_posix(), one.reason) for one in left],
-            title="Not read",
+            ("not read", "why"), [(one.path.relative_to(top).as_posix(), one.reason) for one in left], title="Not read"
         )
     say(f"{counted(len(found.runs), 'run')}: `aaco ingest {path}` makes a session of each")
 

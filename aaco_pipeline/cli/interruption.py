@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 from aaco_pipeline.errors import Terminated
 
 _ENDING: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-#: What the line says unless somebody on the way knew better (`BaseException.add_note`).
+#: The line's text unless a note on the error knows better (`BaseException.add_note`).
 _USUALLY: Final = "nothing is half-published"
 #: Longer than a recorded program may take to end.
 _LONGEST_SECONDS: Final = 12.0
@@ -135,7 +135,7 @@ def _is_ours(number: int) -> bool:
 
 
 def _notes(error: BaseException | None) -> list[str]:
-    """What was noted on the error or on what it goes back to."""
+    """Return the notes on the error or on its causes."""
     while error is not None:
         notes: list[str] = getattr(error, "__notes__", [])
         if notes:
@@ -173,7 +173,7 @@ def _descendants() -> list[int]:
 
 
 def _leave(error: BaseException | None) -> NoReturn:
-    """End this process and all that it has started, and say so."""
+    """End this process and all that it has started, and print one line."""
     from aaco_pipeline.report.formatting import in_a_line
 
     _over.set()
@@ -189,7 +189,7 @@ def _leave(error: BaseException | None) -> NoReturn:
 
 
 FULL_DISK: Final = "a disk is full or fails; make room where the lake is"
-#: What SQLite says where it finds no room, the second of what its processes share.
+#: SQLite's messages without room on the disk; the second is about memory shared by its processes.
 _DISK_WORDS: Final = ("database or disk is full", "disk I/O error")
 
 

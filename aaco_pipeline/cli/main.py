@@ -1,4 +1,4 @@
-"""The door of the `aaco` command: errors and signals turned into one line and an exit code.
+"""The entry of the `aaco` command: errors and signals become one line and an exit code.
 
 It imports nothing beyond what signals need, so that they are heard from the beginning; the commands are `commands`'s.
 """
@@ -55,13 +55,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _unread() -> int:
-    """The exit code where whoever read our output has closed it: there is nobody left to tell."""
+    """Return the exit code after a broken pipe: the reader of our output is gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _failed(error: BaseException) -> int:
-    """Say what ended a command, in one line; its exit code."""
+    """Print the error that ended a command in one line, and return its exit code."""
     import click
 
     from aaco_pipeline.cli.output import say
@@ -75,7 +75,7 @@ def _failed(error: BaseException) -> int:
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
-    """The line and the exit code for an error; a bug also gets its traceback printed."""
+    """Return the line and the exit code for an error; print the traceback of a bug."""
     import click
 
     from aaco_pipeline.cli.interruption import FULL_DISK, is_of_a_full_disk

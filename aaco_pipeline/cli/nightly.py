@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.options import RequestCommand, lake_option, new_lake_option, request_of, wait_option
+from aaco_pipeline.cli.options import RequestCommand, lake_option, new_lake_option, open_lake, request_of, wait_option
 from aaco_pipeline.cli.output import data_format, print_json, print_table, progress_bar, say, tell
 from aaco_pipeline.errors import AacoError
 
@@ -29,27 +29,25 @@ _DECIDED: Final = ("improved", "equivalent")
 @new_lake_option
 @data_format
 def nightly(project: "Project", *, as_json: bool, strict: bool, only: tuple[str, ...]) -> int:
-    """Measure what is due: tonight's benchmarks, and what an earlier run of the night suspects.
+    """Measure what is due: tonight's benchmarks, and second measurements of suspected regressions.
 
-    The night is today's date in UTC, and each benchmark of configs/nightly.yaml is measured once in it; a killed one
-    goes on. What regressed is suspected, and confirmed by `aaco nightly` half an hour later. Exits with 5 when a
-    regression is confirmed and nobody acknowledged it.
+    The night is today's date in UTC; each benchmark of configs/nightly.yaml is measured once in it, and a killed one is
+    continued. A regression is first suspected, and confirmed by `aaco nightly` half an hour later. Exits with 5 when a
+    regression is confirmed and not acknowledged.
     """
     from datetime import UTC, datetime
 
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.comparing.running import run
     from aaco_pipeline.pipeline.nightly.benchmarks import chosen, load_benchmarks, night_of
     from aaco_pipeline.pipeline.nightly.night import begin_due, due_now
     from aaco_pipeline.report.nights import night_document, night_view
     from aaco_pipeline.report.terminal import print_view
     from aaco_pipeline.resources.measure.runner import InferenceRunner
-    from aaco_pipeline.resources.progress import progress_listener
 
     benchmarks = chosen(load_benchmarks(project.configs), only)
     keys = {one.key for one in benchmarks}
-    lake, now = TraceLake(project.lake), datetime.now(UTC)
-    with progress_bar(as_json) as show, progress_listener(show):
+    lake, now = open_lake(project), datetime.now(UTC)
+    with progress_bar(as_json) as show:
         begun = begin_due(lake, InferenceRunner(configs=str(project.configs)), benchmarks, now, only=keys)
         failed = list(begun.refused.items())
         campaigns = due_now(lake, [], now, keys).go_on
@@ -81,7 +79,7 @@ def nightly(project: "Project", *, as_json: bool, strict: bool, only: tuple[str,
 @data_format
 @click.pass_context
 def alerts(context: click.Context, project: "Project", as_json: bool) -> int:
-    """What the nights found: suspected, confirmed in a second time slot, acknowledged, resolved."""
+    """List and acknowledge nightly regression alerts."""
     return 0 if context.invoked_subcommand else _list(project, as_json)
 
 
@@ -95,27 +93,25 @@ def list_alerts(project: "Project", as_json: bool) -> int:
 
 @alerts.command()
 @click.argument("alert")
-@click.option("--why", required=True, metavar="TEXT", help="Why it may stay: what later readers will find.")
+@click.option("--why", required=True, metavar="TEXT", help="Reason why it may stay, for later readers.")
 @click.option("--who", metavar="NAME", help="Who acknowledges it (default: the login name).")
 @lake_option
 def acknowledge(project: "Project", alert: str, why: str, who: str | None) -> int:
-    """Say that you know of an alert, and why it may stay. ALERT is its name or a part that no other has.
+    """Acknowledge an alert and say why it may stay. ALERT is its name or a unique part of it.
 
-    Its nights may then become what later ones are held against. It is not told again; what comes on top of it is.
+    Its nights may then become the baseline of later ones. It is not reported again; a further regression is.
     """
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.nightly.alerts import acknowledge as say_so
 
-    name = say_so(TraceLake(project.lake), alert, _login() if who is None else who, why)
+    name = say_so(open_lake(project), alert, _login() if who is None else who, why)
     say(f"{name} is acknowledged")
     return 0
 
 
 def _list(project: "Project", as_json: bool) -> int:
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.report.nights import alerts_document
 
-    document = alerts_document(TraceLake(project.lake))
+    document = alerts_document(open_lake(project))
     if as_json:
         print_json(document)
         return 0
@@ -145,7 +141,7 @@ def _login() -> str:
 
 @click.group()
 def baseline() -> None:
-    """What workloads are held against: `aaco nightly` measures it again beside the candidate."""
+    """Manage the baselines used by `nightly` and `compare`."""
 
 
 @baseline.command(cls=RequestCommand)
@@ -157,13 +153,12 @@ def pin(project: "Project", as_json: bool, **options: Any) -> int:
     The model's file is copied into the lake, so that it can be measured again when yours has changed. Nothing is
     measured now.
     """
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.nightly.baselines import pin as keep
     from aaco_pipeline.resources.measure.inference import check_request
 
     request = request_of(options)
     check_request(request, project.configs)
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     identifier = keep(lake, request, project.configs)
     if as_json:
         print_json(lake.read("baselines", identifier).row(0, named=True))
@@ -176,19 +171,16 @@ def pin(project: "Project", as_json: bool, **options: Any) -> int:
 @lake_option
 @data_format
 def list_baselines(project: "Project", as_json: bool) -> int:
-    """List baselines, the newest first; `current` is what a workload is held against."""
-    from aaco_pipeline.lake.store import TraceLake
+    """List baselines, the newest first; `current` marks the one a workload is compared with."""
     from aaco_pipeline.pipeline.nightly.baselines import baselines
 
-    rows = baselines(TraceLake(project.lake))
+    rows = baselines(open_lake(project))
     if as_json:
         print_json(rows.to_dicts())
-    else:
-        shown = rows.select("campaign_id", "workload", "backend", "kind", "since", "is_current").iter_rows()
-        cells = [
-            (*names, f"{since:%Y-%m-%d %H:%M}", "yes" if is_current else "") for *names, since, is_current in shown
-        ]
-        print_table(("baseline", "workload", "backend", "kind", "since (UTC)", "current"), cells)
+        return 0
+    shown = rows.select("campaign_id", "workload", "backend", "kind", "since", "is_current").iter_rows()
+    cells = [(*names, f"{since:%Y-%m-%d %H:%M}", "yes" if is_current else "") for *names, since, is_current in shown]
+    print_table(("baseline", "workload", "backend", "kind", "since (UTC)", "current"), cells)
     return 0
 
 
@@ -196,10 +188,9 @@ def list_baselines(project: "Project", as_json: bool) -> int:
 @click.argument("name")
 @lake_option
 def retire(project: "Project", name: str) -> int:
-    """Let a baseline count no more. What was held against it still finds it."""
-    from aaco_pipeline.lake.store import TraceLake
+    """Retire a baseline. Earlier comparisons with it can still be read."""
     from aaco_pipeline.pipeline.nightly.baselines import retire as let_go
 
-    let_go(TraceLake(project.lake), name)
+    let_go(open_lake(project), name)
     say(f"{name} is retired")
     return 0

@@ -4,8 +4,6 @@ Searching, measuring and recording are `aaco_pipeline.pipeline.optimizing`.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,24 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.compare import INCONCLUSIVE, request_in
-from aaco_pipeline.cli.options import new_lake_option, wait_option
-from aaco_pipeline.cli.output import data_format, print_json, progress_bar, say, tell
+from aaco_pipeline.cli.options import new_lake_option, open_lake, wait_option
+from aaco_pipeline.cli.output import data_format, print_document, progress_bar, say, tell
 from aaco_pipeline.errors import IncompleteError
 
-if TYPE_CHECKING:
-    from aaco_pipeline.resources.project import Project
 if TYPE_CHECKING:
     from aaco_pipeline.pipeline.optimizing.asking import Order
     from aaco_pipeline.resources.project import Project
 
 
 _SOURCES: Final = (".hip", ".cu", ".cpp")
-#: Options that say something of a kernel's source, with what they are where nobody gave them.
+#: Options for a kernel's source, with their defaults.
 _OF_KERNELS: Final = {"kernel": None, "harness": None, "target": "auto", "apply": False}
 
 
 def is_of_a_model(source: Path | None, session: str | None) -> bool:
-    """Whether a model is meant: a SPEC that begins with its name or its .onnx file, or a session without a source."""
+    """Tell whether a model is meant: a SPEC starting with a name or an .onnx file, or a session without a source."""
     if source is None:
         return session is not None
     first = str(source).partition(" ")[0]
@@ -40,17 +36,14 @@ def is_of_a_model(source: Path | None, session: str | None) -> bool:
 def optimize_model(
     project: "Project", specification: str | None, asked: dict[str, Any], *, strict: bool, as_json: bool
 ) -> int:
-    """Search among configurations of the runtime, then print the answer; the exit code that it means."""
-    from aaco_pipeline.lake.store import TraceLake
+    """Search configurations of the runtime, print the answer and return its exit code."""
     from aaco_pipeline.pipeline.optimizing import models
     from aaco_pipeline.report.optimization.document import optimization_document
     from aaco_pipeline.report.optimization.search import is_decided, search_view
-    from aaco_pipeline.report.terminal import print_view
-    from aaco_pipeline.resources.progress import progress_listener
 
     if wrong := [name for name, default in _OF_KERNELS.items() if asked[name] != default]:
         raise click.UsageError(f"--{wrong[0]} is for a kernel's source; leave it out for a model")
-    lake, session = TraceLake(project.lake), asked["session"]
+    lake, session = open_lake(project), asked["session"]
     if specification is not None and session is not None:
         raise click.UsageError(f"--session {session} names a model of its own; leave {specification!r} or it out")
     if specification is not None:
@@ -59,17 +52,9 @@ def optimize_model(
         request, session = models.request_of_session(lake, session, project.configs)
     order = models.ModelOrder(request, session, asked["budget"], asked["threshold"])
 
-    @contextmanager
-    def shown() -> Iterator[None]:
-        with progress_bar(as_json) as show, progress_listener(show):
-            yield
-
-    name = models.optimize_model(project.configs, lake, order, log=partial(say, err=True), shown=shown)
+    name = models.optimize_model(project.configs, lake, order, log=tell, shown=partial(progress_bar, as_json))
     document = optimization_document(lake, name)
-    if as_json:
-        print_json(document)
-    else:
-        print_view(search_view(document))
+    print_document(document, search_view, as_json=as_json)
     return INCONCLUSIVE if strict and not is_decided(document) else 0
 
 
@@ -80,7 +65,7 @@ _LONGEST_NS: Final = 7 * 24 * 3_600_000_000_000
 
 
 def budget_ns(context: click.Context, parameter: click.Parameter, value: str) -> int:
-    """`90s`, `10m` or `1.5h` in nanoseconds."""
+    """Parse `90s`, `10m` or `1.5h` into nanoseconds."""
     match = _BUDGET.fullmatch(value.strip())
     amount = round(float(match[1]) * _UNITS_NS[match[2]]) if match else 0
     if not 0 < amount <= _LONGEST_NS:
@@ -89,7 +74,7 @@ def budget_ns(context: click.Context, parameter: click.Parameter, value: str) ->
 
 
 def threshold_ratio(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    """`2%` or `0.02` as a difference from 1."""
+    """Parse `2%` or `0.02` into a difference from 1."""
     match = _THRESHOLD.fullmatch(value.strip())
     ratio = float(match[1]) / (100 if match[2] else 1) if match else 2.0
     if ratio > 1:
@@ -104,12 +89,12 @@ def threshold_ratio(context: click.Context, parameter: click.Parameter, value: s
     "--harness",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="How the kernel is called and what comes out (default: NAME_harness.py beside NAME.hip).",
+    help="Harness that calls the kernel and checks its output (default: NAME_harness.py beside NAME.hip).",
 )
 @click.option(
     "--session",
     metavar="SESSION",
-    help="Take the kernel of this session that has most to gain, and its evidence; without a SOURCE, its model.",
+    help="Optimize this session's kernel with most to gain, using its evidence; without a SOURCE, its model.",
 )
 @click.option(
     "--target",
@@ -118,22 +103,22 @@ def threshold_ratio(context: click.Context, parameter: click.Parameter, value: s
     show_default=True,
     help="Where candidates run: auto is an AMD GPU, else an NVIDIA GPU, else the CPU.",
 )
-@click.option("--budget", default="10m", show_default=True, callback=budget_ns, metavar="TIME", help="Time in all.")
+@click.option("--budget", default="10m", show_default=True, callback=budget_ns, metavar="TIME", help="Total time.")
 @click.option(
     "--threshold",
     default="2%",
     show_default=True,
     callback=threshold_ratio,
     metavar="GAIN",
-    help="Least gain that counts.",
+    help="Smallest gain that counts.",
 )
-@click.option("--apply", is_flag=True, help="Replace the source by what was accepted; else it is left as a patch.")
+@click.option("--apply", is_flag=True, help="Replace the source by the accepted version (default: only keep a patch).")
 @click.option("--strict", is_flag=True, help="Exit with 7 when not every candidate could be decided.")
 @click.option(
     "--samples", type=click.Path(path_type=Path), metavar="FOLDER", help="Copy the sample kernels to FOLDER instead."
 )
 @click.option(
-    "--replay", metavar="JOURNAL", help="Decide again from a journal, a file or the id of a search; run nothing."
+    "--replay", metavar="JOURNAL", help="Repeat the decisions of a journal (a file or the id of a search); run nothing."
 )
 @wait_option(tell)
 @new_lake_option
@@ -148,13 +133,12 @@ def optimize(
     replay: str | None,
     **asked: Any,
 ) -> int:
-    """Make a kernel of SOURCE (.hip, .cu, .cpp) faster: each change is proved right, then proved faster, or rejected.
+    """Make a kernel of SOURCE (.hip, .cu, .cpp) faster: each change is proved correct, then faster, or is rejected.
 
-    Where it cannot be decided beyond doubt the source stays as it is. Nothing is said about the speed on an AMD GPU
-    unless it ran on one.
+    In case of doubt the source stays as it is. Nothing is claimed about the speed on an AMD GPU unless it ran on one.
 
-    Of a model (MODEL.onnx, a SPEC as `aaco compare` takes it, or a --session that measured one), configurations of
-    the runtime are tried: graph optimization, threads, options of the provider, batch. No file of it is changed.
+    For a model (MODEL.onnx, a SPEC as for `aaco compare`, or a --session that measured one), configurations of the
+    runtime are tried: graph optimization, threads, provider options, batch. None of its files is changed.
     """
     if samples is None and replay is None and is_of_a_model(source, asked["session"]):
         return optimize_model(project, None if source is None else str(source), asked, strict=strict, as_json=as_json)
@@ -180,18 +164,13 @@ def optimize(
     return _search(project, order, strict=strict, as_json=as_json)
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _search(project: "Project", order: "Order", *, strict: bool, as_json: bool) -> int:
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.optimization.harness import NoHarness
     from aaco_pipeline.pipeline.optimizing.search import run
     from aaco_pipeline.report.optimization.document import optimization_document
     from aaco_pipeline.report.optimization.search import is_decided, search_view
-    from aaco_pipeline.report.terminal import print_view
 
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     try:
         ended = run(project.configs, lake, order, tell)
     except NoHarness as error:
@@ -199,25 +178,20 @@ def _search(project: "Project", order: "Order", *, strict: bool, as_json: bool) 
             say(line)  # on standard output: it can be sent to the file that is missing
         raise
     document = optimization_document(lake, ended.name)
-    if as_json:
-        print_json(document)
-    else:
-        print_view(search_view(document))
+    print_document(document, search_view, as_json=as_json)
     return INCONCLUSIVE if strict and not is_decided(document) else 0
 
 
 def _replay(project: "Project", named: str, *, as_json: bool) -> int:
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.optimizing.record import find_optimization, read_kept
     from aaco_pipeline.pipeline.optimizing.search import decide_again
     from aaco_pipeline.report.optimization.search import replay_view
-    from aaco_pipeline.report.terminal import print_view
 
     path = Path(named)
     if path.is_file():
         content = path.read_bytes()
     else:
-        lake = TraceLake(project.lake)
+        lake = open_lake(project)
         content = read_kept(lake, find_optimization(lake, named))
     journal, decisions = decide_again(content, named)
     document = {
@@ -227,10 +201,7 @@ def _replay(project: "Project", named: str, *, as_json: bool) -> int:
         "is_same": all(one.differs is None for one in decisions),
         "decisions": [vars(one) for one in decisions],
     }
-    if as_json:
-        print_json(document)
-    else:
-        print_view(replay_view(document))
+    print_document(document, replay_view, as_json=as_json)
     return 0 if document["is_same"] else IncompleteError.exit_code
 
 

@@ -11,36 +11,38 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 import click
 
 if TYPE_CHECKING:
-    from aaco_pipeline.resources.project import Project
-if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from aaco_pipeline.capture.request import MeasurementRequest
-
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.resources.project import Project
 
 LAKE_HELP: Final = "The lake (default: $AACO_LAKE, else the nearest tracelake/ or dagster.yaml upward)."
 
 
+def open_lake(project: "Project") -> "TraceLake":
+    """Open a project's lake; the store is imported only now, so that `--help` does without."""
+    from aaco_pipeline.lake.store import TraceLake
+
+    return TraceLake(project.lake)
+
+
 def lake_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--lake` to a command that reads a lake; it receives `project`, and is refused where there is no lake."""
-    return _lake_option(command, new=False)
+    return _option(command, lambda named: _project(named, new=False))
 
 
 def new_lake_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--lake` to a command that makes a lake here where there is none, or that needs none."""
-    return _lake_option(command, new=True)
+    return _option(command, lambda named: _project(named, new=True))
 
 
 def late_lake_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--lake` to a command that reads a lake for some of what it is asked: `project` is a function that finds it.
+    """Add `--lake` to a command that needs a lake only sometimes; `project` is then a function that finds it.
 
-    It refuses where there is no lake, as `lake_option` does, and is not called where none is needed.
+    It refuses where there is no lake, as `lake_option` does.
     """
     return _option(command, lambda named: partial(_project, named, new=False))
-
-
-def _lake_option(command: Callable[..., Any], *, new: bool) -> Callable[..., Any]:
-    return _option(command, lambda named: _project(named, new=new))
 
 
 def _option(command: Callable[..., Any], given: Callable[[str | None], Any]) -> Callable[..., Any]:
@@ -72,11 +74,11 @@ def request_options() -> tuple[click.Option, ...]:
     """One option for each setting of a request, in the order of their declaration."""
     from aaco_pipeline.capture.request import MeasurementSettings
 
-    return tuple(_option_request_options(name, field) for name, field in MeasurementSettings.model_fields.items())
+    return tuple(_request_option(name, field) for name, field in MeasurementSettings.model_fields.items())
 
 
 def request_of(options: dict[str, Any], **more: Any) -> "MeasurementRequest":
-    """The request that a command's options mean; `more` takes the place of options that the command declares itself."""
+    """Make the request from a command's options; `more` replaces options that the command declares itself."""
     from aaco_pipeline.capture.request import MeasurementRequest
 
     model = options["model"]
@@ -90,7 +92,7 @@ def request_of(options: dict[str, Any], **more: Any) -> "MeasurementRequest":
     return MeasurementRequest(**{**asked, **pairs, "model": model, **more})
 
 
-def _option_request_options(name: str, field: "FieldInfo") -> click.Option:
+def _request_option(name: str, field: "FieldInfo") -> click.Option:
     from aaco_pipeline.capture.request import spelling_of
 
     extras = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
@@ -110,7 +112,7 @@ def _option_request_options(name: str, field: "FieldInfo") -> click.Option:
 
 
 def _type(field: "FieldInfo") -> Any:
-    """What the command line takes for a setting. Upper bounds are left to the request, which words them."""
+    """Return the click type of a setting. Upper bounds are left to the request, which words them."""
     if get_origin(field.annotation) is Literal:
         return click.Choice(get_args(field.annotation))
     if get_origin(field.annotation) is Mapping:

@@ -17,14 +17,16 @@ import click
 
 from aaco_pipeline.lake.files import lake_errors, write_atomically
 from aaco_pipeline.report.formatting import printable
-from aaco_pipeline.report.terminal import open_screen, print_cells
+from aaco_pipeline.report.terminal import open_screen, print_cells, print_prose
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from aaco_pipeline.report.view import View
+
 
 def data_format(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of every command that shows data: `--format table|json`, and `--json` for short. Gives `as_json`."""
+    """Add `--format table|json`, and `--json` for short, to a command that shows data; it receives `as_json`."""
 
     def chosen(context: click.Context, parameter: click.Parameter, value: str) -> bool:
         return value == "json"
@@ -43,28 +45,47 @@ def data_format(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def say(line: object, *, err: bool = False) -> None:
-    """One line for people on standard output or standard error, harmless whatever capture or path it quotes."""
+    """Print one line on standard output or standard error, with unprintable characters of what it quotes escaped."""
     click.echo(printable(str(line)), err=err)
 
 
 def tell(line: object) -> None:
-    """One line for people on standard error."""
+    """Print one line on standard error."""
     say(line, err=True)
 
 
+def print_document(document: Any, view: Callable[[Any], "View"], *, as_json: bool) -> None:
+    """Print a document as JSON, or its view for a terminal."""
+    if as_json:
+        return print_json(document)
+    from aaco_pipeline.report.terminal import print_view
+
+    return print_view(view(document))
+
+
+def print_plan(document: Any, words: Callable[[Any], Iterable[str]], *, as_json: bool) -> None:
+    """Print what a measurement would take as JSON, or in sentences."""
+    if as_json:
+        return print_json(document)
+    screen = console()
+    for line in words(document):
+        print_prose(screen, line)
+    return print_prose(screen, "Nothing was measured.", "bold")
+
+
 def print_json(document: Any) -> None:
-    """One JSON document on standard output; times in ISO 8601, missing values as null."""
+    """Print one JSON document on standard output; times in ISO 8601, missing values as null."""
     click.echo(json.dumps(document, indent=2, default=json_value))
 
 
 def print_json_rows(rows: Iterable[Any]) -> None:
-    """A list as `print_json` prints it, but for the white space: each of what may be very many rows on a line."""
+    """Print a list as `print_json` does, but with each row on one line: there may be very many."""
     shown = ",\n".join(json.dumps(row, default=json_value) for row in rows)
     click.echo(f"[\n{shown}\n]" if shown else "[]")
 
 
 def json_value(value: object) -> object:
-    """A value JSON has no form for, as text."""
+    """Convert a value that JSON has no form for."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -75,45 +96,49 @@ def json_value(value: object) -> object:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console on standard output or standard error, as wide as `open_screen` finds it."""
+    """Open a console on standard output or standard error, as wide as `open_screen` finds it."""
     return open_screen(sys.stderr if stderr else sys.stdout)
 
 
 def print_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str | None]],
-    *,
-    numeric: Sequence[str] = (),
-    **layout: Any,
+    columns: Sequence[str], rows: Iterable[Sequence[str | None]], *, numeric: Sequence[str] = (), **layout: Any
 ) -> None:
-    """A table on standard output; the columns named in `numeric` are set flush right, missing values as a dash."""
+    """Print a table on standard output; columns in `numeric` are right-aligned, missing values are a dash."""
     print_cells(console(), [f"*{name}" if name in numeric else name for name in columns], rows, **layout)
 
 
 @contextmanager
-def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each thing that is done; nothing when quiet or when it is no terminal."""
+def progress_bar(quiet: bool, *, single: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """Draw a bar for each thing in progress, also for what is reported elsewhere within the block.
+
+    Nothing is drawn when quiet or without a terminal. A `single` bar changes its description instead.
+    """
     screen = console(stderr=True)
     if quiet or not screen.is_terminal:
         yield lambda doing, done, total: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    from aaco_pipeline.resources.progress import progress_listener
+
+    amount = TaskProgressColumn() if single else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeElapsedColumn())
     # Without automatic refresh: a thread that redraws would run beside what is measured.
     with Progress(*columns, console=screen, transient=True, auto_refresh=False) as bar:
         tasks: dict[str, Any] = {}
 
         def show(doing: str, done: int, total: int) -> None:
-            if doing not in tasks:
-                tasks[doing] = bar.add_task(doing, total=total or None)
-            bar.update(tasks[doing], completed=done)
+            name = "" if single else doing
+            if name not in tasks:
+                tasks[name] = bar.add_task(doing, total=total or None)
+            bar.update(tasks[name], description=doing, completed=done, total=total if single else None)
             bar.refresh()
 
-        yield show
+        with progress_listener(show):
+            yield show
 
 
-#: What `aaco_pipeline.report.comparing.exchange` has, without importing it for `--help`; a test holds them together.
+#: The forms of `aaco_pipeline.report.comparing.exchange`, repeated so that `--help` imports nothing.
 WRITTEN: Final = ("markdown", "html", "junit", "bencher", "github-action-benchmark")
 #: For programs that follow: what `--json` prints, beside every file that is written.
 BESIDE: Final = "verdict.json"
@@ -121,7 +146,7 @@ Kind = Literal["verdict", "difference", "stored difference"]
 
 
 def verdict_format(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of commands that show a verdict or a difference; give `form` and `output`."""
+    """Add `--format`, `--json` and `--output` to a command that shows a verdict; it receives `form` and `output`."""
     command = click.option(
         "--output",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -155,7 +180,7 @@ def give(document: dict[str, Any], form: str, output: Path | None, of: Kind) -> 
 
 
 def _print(document: dict[str, Any], of: Kind, stream: TextIO | None = None) -> None:
-    """Print it for a terminal."""
+    """Print a document for a terminal."""
     from aaco_pipeline.report.comparing.exchange import VIEWS
     from aaco_pipeline.report.terminal import print_view
 
@@ -163,7 +188,7 @@ def _print(document: dict[str, Any], of: Kind, stream: TextIO | None = None) -> 
 
 
 def _rendered(document: dict[str, Any], form: str, of: Kind) -> str:
-    """The document in that form as the text of a file."""
+    """Render the document in a form as the text of a file."""
     if form == "json":
         return _as_json(document)
     if form == "table":

@@ -1,4 +1,4 @@
-"""`aaco sql` and `aaco tables`: asking the lake in SQL, and what there is to ask for.
+"""`aaco sql` and `aaco tables`: query the lake in SQL, and list its tables and columns.
 
 The guard around SQL is `aaco_pipeline.lake.sql`; neither command imports Dagster or Polars.
 """
@@ -17,17 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.finishing import say_unfinished
-from aaco_pipeline.cli.options import lake_option, new_lake_option
+from aaco_pipeline.cli.options import lake_option, new_lake_option, open_lake
 from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table, say
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import all_tables
-from aaco_pipeline.lake.limited_sql import (
-    DEFAULT_SECONDS,
-    MOST_MEMORY_BYTES,
-    SPILL_PER_MEMORY,
-    Limits,
-    default_limits,
-)
+from aaco_pipeline.lake.limited_sql import DEFAULT_SECONDS, MOST_MEMORY_BYTES, SPILL_PER_MEMORY, Limits, default_limits
 from aaco_pipeline.lake.sql import Result, stream_batches, stream_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.views import HELPER_VIEWS
@@ -51,7 +45,6 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # not generic in older r
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The text as bytes."""
         found = _SIZE.fullmatch(value.strip())
         power = " kmgt".index(found[2].lower() or " ") if found else 0
         bytes_ = int(float(found[1]) * (1024 if found[3] else 1000) ** power) if found else 0
@@ -68,9 +61,9 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # not generic in older r
     type=click.Choice(["table", "csv", "json", "parquet"]),
     default="table",
     show_default=True,
-    help="A table leaves out what does not fit, in its middle; the others have all. Parquet goes to standard output as "
-    "bytes: redirect it to a file. JSON and Parquet hold text as it is. CSV does, too, but for control characters and "
-    "invisible marks, which stand in it as escapes such as \\x1b.",
+    help="A table leaves out what does not fit; the other formats hold everything. Parquet goes to standard "
+    "output as bytes: redirect it to a file. JSON and Parquet hold text as it is; CSV escapes control characters and "
+    "invisible marks, such as \\x1b.",
 )
 @click.option("--json", "json_too", is_flag=True, help="Short for --format json.")
 @click.option(
@@ -115,7 +108,7 @@ def sql(
         raise click.UsageError("--guard-formulas is about CSV: it goes with --format csv")
     if form == "parquet" and sys.stdout.isatty():
         raise click.UsageError("Parquet is bytes: redirect standard output to a file")
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     loss = say_unfinished(lake)
     limits = Limits(memory_bytes or default_limits().memory_bytes, seconds)
     with _memory_of_process(limits.memory_bytes + _BESIDE_BYTES):
@@ -135,7 +128,7 @@ def sql(
 
 @contextmanager
 def _memory_of_process(more_bytes: int) -> Iterator[None]:
-    """A block in which this process gets at most so much more memory, whoever in it asks."""
+    """Limit the memory that this process may take in addition within the block."""
     held = int(Path("/proc/self/statm").read_text("ascii").split()[5]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = min(held + more_bytes, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY), 2**62)
@@ -147,7 +140,7 @@ def _memory_of_process(more_bytes: int) -> Iterator[None]:
 
 
 def _write_parquet(lake: TraceLake, statement: str, limits: Limits) -> None:
-    """The rows as one Parquet file on standard output, batch by batch."""
+    """Write the rows as one Parquet file to standard output, batch by batch."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
@@ -163,7 +156,7 @@ def _write_parquet(lake: TraceLake, statement: str, limits: Limits) -> None:
 
 
 def _print_json(parts: Iterable[Result]) -> None:
-    """The rows as one JSON document, as `print_json` shows a list, without holding them all."""
+    """Print the rows as one JSON document, as `print_json` prints a list, without holding them all."""
     before = "["
     for part in parts:
         for row in part.rows:
@@ -174,7 +167,7 @@ def _print_json(parts: Iterable[Result]) -> None:
 
 
 def print_csv(parts: Iterable[Result], *, guard_formulas: bool = False) -> None:
-    """The rows as CSV, one line each; what would be a formula behind an apostrophe where that is asked for."""
+    """Print the rows as CSV; `guard_formulas` puts an apostrophe before text that looks like a formula."""
 
     def cell(value: object) -> object:
         if not isinstance(value, str | bytes | list | dict):
@@ -202,7 +195,7 @@ def tables(project: "Project", name: str | None, as_json: bool) -> None:
 
 
 def _list_tables(project: "Project", as_json: bool) -> None:
-    with TraceLake(project.lake).catalogue() as known:
+    with open_lake(project).catalogue() as known:
         rows = {**dict.fromkeys(all_tables(), 0), **known.rows_of_tables()}
     listed = [
         {"table": t.name, "section": t.section, "scope": t.scope, "meaning": t.meaning, "rows": rows[t.name]}

@@ -1,4 +1,4 @@
-"""`aaco quiet`: how quiet this machine is, before anything is measured on it.
+"""`aaco quiet`: check how quiet this machine is before anything is measured on it.
 
 `aaco_pipeline.resources.kernel_plane.quiet` probes; `aaco_pipeline.analysis.delays.interference` attributes the time.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from aaco_pipeline.cli.output import console, data_format, print_json, say
+from aaco_pipeline.cli.output import console, data_format, print_json, progress_bar, say
 from aaco_pipeline.report.terminal import print_prose, print_table
 
 
@@ -18,10 +18,9 @@ from aaco_pipeline.report.terminal import print_prose, print_table
 )
 @data_format
 def quiet(seconds: float, as_json: bool) -> None:
-    """Say how quiet this machine is: what takes the CPUs from threads that only read the clock."""
+    """Measure how quiet this machine is: what takes the CPUs from threads that only read the clock."""
     from aaco_pipeline.analysis.delays.interference import machine_takes
     from aaco_pipeline.analysis.delays.thread_states import thread_states
-    from aaco_pipeline.cli.output import progress_bar
     from aaco_pipeline.formats.native.kernel_plane import read
     from aaco_pipeline.report.recording_checks import NO_RUNNABLE, TAKES, machine_sentences
     from aaco_pipeline.resources.kernel_plane.quiet import probe_machine

@@ -1,6 +1,6 @@
-"""`aaco reanalyse`: stages of many sessions run again after their code has changed.
+"""`aaco reanalyse`: run stages of many sessions again after their code has changed.
 
-What is due and how it runs is `aaco_pipeline.pipeline.reanalysis`.
+Choosing and running them is `aaco_pipeline.pipeline.reanalysis`.
 """
 
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from aaco_pipeline.cli.options import lake_option
-from aaco_pipeline.cli.output import data_format, print_json, say
+from aaco_pipeline.cli.options import lake_option, open_lake
+from aaco_pipeline.cli.output import data_format, print_json, progress_bar, say
 from aaco_pipeline.report.formatting import counted
 
 if TYPE_CHECKING:
@@ -30,22 +30,19 @@ _NAMED: Final = 5
 def reanalyse(
     project: "Project", *, names: Sequence[str], downstream: bool, where: str | None, dry_run: bool, as_json: bool
 ) -> int:
-    """Run stages again in every session in which another version of their code, or none that succeeded, has run them.
+    """Run stages again in sessions where another version of their code ran them, or where they failed.
 
-    Nothing is measured. Killed, the same command goes on: sessions that are done by the present code are left alone.
+    Nothing is measured. After a kill the same command continues: sessions done by the present code are left alone.
 
     Example: aaco reanalyse --stage timeline --downstream --where "model_name LIKE 'bert%'"
     """
-    from aaco_pipeline.cli.output import progress_bar
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.reanalysis import Done, chosen_stages, plan
     from aaco_pipeline.pipeline.reanalysis import reanalyse as carry_out
-    from aaco_pipeline.resources.progress import progress_listener
 
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     planned, done = plan(lake, chosen_stages(names, downstream=downstream), where), Done()
     if planned.due and not dry_run:
-        with progress_bar(as_json) as show, progress_listener(show):
+        with progress_bar(as_json):
             done = carry_out(lake, planned, project.configs)
     if as_json:
         print_json({"dry_run": dry_run, **asdict(planned), **asdict(done)})
@@ -72,7 +69,9 @@ def _print(planned: "Plan", done: "Done", *, dry_run: bool) -> None:
     for one in done.failed:
         say(f"aaco: {one.session}: {one.stage} failed: {one.reason}", err=True)
     if planned.behind and (done.sessions or dry_run):
-        say(f"What reads from it is then of older tables: {', '.join(planned.behind)}; --downstream runs them, too")
+        say(
+            f"Stages that read from it then have older inputs: {', '.join(planned.behind)}; --downstream runs them, too"
+        )
 
 
 def _named(sessions: Sequence[str]) -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.options import new_lake_option, wait_option
-from aaco_pipeline.cli.output import data_format, say
+from aaco_pipeline.cli.options import new_lake_option, open_lake, wait_option
+from aaco_pipeline.cli.output import data_format, progress_bar, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from aaco_pipeline.recording.recorder import Recorded
     from aaco_pipeline.recording.request import RecordRequest
     from aaco_pipeline.resources.project import Project
-    from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
-if TYPE_CHECKING:
-    from aaco_pipeline.resources.project import Project
     from aaco_pipeline.resources.rocprofv3.command import ProfilerPass, Release
+    from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
 
 
 def _tell(line: str) -> None:
@@ -41,19 +39,14 @@ class RecordCommand(click.Command):
 
         made: list[click.Parameter] = []
         for setting in settings():
-            default = setting.default
-            kind = kind_of(setting)
+            default, is_flag = setting.default, isinstance(setting.default, bool)
             made.append(
                 click.Option(
                     [spelling(setting), setting.name],
-                    type=bool
-                    if isinstance(default, bool)
-                    else click.Choice(TRACES)
-                    if setting.name == "trace"
-                    else kind,
+                    type=bool if is_flag else click.Choice(TRACES) if setting.name == "trace" else kind_of(setting),
                     default=default,
-                    show_default=default is not None and not isinstance(default, bool),
-                    is_flag=isinstance(default, bool),
+                    show_default=default is not None and not is_flag,
+                    is_flag=is_flag,
                     metavar=setting.metadata["metavar"],
                     help=setting.metadata["help"],
                 )
@@ -98,7 +91,7 @@ def record(
         recorded = _recorded(request, _place(project), sets)
         _take_in(project, recorded, request.name, as_json=as_json)
     if recorded.failure is not None:
-        raise ModelError(f"{recorded.failure}; what there is of it is kept")
+        raise ModelError(f"{recorded.failure}; its partial recording is kept")
     return 0
 
 
@@ -125,22 +118,19 @@ def _write_archive(file: Path, program: tuple[str, ...], sets: "Callable[[], Cou
 
 
 def _place(project: "Project") -> Path:
-    """A name beside the lake: on its disk, for what a profiler writes may be large."""
+    """Choose a folder beside the lake, on its disk: a profiler's files may be large."""
     return project.lake.parent / f"aaco-recorded-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def _take_in(project: "Project", recorded: "Recorded", name: str, *, as_json: bool) -> None:
-    """Make a session of it and show that; the recording goes once the lake has it, and else stays and is named."""
-    from aaco_pipeline.cli.output import progress_bar
+    """Make a session of a recording and show it; the recording is kept, and named, if that fails."""
     from aaco_pipeline.cli.sessions import show_session
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.ingestion import discovered, ingest
     from aaco_pipeline.pipeline.session_stages import finish_session
-    from aaco_pipeline.resources.progress import progress_listener
 
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     try:
-        with progress_bar(as_json) as show, progress_listener(show):
+        with progress_bar(as_json):
             found = discovered(lake, recorded.folder)
             taken = [*ingest(lake, found, name, finish=partial(finish_session, lake, configs=project.configs))]
         failed = next((one.error for one in taken if one.error is not None), None)
@@ -159,12 +149,12 @@ def _take_in(project: "Project", recorded: "Recorded", name: str, *, as_json: bo
             show_session(lake, one.session, as_json=as_json)
 
 
-#: Without a base pass to look at, the second execution is the first that is not a cold one.
+#: Without a base pass to look at, the second execution is the first warm one.
 _WARM_EXECUTION: Final = 2
 
 
 @click.command()
-@click.option("--print", "printing", is_flag=True, help="Print the commands; nothing is run.")
+@click.option("--print", "printing", is_flag=True, help="Print the commands; run nothing.")
 @click.option("--release", metavar="VERSION", help="ROCm release of the machine to run on (default: the newest known).")
 @click.option("--counters", metavar="SET[,SET]", help="Sets of hardware counters: basic, memory, compute, occupancy.")
 @click.option("--arch", metavar="GFX", help="With --counters: architecture of the GPU, such as gfx942; see rocminfo.")
@@ -184,22 +174,8 @@ def capture(
     program: tuple[str, ...],
 ) -> int:
     """Print the rocprofv3 commands for any program, given after --, one for each pass."""
-    from aaco_pipeline.resources.rocprofv3.command import RELEASES, check_thread_trace, known_release
-
-    _check_usage(printing, counters, arch, thread_trace, program)
-    known = known_release(release or RELEASES[-1].name)
-    if thread_trace is not None:
-        check_thread_trace(known)
-    passes = _passes(project, counters, arch, thread_trace)
-    for line in _lines(known, passes, output, program):
-        say(line)
-    return 0
-
-
-def _check_usage(
-    printing: bool, counters: str | None, arch: str | None, thread_trace: str | None, program: Sequence[str]
-) -> None:
     from aaco_pipeline.errors import UsageError
+    from aaco_pipeline.resources.rocprofv3.command import RELEASES, check_thread_trace, known_release
 
     if not printing:
         raise UsageError(
@@ -215,6 +191,12 @@ def _check_usage(
         )
     if thread_trace == "auto":
         raise UsageError("thread trace: auto needs a trace to choose from; run the base pass first and name a kernel")
+    known = known_release(release or RELEASES[-1].name)
+    if thread_trace is not None:
+        check_thread_trace(known)
+    for line in _lines(known, _passes(project, counters, arch, thread_trace), output, program):
+        say(line)
+    return 0
 
 
 def _passes(
@@ -245,7 +227,7 @@ def _lines(release: "Release", passes: Sequence["ProfilerPass"], output: str, pr
         if given is None:
             yield command
             continue
-        # This release makes a folder of its own below the one it is given; its files belong beside the others'.
+        # This release makes its own folder below the given one; its files belong beside the others'.
         place, moved = shlex.quote(str(folder / given[0])), shlex.quote(str(folder))
         written = f"mkdir -p {moved} && printf '%s\\n' {shlex.quote(given[1].rstrip())} > {place}"
         yield f"{written} && {command} && mv {moved}/pmc_1/* {moved}/"

@@ -1,4 +1,4 @@
-"""`aaco replay`: look into a dispatch captured on a GPU node, try its addresses, compare two states of its memory."""
+"""`aaco replay`: inspect a dispatch captured on a GPU node, try its addresses, compare two states of its memory."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aaco_pipeline.optimization.replay import DispatchCapture, Region
 
 _FOLDER: Final = click.argument("capture", type=click.Path(path_type=Path))
-#: What rocm-perf-lab's reserve-check exits with: exact, failed, relocated; a capture it cannot read is a failure.
+#: Exit codes of rocm-perf-lab's reserve-check; a capture that it cannot read counts as failed.
 _LEGACY: Final = {"exact": 0, "failed": 1, "relocated": 2}
 _LISTED: Final = 30
 
@@ -70,26 +70,20 @@ def reserve_check(capture: Path, granularity_bytes: int, *, legacy_exit_codes: b
     reserved = reserve(plan(found.regions, granularity_bytes))
     worst = outcome(reserved)
     if as_json:
-        rows = [
-            {
-                "base": one.reservation.base,
-                "size_bytes": one.reservation.size,
-                "regions": [region.base for region in one.reservation.regions],
-                "outcome": one.outcome,
-                "at": one.at,
-                "reason": one.reason,
-            }
-            for one in reserved
-        ]
-        total = sum(one.reservation.size for one in reserved)
         print_json(
             {
-                "outcome": worst,
-                "mode": "host",
-                "granularity_bytes": granularity_bytes,
+                **{"outcome": worst, "mode": "host", "granularity_bytes": granularity_bytes},
                 "regions": len(found.regions),
-                "reserved_bytes": total,
-                "reservations": rows,
+                "reserved_bytes": sum(one.reservation.size for one in reserved),
+                "reservations": [
+                    {
+                        "base": one.reservation.base,
+                        "size_bytes": one.reservation.size,
+                        "regions": [region.base for region in one.reservation.regions],
+                        **{"outcome": one.outcome, "at": one.at, "reason": one.reason},
+                    }
+                    for one in reserved
+                ],
             }
         )
     else:
@@ -122,7 +116,7 @@ def reserve_check(capture: Path, granularity_bytes: int, *, legacy_exit_codes: b
 @click.option("--dtype", metavar="TYPE", help="Compare as numbers, too, such as float32.")
 @data_format
 def diff(first: Path, second: Path, dtype: str | None, *, as_json: bool) -> int:
-    """What did the kernel write? Two captures' memory, region by region."""
+    """Show what the kernel wrote: compare two captures' memory region by region."""
     from aaco_pipeline.optimization.replay import read_capture, region_differences
 
     found = region_differences(read_capture(first), read_capture(second), dtype)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from aaco_pipeline.cli.finishing import finish_first
-from aaco_pipeline.cli.options import lake_option
+from aaco_pipeline.cli.options import lake_option, open_lake
 from aaco_pipeline.cli.output import BESIDE, give, json_value, say
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors, write_atomically
@@ -36,17 +36,16 @@ def perfetto(project: "Project", *, session: str, output: Path | None) -> None:
     On one axis: iterations, calls, kernels and copies, the critical path, idle time by cause, threads, counters.
     """
     from aaco_pipeline.cli.finishing import finish_first
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.report.on_demand import trace_of
 
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     identifier = lake.find_session(session)
     finish_first(project, lake, identifier, quiet=False)
     say(written(trace_of(lake, identifier), lake.trace(identifier), output))
 
 
 def written(view: bytes, kept: Path, output: Path | None) -> Path:
-    """Say where a view lies: written to `output`, else `kept` in the lake. LakeError where that cannot be written."""
+    """Write a view to `output`, else expect it `kept` in the lake; return its path. LakeError if neither works."""
     if output is None:
         if not kept.is_file() or kept.read_bytes() != view:
             raise LakeError(f"{kept}: the lake cannot be written; name another file with --output")
@@ -57,9 +56,9 @@ def written(view: bytes, kept: Path, output: Path | None) -> Path:
 
 
 _FORMATS: Final = ("html", "terminal", "markdown", "json")
-#: How the ids of searches by `aaco optimize` begin.
+#: Prefix of the ids of searches by `aaco optimize`.
 _SEARCHES: Final = "optimize-"
-#: Forms of a verdict alone.
+#: Formats for verdicts only.
 _OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
 
 
@@ -90,7 +89,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     form = "json" if as_json else form
     if opened and form != "html":
         raise click.UsageError("--open shows the page: it goes with --format html")
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     if session.startswith(_SEARCHES):
         return _report_search(lake, session, form, output, opened=opened)
     if lake.has_campaign(session):
@@ -115,7 +114,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
 
 
 def _report_page(lake: TraceLake, session: str, output: Path | None, *, opened: bool) -> None:
-    """The page of a session, made unless a current one is kept, written and perhaps served."""
+    """Make, or take from the lake, the page of a session; write it and perhaps serve it."""
     from aaco_pipeline.report.on_demand import page_of, trace_of
 
     page = page_of(lake, session)
@@ -126,7 +125,7 @@ def _report_page(lake: TraceLake, session: str, output: Path | None, *, opened: 
 
 
 def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | None, *, opened: bool) -> None:
-    """The verdict of a campaign: the page into the lake, unless there is another place for it."""
+    """Report a campaign's verdict; by default the page goes into the lake."""
     from aaco_pipeline.report.comparing.campaign import verdict_document
 
     document = verdict_document(lake, campaign)
@@ -137,7 +136,7 @@ def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | No
 
 
 def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, *, opened: bool) -> None:
-    """A search by `aaco optimize`: the page into the lake, unless there is another place for it."""
+    """Report a search by `aaco optimize`; by default the page goes into the lake."""
     from aaco_pipeline.pipeline.optimizing.record import find_optimization
     from aaco_pipeline.report.optimization.document import optimization_report
     from aaco_pipeline.report.optimization.search import search_view
@@ -161,7 +160,7 @@ def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, 
 
 
 def _search_rendered(document: Document, form: str) -> str:
-    """A search as the text of its file."""
+    """Render a search as the text of a file."""
     if form == "html":
         from aaco_pipeline.report.optimization.page import render_search as render_page
 
@@ -179,9 +178,9 @@ def _search_rendered(document: Document, form: str) -> str:
 
 
 def _rendered(document: Document, form: str) -> str:
-    """The report as the text of its file, but for a page."""
+    """Render the report as the text of a file, except as a page."""
     if form == "json":
-        # How a page draws the activities is the page's affair.
+        # The drawn timeline only serves the page.
         return json.dumps({key: part for key, part in document.items() if key != "drawn_timeline"}, indent=2) + "\n"
     if form == "markdown":
         return render_view(report_view(document))

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco_pipeline.cli.options import RequestCommand, new_lake_option, request_of, wait_option
+from aaco_pipeline.cli.options import RequestCommand, new_lake_option, open_lake, request_of, wait_option
 from aaco_pipeline.cli.output import data_format, print_json, progress_bar, say, tell
 
 if TYPE_CHECKING:
     from aaco_pipeline.capture.request import MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.resources.project import Project
-if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
 
 
@@ -24,15 +22,14 @@ if TYPE_CHECKING:
 @data_format
 def run(project: "Project", as_json: bool, **options: Any) -> int:
     """Measure a model in a fresh process and analyse it: one session in the lake."""
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.measure.inference import check_request
 
     request = request_of(options)
     check_request(request, project.configs)  # a wrong name ends here, before there is a session or a run
-    session = observe(project, TraceLake(project.lake), request, quiet=as_json)
+    session = observe(project, open_lake(project), request, quiet=as_json)
     from aaco_pipeline.cli.sessions import show_session
 
-    show_session(TraceLake(project.lake), session, as_json=as_json)
+    show_session(open_lake(project), session, as_json=as_json)
     return 0
 
 
@@ -41,11 +38,10 @@ def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest"
     from aaco_pipeline.errors import LakeError
     from aaco_pipeline.pipeline.session_stages import run_session
     from aaco_pipeline.pipeline.sessions import register
-    from aaco_pipeline.resources.progress import progress_listener
 
     session = register(lake, request)
     try:
-        with progress_bar(quiet) as show, progress_listener(show):
+        with progress_bar(quiet):
             run_session(lake, session, project.configs)
     except LakeError:
         raise  # the lake failed and not what was asked for: finishing the session measures it
@@ -83,7 +79,6 @@ def sweep(
 ) -> int:
     """Measure a model at several batch sizes: one session each, one campaign, one scaling curve."""
     from aaco_pipeline.errors import AacoError
-    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.sweeps import publish_curve, sweep_points
     from aaco_pipeline.report.scaling import scaling_view
     from aaco_pipeline.report.terminal import print_view
@@ -92,7 +87,7 @@ def sweep(
     request = request_of(options, prompt_tokens=prompt_tokens[0] if prompt_tokens else None)
     points = sweep_points(request, batch_size, prompt_tokens or [])
     check_request(points[0], project.configs)
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     campaign = points[0].campaign_id
     assert campaign is not None
     sessions: list[str] = []

@@ -1,17 +1,16 @@
-"""`aaco ls`, `aaco show`: the sessions of a lake, and one of them.
+"""`aaco ls` and `aaco show`: list the sessions of a lake, and show one of them.
 
-All of it is read from the lake's tables; nothing is computed here that a table does not hold.
+Everything is read from the lake's tables; the views are `aaco_pipeline.report`.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.cli.finishing import finish_first
-from aaco_pipeline.cli.options import lake_option
-from aaco_pipeline.cli.output import console, data_format, print_json, print_json_rows, say
+from aaco_pipeline.cli.options import lake_option, open_lake
+from aaco_pipeline.cli.output import console, data_format, print_document, print_json_rows, say
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.listing import Listing, listed
 from aaco_pipeline.lake.manifest import LostManifestError
@@ -20,7 +19,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.formatting import counted, duration, grouped, share, size
 from aaco_pipeline.report.kernel.document import kernel_document, kernel_view
 from aaco_pipeline.report.session.document import path_document, session_summary, shapes_document, spikes_document
-from aaco_pipeline.report.session.sentences import Document, Row
+from aaco_pipeline.report.session.sentences import Row
 from aaco_pipeline.report.session.statements import SECTIONS
 from aaco_pipeline.report.session.view import (
     evidence_view,
@@ -29,8 +28,7 @@ from aaco_pipeline.report.session.view import (
     shapes_view,
     spikes_view,
 )
-from aaco_pipeline.report.terminal import print_table, print_view
-from aaco_pipeline.report.view import View
+from aaco_pipeline.report.terminal import print_table
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -45,7 +43,7 @@ def ls(project: "Project", newest: int | None, as_json: bool) -> int:
 
     Exits with 8 when one of them is lost or cannot be read, after listing the others.
     """
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     found = listed(lake, newest)
     for error in found.errors.values():
         say(f"aaco: {error}", err=True)
@@ -87,7 +85,7 @@ def _code(found: Listing) -> int:
 
 
 def noisy(row: Row) -> str | None:
-    """What share of a session's iterations the machine disturbed, where that is too much to compare it with others."""
+    """Format the share of iterations that the machine disturbed, where it is too large for comparisons."""
     disturbed = row["disturbed_ratio"]
     return share(disturbed) if disturbed is not None and disturbed > MOST_DISTURBED else None
 
@@ -133,7 +131,7 @@ def show(
         raise click.UsageError("--csv goes with --shapes, and without --json")
     if faster is not None and kernel is None:
         raise click.UsageError("--faster is about one kernel: name it with --kernel")
-    lake = TraceLake(project.lake)
+    lake = open_lake(project)
     found = lake.find_session(session)
     finish_first(project, lake, found, quiet=as_json or as_csv)
     if as_csv:
@@ -148,7 +146,7 @@ def show(
 
             run = recorded({name: lake.read(name, found).drop("session_id") for name in RECORDED_FROM})
             document["what_if"] = saving_of_kernel(run, document["kernel"]["kernel_id"], faster).to_dicts()
-        _show(document, kernel_view, as_json=as_json)
+        print_document(document, kernel_view, as_json=as_json)
     else:
         parts = (
             (shapes, shapes_document, shapes_view),
@@ -158,14 +156,9 @@ def show(
             (True, session_summary, session_view),
         )
         _, read, view = next(one for one in parts if one[0])
-        _show(read(lake, found), view, as_json=as_json)
+        print_document(read(lake, found), view, as_json=as_json)
 
 
 def show_session(lake: TraceLake, session: str, *, as_json: bool) -> None:
     """Print one session: the workload, its metrics, its top kernels, and what is missing."""
-    _show(session_summary(lake, session), session_view, as_json=as_json)
-
-
-def _show(document: Document, view: Callable[[Document], View], *, as_json: bool) -> None:
-    """Print a document as it is, or its view."""
-    print_json(document) if as_json else print_view(view(document))
+    print_document(session_summary(lake, session), session_view, as_json=as_json)

@@ -1,16 +1,15 @@
 """Find which of many builds brought a change: make builds, measure them beside the first, and record the search.
 
-Which build to measure next is decided in `aaco_pipeline.statistics.bisection`. A killed search continues from the
-lake.
+Which build to measure next is decided in `aaco_pipeline.statistics.bisection`. Each step is a campaign of its own: some
+blocks of one build beside the first. A killed search continues from the lake: nothing is measured or built twice.
 """
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Final, Literal, cast
 
 import numpy as np
@@ -24,9 +23,9 @@ from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.artefacts import BUILDS, keep_artefact
 from aaco_pipeline.lake.files import lake_errors, temporary_beside
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.pipeline.campaigns import new_name, publish
 from aaco_pipeline.pipeline.comparing.judging import sessions_of
-from aaco_pipeline.pipeline.comparing.measuring import bury, members
+from aaco_pipeline.pipeline.comparing.measuring import bury, finished_sessions, members
 from aaco_pipeline.pipeline.comparing.plan import (
     DEFAULT_BLOCKS,
     DEFAULT_METRIC,
@@ -39,8 +38,9 @@ from aaco_pipeline.pipeline.comparing.plan import (
     new_plan,
     read_plan,
     subject,
+    write_plan,
 )
-from aaco_pipeline.pipeline.comparing.running import begin, run
+from aaco_pipeline.pipeline.comparing.running import run
 from aaco_pipeline.resources.measure.inference import check_request
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 from aaco_pipeline.resources.toolchains.builds import OUTPUT, MakeError, checked_out, make, words_of
@@ -62,7 +62,7 @@ State = Literal["planned", "made", "measured", "failed", "good", "bad", "skipped
 
 @dataclass(frozen=True)
 class Recipe:
-    """How builds are made. `request` measures one; `{output}` stands in it for what is made, a model or a Python."""
+    """A command that makes builds. `request` measures one, with `{output}` for what is made: a model or a Python."""
 
     repository: Path
     command: str
@@ -72,7 +72,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Build:
-    """One of the builds. `subject` measures it; None until it is made."""
+    """One of the builds. `subject` measures it, and is None until it is made."""
 
     label: str
     revision: str | None = None
@@ -84,7 +84,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Step:
-    """Some blocks of one build beside the first."""
+    """Some blocks of one build measured beside the first."""
 
     build: int
     blocks: int
@@ -117,14 +117,8 @@ class Search:
         return replace(self, builds=tuple(builds))
 
 
-def new_name() -> tuple[str, datetime]:
-    """A name for a search, and when it began."""
-    now = datetime.now(UTC)
-    return f"bisection-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}", now
-
-
 def write(lake: TraceLake, search: Search, log_ratios: Mapping[int, Floats]) -> None:
-    """Publish a search as it stands, with each build's log ratios of blocks so far."""
+    """Publish a search with each build's log ratios of blocks so far."""
     recipe, answer = search.recipe, search.answer
     question = {
         "began_at": search.began_at,
@@ -145,12 +139,11 @@ def write(lake: TraceLake, search: Search, log_ratios: Mapping[int, Floats]) -> 
     builds = [_row(lake, number, build, log_ratios.get(number)) for number, build in enumerate(search.builds)]
     steps = [{"step": number, **vars(step)} for number, step in enumerate(search.steps)]
     tables = {"bisections": [question], "bisection_builds": builds, "bisection_steps": steps}
-    frames = {name: to_contract(name, pl.DataFrame(rows, infer_schema_length=None)) for name, rows in tables.items()}
-    lake.publish(search.name, STAGE, frames, scope="campaign")
+    publish(lake, search.name, STAGE, tables)
 
 
 def read(lake: TraceLake, name: str) -> Search:
-    """A search as it stands. UsageError when there is none of that name."""
+    """Read a search. UsageError when there is none of that name."""
     asked = lake.read("bisections", name)
     if asked.is_empty():
         raise UsageError(f'no search {name!r} in {lake.path}; `aaco sql "SELECT * FROM bisections"` lists them')
@@ -175,11 +168,9 @@ def read(lake: TraceLake, name: str) -> Search:
 
 
 def told_apart(builds: Sequence[Build], answer: Answer) -> tuple[Build, ...]:
-    """The builds with what the answer makes of them."""
+    """Set the builds' states by the answer."""
     return tuple(replace(build, state=_state(number, build, answer)) for number, build in enumerate(builds))
 
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 #: Fields of an answer that are columns by the same name.
 _OF_THE_ANSWER: Final = ("after", "until", "likeliest", "probability", "effect_ratio", "ci_low", "ci_high")
@@ -230,9 +221,7 @@ _SHORT: Final = 10
 
 
 def builds_there(specifications: Sequence[tuple[str, MeasurementRequest]], configs: Path) -> tuple[Build, ...]:
-    """Builds that need no making, each by what it is called. AacoError when one cannot be measured beside the first."""
-    if len(specifications) < 2:
-        raise UsageError("there is nothing between one build and itself: give two or more")
+    """Make builds from labels and requests. AacoError when one cannot be measured beside the first."""
     builds: list[Build] = []
     for label, request in specifications:
         check_request(request, configs)
@@ -243,7 +232,7 @@ def builds_there(specifications: Sequence[tuple[str, MeasurementRequest]], confi
 
 
 def require_same_work(first: Build, other: Build) -> None:
-    """UsageError when a build cannot be held against the first: it takes other inputs, or generates tokens alone."""
+    """Raise UsageError when a build takes other inputs than the first, or only one of them generates tokens."""
     assert first.subject is not None and other.subject is not None
     new_plan("bisect", {"baseline": first.subject, "candidate": other.subject})
     before, after = (_inputs(one.subject.artefact) for one in (first, other) if one.subject is not None)
@@ -254,18 +243,18 @@ def require_same_work(first: Build, other: Build) -> None:
 
 
 def output_of(recipe: Recipe) -> str:
-    """What the file that is made is called: a model by its repository, which names the workload; else a Python."""
+    """Name the file that is made: a model after its repository, which names the workload; else a Python."""
     if recipe.request.model == OUTPUT:
         return f"{safe_name(recipe.repository.resolve().name) or 'model'}.onnx"
     return "bin/python"
 
 
 def made(lake: Path, search: str, number: int, build: Build, recipe: Recipe, *, configs: Path, log: Log) -> Subject:
-    """Make a build from its revision; the arm that measures it.
+    """Make a build from its revision, and return the arm that measures it.
 
-    It is made in a work tree of its own, with the measurement slot held: what compiles would disturb what measures. A
-    model is kept with the lake's artefacts, an interpreter where it was made, because most cannot be moved. ModelError
-    when it cannot be made, and AacoError when what was made cannot be run.
+    It is made in its own work tree, with the measurement slot held: a compiler would disturb a measurement. A model is
+    kept with the lake's artefacts, an interpreter where it was made, because most cannot be moved. ModelError when it
+    cannot be made, AacoError when it cannot be run.
     """
     assert build.revision is not None
     folder = lake / BUILDS
@@ -280,19 +269,10 @@ def made(lake: Path, search: str, number: int, build: Build, recipe: Recipe, *, 
         with lake_errors(place):
             shutil.rmtree(place, ignore_errors=True)  # what a killed make left
             output.parent.mkdir(parents=True)
-        with (
-            measurement_slot(on_wait=log),
-            checked_out(recipe.repository, build.revision, work / "source"),
-        ):
-            words = words_of(recipe.command)
-            make(
-                words,
-                build.revision,
-                output,
-                work / "source",
-                log=work / "make.log",
-                limit_seconds=recipe.limit_seconds,
-            )
+        source, made_log = work / "source", work / "make.log"
+        with measurement_slot(on_wait=log), checked_out(recipe.repository, build.revision, source):
+            words, limit = words_of(recipe.command), recipe.limit_seconds
+            make(words, build.revision, output, source, log=made_log, limit_seconds=limit)
         if is_model:
             output = lake / keep_artefact(lake, output, external_files(output))
     finally:
@@ -304,15 +284,12 @@ def made(lake: Path, search: str, number: int, build: Build, recipe: Recipe, *, 
 
 
 def from_revision(name: str, title: str) -> Build:
-    """A build that is yet to be made."""
+    """Describe a build that is yet to be made."""
     return Build(name[:_SHORT], name, title)
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _inputs(model: Path) -> str | None:
-    """What a model takes, in words; None where the file does not say, which the runtime then may."""
+    """Word a model's inputs; None where the file cannot be read here, though the runtime may read it."""
     from aaco_pipeline.formats import onnx as onnx_format
 
     try:
@@ -322,18 +299,18 @@ def _inputs(model: Path) -> str | None:
     return ", ".join(sorted(f"{one.name} {one.dtype} {list(one.dims or ())}" for one in inputs)) or "no input"
 
 
-#: What a build that does not run fails with; anything else is no fault of the build.
+#: Errors of a build that does not run; any other error is no fault of the build.
 _FAULTS_OF_A_BUILD: Final = (ModelError, UnavailableError)
 
 
 def new_search(lake: TraceLake, builds: tuple[Build, ...], recipe: Recipe | None) -> tuple[Search, History]:
-    """Make a search that is yet to be written, with its prediction, and the history that this rests on."""
+    """Plan a search with its prediction, without writing it; also return the history behind the prediction."""
     if len(builds) < 2:
         raise UsageError("there is nothing between one build and itself: give two or more")
-    name, now = new_name()
+    name, now = new_name("bisection")
     first = builds[0].subject
     request = recipe.request if recipe is not None else cast(Subject, first).request
-    # What is measured is called after its file, which for one that is yet to be made is known by now.
+    # The workload is named after the model's file, whose name is known before it is made.
     file = output_of(recipe) if recipe is not None and request.model == OUTPUT else request.model
     workload = file.rpartition("/")[2].removesuffix(".onnx")
     history = history_of(lake, workload, request, DEFAULT_METRIC)
@@ -347,41 +324,30 @@ def new_search(lake: TraceLake, builds: tuple[Build, ...], recipe: Recipe | None
 
 
 def go_on(
-    configs: Path,
-    lake: TraceLake,
-    name: str,
-    *,
-    log: Log,
-    shown: Callable[[], AbstractContextManager[object]],
+    configs: Path, lake: TraceLake, name: str, *, log: Log, shown: Callable[[], AbstractContextManager[object]]
 ) -> Search:
-    """Do what is left of a search; the search with its answer. One process at a time, another waits.
+    """Do what is left of a search and return it with its answer. One process at a time runs it; another waits.
 
-    `log` is told what is done, and each campaign runs within `shown`. Raises what the first or the last build failed
-    with; any other that fails widens the answer.
+    `log` gets a line for each step, and each campaign runs within `shown`. Raises what the first or the last build
+    failed with; a failure of any other widens the answer.
     """
     with lake.measuring(name):
-        work = _Work(configs, lake, read(lake, name), log=log, shown=shown)
+        work = _Work(configs, lake, read(lake, name), log, shown)
         work.answer()
         work.tell_causes()
         return work.search
 
 
+@dataclass
 class _Work:
-    """A search under way: what is known stands in the lake before the next thing is begun."""
+    """A search under way: each step is in the lake before the next one begins."""
 
-    def __init__(
-        self,
-        configs: Path,
-        lake: TraceLake,
-        search: Search,
-        *,
-        log: Log,
-        shown: Callable[[], AbstractContextManager[object]],
-    ) -> None:
-        self._configs, self._lake = configs, lake
-        self._log, self._shown = log, shown
-        self.search = search
-        self._known: dict[str, Floats] = {}
+    configs: Path
+    lake: TraceLake
+    search: Search
+    log: Log
+    shown: Callable[[], AbstractContextManager[object]]
+    _known: dict[str, Floats] = field(default_factory=dict)
 
     def answer(self) -> None:
         """Measure until the statistics have their answer."""
@@ -395,56 +361,54 @@ class _Work:
                 self._measure(move)
 
     def tell_causes(self) -> None:
-        """Hold the two builds that the answer names against each other, fresh and traced."""
+        """Compare the two builds that the answer names in fresh and traced sessions."""
         answer = self.search.answer
         assert answer is not None
         if answer.state == "no change":
             return
-        if self.search.pair is None or self._lake.read("campaigns", self.search.pair).is_empty():
-            self._log(f"build {answer.until} against build {answer.after}: {DEFAULT_BLOCKS} blocks, then traces")
+        if self.search.pair is None or self.lake.read("campaigns", self.search.pair).is_empty():
+            self.log(f"build {answer.until} against build {answer.after}: {DEFAULT_BLOCKS} blocks, then traces")
             plan = self._plan(answer.after, answer.until, DEFAULT_BLOCKS, TRACED_BLOCKS)
             self._write(replace(self.search, pair=plan.campaign))
-            begin(self._lake, plan)
+            write_plan(self.lake, plan)
         if not self._is_judged(cast(str, self.search.pair)):
             self._run(cast(str, self.search.pair))
-
-    # ---- one step ----------------------------------------------------------------------------------------------------
 
     def _measure(self, move: Measure) -> None:
         plan = self._plan(0, move.build, move.blocks, 0)
         step = Step(move.build, move.blocks, plan.campaign)
         self._write(replace(self.search, steps=(*self.search.steps, step)))
-        begin(self._lake, plan)
+        write_plan(self.lake, plan)
         self._finish_last_step()
 
     def _finish_last_step(self) -> None:
-        """Measure what is left of the newest step; one that was killed before it had a plan never was."""
+        """Measure what is left of the newest step; drop one that was killed before it had a plan."""
         if not self.search.steps or self.search.answer is not None:
             return
         step = self.search.steps[-1]
-        if self._lake.read("campaigns", step.campaign).is_empty():
+        if self.lake.read("campaigns", step.campaign).is_empty():
             self._write(replace(self.search, steps=self.search.steps[:-1]))
         elif not self._is_judged(step.campaign) and self.search.builds[step.build].state != "failed":
-            self._log(f"{self._called(step.build)}: {step.blocks} blocks beside the first")
+            self.log(f"{self._called(step.build)}: {step.blocks} blocks beside the first")
             try:
                 self._run(step.campaign)
             except _FAULTS_OF_A_BUILD as error:
                 if self._failing_arm(step.campaign) != "candidate":
                     raise
-                bury(self._lake, step.campaign)
+                bury(self.lake, step.campaign)
                 self._fail(step.build, error, "run")
                 return
             self._write(self.search.with_build(step.build, state="measured"))
-            self._log(f"{self._called(step.build)}: {self._effect(step.build)}")
+            self.log(f"{self._called(step.build)}: {self._effect(step.build)}")
 
     def _failing_arm(self, campaign: str) -> str | None:
-        """The arm whose session was begun last and did not come to its end."""
-        begun = members(self._lake, campaign).filter(pl.col("state") == "begun")
+        """Return the arm whose session was begun last and not finished."""
+        begun = members(self.lake, campaign).filter(pl.col("state") == "begun")
         return cast(str, begun.item(-1, "arm")) if begun.height else None
 
     def _run(self, campaign: str) -> None:
-        with self._shown():
-            run(self._configs, self._lake, campaign, self._log)
+        with self.shown():
+            run(self.configs, self.lake, campaign, self.log)
 
     def _plan(self, baseline: int, candidate: int, blocks: int, traced_blocks: int) -> Plan:
         arms = {
@@ -453,19 +417,15 @@ class _Work:
         }
         return new_plan("bisect", arms, blocks=blocks, traced_blocks=traced_blocks)  # type: ignore[arg-type]
 
-    # ---- one build ---------------------------------------------------------------------------------------------------
-
     def _is_made(self, number: int) -> bool:
-        """Whether a build is there; make it if it is not. One that cannot be made is written down as failed."""
+        """Make a build unless it is there, and tell whether it is; record one that cannot be made as failed."""
         build, recipe = self.search.builds[number], self.search.recipe
         if build.subject is not None:
             return True
         assert recipe is not None
-        self._log(f"{self._called(number)}: making it")
+        self.log(f"{self._called(number)}: making it")
         try:
-            subject = made(
-                self._lake.path, self.search.name, number, build, recipe, configs=self._configs, log=self._log
-            )
+            subject = made(self.lake.path, self.search.name, number, build, recipe, configs=self.configs, log=self.log)
             if number:
                 require_same_work(self.search.builds[0], replace(build, subject=subject))
         except (*_FAULTS_OF_A_BUILD, UsageError) as error:
@@ -475,10 +435,10 @@ class _Work:
         return True
 
     def _fail(self, number: int, error: Exception, done: str) -> None:
-        """Write down that a build failed; of the first and the last nothing can be said without them."""
+        """Record that a build failed; the first and the last are needed for any answer."""
         lines = error.lines if isinstance(error, MakeError) else []
         for line in lines:
-            self._log(f"  {line}")
+            self.log(f"  {line}")
         told = f"could not be {done}: {error}" + (f" (“{lines[-1]}”)" if lines else "")
         place = {0: ", the first,", self.search.last: ", the last,"}.get(number)
         if place is not None:
@@ -487,7 +447,7 @@ class _Work:
                 f"{self.search.name}`, or give another"
             ) from error
         self._write(self.search.with_build(number, state="failed", reason=told))
-        self._log(f"{self._called(number)} {told}")
+        self.log(f"{self._called(number)} {told}")
 
     def _called(self, number: int) -> str:
         build = self.search.builds[number]
@@ -501,33 +461,31 @@ class _Work:
         ratio, low, high = (100 * (each - 1) for each in effect)
         return f"{ratio:+.1f} % [{low:.1f}, {high:.1f}]"
 
-    # ---- what is known -----------------------------------------------------------------------------------------------
-
     def _log_ratios(self) -> dict[int, Floats]:
-        """By build, of each block its log ratio to the first; NaN where one of the two has no steady median."""
+        """Return by build each block's log ratio to the first; NaN where one of the two has no steady median."""
         found: dict[int, list[Floats]] = {}
         for step in self.search.steps:
             if self.search.builds[step.build].state == "failed" or not self._is_judged(step.campaign):
                 continue
             if step.campaign not in self._known:
-                self._known[step.campaign] = log_ratios(self._lake, read_plan(self._lake, step.campaign))
+                self._known[step.campaign] = log_ratios(self.lake, read_plan(self.lake, step.campaign))
             found.setdefault(step.build, []).append(self._known[step.campaign])
         return {build: np.concatenate(ratios) for build, ratios in found.items()}
 
     def _is_judged(self, campaign: str) -> bool:
-        return not self._lake.read("verdicts", campaign).is_empty()
+        return not self.lake.read("verdicts", campaign).is_empty()
 
     def _write(self, search: Search) -> None:
         self.search = search
-        write(self._lake, search, self._log_ratios())
+        write(self.lake, search, self._log_ratios())
 
 
 def log_ratios(lake: TraceLake, plan: Plan) -> Floats:
-    """(blocks,) of a campaign's finished blocks the log of the candidate's median over the baseline's.
+    """Return (blocks,) log ratios of the candidate's median to the baseline's, of a campaign's finished blocks.
 
-    NaN where one of the two sessions has no median that means something.
+    NaN where one of the two sessions has no meaningful median.
     """
-    rows = members(lake, plan.campaign).filter(pl.col("state") == "finished", pl.col("purpose") == "latency")
+    rows = finished_sessions(lake, plan.campaign, "latency")
     column = METRICS[plan.metric]
     values = sessions_of(lake, plan, rows).with_columns(
         log=pl.when(why_left_out(plan.metric, column).is_null()).then(pl.col(column).log())

@@ -1,7 +1,7 @@
-"""Finding what is wrong within a lake, and repairing what can be repaired.
+"""Find what is wrong in a lake, and repair what can be repaired.
 
-Faults of the lake's files are found by `aaco_pipeline.lake.health`; here they are put together with sessions and
-campaigns that are not whole. What Dagster shows of the lake is put right by its own sensors.
+Faults of files are found by `aaco_pipeline.lake.health`; sessions and campaigns that are not whole are added here. What
+Dagster shows is corrected by its own sensors.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,9 +23,9 @@ Finish = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong. `mend` puts it right and tells whether it did; None when a person has to.
+    """One thing that is wrong. `mend` repairs it and tells whether it did; None when the user has to.
 
-    It raises AacoError where it says why it could not.
+    `mend` may raise AacoError with the reason why it failed.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Problem:
 def examine(lake: TraceLake, finish: Finish) -> list[Problem]:
     """List everything that is wrong.
 
-    `finish` makes a half session whole, raising AacoError when it cannot: what mends what is torn, too.
+    `finish` makes a half or torn session whole, and raises AacoError when it cannot.
     """
     found = list(_lake_ailments(lake, finish))
     try:
@@ -79,22 +79,20 @@ def _half_sessions(lake: TraceLake, sessions: Sequence[str], finish: Finish) -> 
     for session in sessions:
         progress = standing(lake, session)
         if progress.is_whole:
-            continue  # one of before manifests stated their stages
+            continue  # from before manifests stated their stages
         failed = "".join(f"; {state.stage} failed: {state.failure}" for state in progress.failed)
-        if not can_be_run(lake, session):
-            if lake.manifest(session).entries:
-                why = f"{progress.count}{failed}; its capture is gone, so they cannot be computed: `aaco rm` removes it"
-                yield Problem("half session", session, why)
-            else:
-                why = "it has neither a request nor a capture"
-                yield Problem("session of nothing", session, why, partial(_forgotten, lake, session))
-            continue
-
-        yield Problem("half session", session, f"{progress.count}{failed}", _finishing(lake, session, finish))
+        if can_be_run(lake, session):
+            yield Problem("half session", session, f"{progress.count}{failed}", _finishing(lake, session, finish))
+        elif lake.manifest(session).entries:
+            why = f"{progress.count}{failed}; its capture is gone, so they cannot be computed: `aaco rm` removes it"
+            yield Problem("half session", session, why)
+        else:
+            why = "it has neither a request nor a capture"
+            yield Problem("session of nothing", session, why, partial(_forgotten, lake, session))
 
 
 def _outdated_sessions(lake: TraceLake, others: Collection[str], finish: Finish) -> Iterator[Problem]:
-    """Whole sessions of an earlier version, but for `others`: they can be read, and lack what stages now tell."""
+    """Find whole sessions of an earlier version, except `others`: readable, but without newer tables."""
     for manifest in lake.manifests("session"):
         session = manifest.id
         behind = () if session in others else outdated(lake, session, manifest)
@@ -103,16 +101,16 @@ def _outdated_sessions(lake: TraceLake, others: Collection[str], finish: Finish)
         published = {entry.table for entry in manifest.entries}
         lacking = sorted({name for one in behind for name in stages()[one].tables} - published)
         why = f"of an earlier version: {', '.join(behind)} did not publish {', '.join(lacking)} yet"
-        if not can_be_run(lake, session):
+        if can_be_run(lake, session):
+            yield Problem("earlier version", session, why, _finishing(lake, session, finish))
+        else:
             yield Problem("earlier version", session, f"{why}; its capture is gone, so that it stays as it is")
-            continue
-        yield Problem("earlier version", session, why, _finishing(lake, session, finish))
 
 
 def _half_campaigns(lake: TraceLake) -> Iterator[Problem]:
-    """Campaigns without a verdict that nobody is at work on. To measure what is left is for a person to say.
+    """Find campaigns without a verdict that nobody works on; the user decides whether to measure the rest.
 
-    All of a night are planned before the first begins: while one is measured, the others are no problem.
+    A night's campaigns are all planned before the first begins: while one is measured, the others are no problem.
     """
     half = half_campaigns(lake)
     busy = {one for one in half if lake.is_measuring(one)}

@@ -1,8 +1,7 @@
-"""The inbox: where captures made elsewhere are dropped, when one is finished, and where it goes afterwards.
+"""Watch the inbox, where captures made elsewhere are dropped: tell when one is finished, and move it afterwards.
 
-Here are files alone, and nothing of the inbox is opened or followed: names, sizes and times say enough. Which finished
-capture is asked for, and again after a failure, is `aaco_pipeline.automation.inbox_runs`; taking it in is
-`aaco_pipeline.pipeline.ingestion`.
+Nothing in the inbox is opened or followed: names, sizes and times are enough. Requesting runs and retrying is
+`aaco_pipeline.automation.inbox_runs`; taking a capture in is `aaco_pipeline.pipeline.ingestion`.
 """
 
 import hashlib
@@ -39,10 +38,10 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_C
 
 
 class Seen(NamedTuple):
-    """What was seen of one entry: its state, since when on the host's monotonic clock, and at how many looks.
+    """The last look at one entry: its state, since when on the host's monotonic clock, and for how many looks.
 
-    `settled` is what became of it in this state, "" while that is open. After `failures` attempts that failed it is
-    asked for again at `again`.
+    `settled` is its outcome in this state, "" while it is open. After `failures` failed attempts the next one is due at
+    `again`.
     """
 
     state: str
@@ -55,7 +54,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class Memory:
-    """What is kept from one look to the next: every entry as it was seen, and the entry the next look begins with."""
+    """The memory from one look to the next: every entry as seen, and the entry the next look begins with."""
 
     entries: dict[str, Seen] = field(default_factory=dict)
     next: str = ""
@@ -65,7 +64,7 @@ class Memory:
 
     @staticmethod
     def from_text(text: str | None) -> "Memory":
-        """The memory in a cursor; an empty one when there is none, or it is of another form."""
+        """Read the memory in a cursor; empty when there is none, or it has another form."""
         try:
             document = json.loads(text or "{}")
             entries = {name: Seen._make(row) for name, row in document["entries"].items()}
@@ -88,13 +87,13 @@ class Arrival:
 
 
 def inbox_of(lake: Path) -> Path:
-    """The inbox of a lake: `$AACO_INBOX`, else the folder `inbox` beside the lake. It need not exist."""
+    """Return the inbox of a lake: `$AACO_INBOX`, else the folder `inbox` beside the lake. It need not exist."""
     named = os.environ.get(INBOX_VARIABLE)
     return Path(named).expanduser().absolute() if named else lake.parent / "inbox"
 
 
 def look(inbox: Path, memory: Memory, now: float) -> list[Arrival]:
-    """The captures that are finished, by name, among the entries that it is the turn of; `memory` is brought up to now.
+    """Find finished captures, by name, among the entries whose turn it is, and update `memory`.
 
     A capture is a file or a folder in the inbox. It is finished when `.done` lies in it (for a file: `NAME.done` beside
     it), or when nothing of it has changed for STILL_SECONDS. `now` is the host's monotonic clock. Links, pipes and
@@ -126,9 +125,9 @@ def look(inbox: Path, memory: Memory, now: float) -> list[Arrival]:
 
 
 def entry_of(inbox: Path, path: Path) -> Path:
-    """The entry of the inbox that `path` is. UsageError when it is none that `look` would find: it is not moved.
+    """Return `path` as an entry of the inbox. UsageError for anything that `look` would not find.
 
-    An entry is a file or a folder in the inbox itself, whichever way its folder is spelled; a link is none.
+    An entry is a file or a folder in the inbox itself, however its folder is spelled; a link is none.
     """
     try:
         is_inside = path.parent.samefile(inbox)
@@ -144,22 +143,22 @@ def entry_of(inbox: Path, path: Path) -> Path:
 
 
 def says_done(path: Path) -> bool:
-    """Whether an entry of the inbox is marked as finished."""
+    """Tell whether an entry of the inbox is marked as finished."""
     return os.path.lexists(path / DONE_FILE if path.is_dir() else path.with_name(path.name + DONE_FILE))
 
 
 def set_aside(path: Path, reason: str) -> Path:
-    """Move a capture that cannot be read into `rejected`, with the reason in a text file beside it; its new place."""
+    """Move an unreadable capture into `rejected`, with the reason in a text file; return its new place."""
     return _moved(path, REJECTED_FOLDER, reason)
 
 
 def put_away(path: Path, not_taken: Sequence[str] = ()) -> Path:
-    """Move a capture that was taken into `taken`, with what of it was refused in a text file beside it."""
+    """Move a capture that was taken in into `taken`, with its refused parts in a text file; return its new place."""
     return _moved(path, TAKEN_FOLDER, "\n".join(not_taken))
 
 
 def _moved(path: Path, name: str, reason: str) -> Path:
-    """By the folders' descriptors: a link that takes the place of one of them meanwhile leads nowhere."""
+    """Move by the folders' descriptors, so that a link put in place of a folder meanwhile is not followed."""
     folder = path.parent / name
     with lake_errors(folder), ExitStack() as opened:
         inbox = _descriptor(opened, path.parent)
@@ -192,7 +191,7 @@ def _descriptor(opened: ExitStack, path: Path | str, folder: int | None = None) 
 
 
 def _listed(inbox: Path) -> tuple[dict[str, os.DirEntry[str]], set[str]]:
-    """What may be a capture, by name, and the names of marks. An inbox that does not exist is an empty one."""
+    """List possible captures by name, and the names of marks. A missing inbox is empty."""
     found: dict[str, os.DirEntry[str]] = {}
     marks: set[str] = set()
     with lake_errors(inbox):
@@ -220,9 +219,9 @@ def _may_be_capture(name: str) -> bool:
 
 
 def _state(entry: os.DirEntry[str]) -> tuple[str, int, bool]:
-    """All names, sizes and times, how many entries were looked at, and whether the mark lies among them.
+    """Digest all names, sizes and times; also return how many entries there are, and whether one is the mark.
 
-    What changes while somebody still copies changes it, also where times of the original are kept.
+    The digest changes while somebody still copies, even where the original's times are kept.
     """
     if not entry.is_dir(follow_symlinks=False):
         return _facts(entry), 1, False
@@ -248,7 +247,7 @@ def _state(entry: os.DirEntry[str]) -> tuple[str, int, bool]:
 
 
 def _facts(entry: os.DirEntry[str]) -> str:
-    """Size and times of a file; nothing of what is none, which is never taken."""
+    """Return size and times of a file; empty for anything else, which is never taken in."""
     if not entry.is_file(follow_symlinks=False):
         return ""
     try:

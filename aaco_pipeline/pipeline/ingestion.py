@@ -1,10 +1,8 @@
-"""From a folder that a person hands over to sessions: one for each run, and what broke off is gone on with.
+"""Turn a folder that the user hands over into sessions, one for each run, and continue what was broken off.
 
-Request, raw copy, partition and analysis of a capture are done under its lock in the journal, whoever asks: the
-command, the inbox, Dagster. What was killed or failed is gone on with when the same capture is handed over again.
-Recognizing runs is `aaco_pipeline.capture.discovery`, copying them minus secrets `aaco_pipeline.resources.ingestion`,
-both in a confined child; what the journal holds is `aaco_pipeline.lake.journal`. Running the
-stages of what was taken in is handed in as `finish`.
+Request, raw copy, partition and analysis of a capture happen under its lock in the journal, whoever asks: the command,
+the inbox or Dagster. Recognizing and copying runs is `aaco_pipeline.resources.confinement`, the journal is
+`aaco_pipeline.lake.journal`; running the stages is passed in as `finish`.
 """
 
 import errno
@@ -29,9 +27,9 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.confinement.client import capture_digest, copy_capture, discover_runs, open_capture
 
 State = Literal["new", "known", "continued", "refused"]
-#: A disk or a quota that is full, or that nobody may write to: always the lake's, for a capture is only read.
+#: Errors of a full or read-only disk: always the lake's, because a capture is only read.
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
-#: What says something of the machine and nothing of the capture. That a file is not there is no such thing.
+#: Errors of the machine, which say nothing about the capture. A missing file is not one of them.
 _SYSTEM: Final = _FULL | {
     *(errno.EIO, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT),
     *(errno.EBUSY, errno.EAGAIN, errno.ENODEV, errno.ENXIO, errno.ENOTCONN),
@@ -40,12 +38,11 @@ _SYSTEM: Final = _FULL | {
 
 @dataclass(frozen=True)
 class Ingested:
-    """What became of one run: the session that holds it, or why there is none.
+    """The outcome of one run: the session that holds it, or why there is none.
 
-    `attempt` counts how often this capture was begun; above 1, an earlier attempt was killed or
-    failed, or an earlier version's. `error` is why
-    there is no session, or why the session is not whole. `rows` says for each record kind of each part how many rows
-    the source has, how many were taken, and why not all.
+    `attempt` counts how often this capture was begun: above 1, an earlier attempt was killed or failed, or was made by
+    an earlier version. `error` is why there is no session, or why it is not whole. `rows` has for each record kind of
+    each part the number of rows in the source, the number taken, and why not all.
     """
 
     run: Run
@@ -58,12 +55,12 @@ class Ingested:
 
     @property
     def is_verdict(self) -> bool:
-        """Whether a reader has judged the capture: that it is refused will not change by itself."""
+        """True if a reader refused the capture, which will not change by itself."""
         return self.state == "refused" and not isinstance(self.error, SourceError)
 
 
 def discovered(lake: TraceLake, path: Path) -> DiscoveredRuns:
-    """The runs under `path`, at least one. CaptureError when there is none, SourceError when nobody could look."""
+    """Find the runs under `path`. CaptureError when there is none, SourceError when it cannot be read."""
     with _system_errors(lake, path):
         found = discover_runs(path)
     closed = next((one for one in found.unread if one.reason.startswith(UNREADABLE)), None)
@@ -85,11 +82,11 @@ def ingest(
 ) -> Iterator[Ingested]:
     """Take in every run, one at a time: a session is finished before the next run is read.
 
-    `finish` is called with each session that is not whole, under the capture's lock: it makes the session known and
-    runs what is missing of its stages. A run that a reader refuses leaves nothing behind, and the next one is taken.
-    LakeError when the lake or the machine fails: what was begun is gone on with by the next call. With a `place` (an
-    entry of the inbox) a run that lies where an earlier one lay is the next version of that capture. With
-    `keep_original` files that are redacted on the way are kept untouched, too, for their owner alone.
+    `finish` is called with each session that is not whole, under the capture's lock: it registers the session and runs
+    its missing stages. A run that a reader refuses leaves nothing behind, and the next one is taken. LakeError when the
+    lake or the machine fails: the next call continues. With a `place` (an entry of the inbox) a run that lies where an
+    earlier one lay is the next version of that capture. With `keep_original` the originals of redacted files are kept,
+    too, readable by their owner alone.
     """
     journal = Journal(lake)
     _enter_older_captures(lake, journal)
@@ -111,9 +108,9 @@ def ingest(
 
 @dataclass(frozen=True)
 class _Work:
-    """One run that is to be taken in.
+    """One run to take in.
 
-    `workload` is what its user calls it, None where only the capture may say; `before` is the digest of what lay at its
+    `workload` is the user's name for it, None to take the capture's own; `before` is the digest of what lay at its
     place.
     """
 
@@ -149,12 +146,11 @@ def _taken(lake: TraceLake, journal: Journal, work: _Work, finish: Callable[[str
 
 
 def _is_up_to_date(lake: TraceLake, session: str) -> bool:
-    """Whether the session has all that its stages tell now."""
     return standing(lake, session).is_whole is True and not outdated(lake, session)
 
 
 def _begun(lake: TraceLake, journal: Journal, work: _Work, entry: JournalEntry | None) -> JournalEntry:
-    """The entry of the next attempt: of the session that was begun, else of a new one."""
+    """Make the entry of the next attempt: for the session that was begun, else for a new one."""
     writer = f"aaco_pipeline {__version__}"
     if entry is not None:
         return replace(entry, attempts=entry.attempts + 1, writer=writer)
@@ -167,7 +163,7 @@ def _begun(lake: TraceLake, journal: Journal, work: _Work, entry: JournalEntry |
 
 
 def _copied(lake: TraceLake, work: _Work, entry: JournalEntry) -> Sequence[dict[str, object]]:
-    """Copy the run into the lake, whole and readable, or not at all; the account of its rows."""
+    """Copy the run into the lake, whole and readable or not at all, and return the account of its rows."""
     with lake.receive_raw(entry.session_id) as folder, _system_errors(lake, work.run.folder):
         copy_capture(work.run, folder, work.workload, keep_original=work.keep_original)
         if ingested.read(folder).digest != work.digest:
@@ -183,7 +179,7 @@ def _copied(lake: TraceLake, work: _Work, entry: JournalEntry) -> Sequence[dict[
 
 @contextmanager
 def _named_as_handed_over(run: Run, copy: Path) -> Iterator[None]:
-    """Let a refusal name the file that the person has, and not its copy, which goes with the refusal."""
+    """Let a refusal name the user's file and not its copy, which is deleted with the refusal."""
     try:
         yield
     except CaptureError as error:
@@ -193,7 +189,7 @@ def _named_as_handed_over(run: Run, copy: Path) -> Iterator[None]:
 
 
 def _finished(finish: Callable[[str], object], session: str) -> AacoError | None:
-    """What a stage failed with, which is no word about the next run; that the lake fails is one."""
+    """Finish a session and return what a stage failed with; an error of the lake also stops the next runs."""
     try:
         finish(session)
     except LakeError:
@@ -204,7 +200,7 @@ def _finished(finish: Callable[[str], object], session: str) -> AacoError | None
 
 
 def _enter_older_captures(lake: TraceLake, journal: Journal) -> None:
-    """Enter what a lake of before the journal holds: its lists are read once, and never again."""
+    """Enter the captures of a lake from before the journal: its file lists are read once."""
     if journal.is_complete:
         return
     for session in lake.captured():
@@ -222,7 +218,7 @@ def _enter_older_captures(lake: TraceLake, journal: Journal) -> None:
 
 
 def _named(runs: Sequence[Run], place: Path | None) -> Iterator[tuple[str, Run]]:
-    """Every run with a name by which it is known again: a digest of where in its place it lies, and its number."""
+    """Yield every run with a stable name: a digest of its position within its place, and its number there."""
     seen: Counter[Path] = Counter()
     for run in runs:
         inside = run.folder.relative_to(place) if place is not None else run.folder
@@ -232,7 +228,7 @@ def _named(runs: Sequence[Run], place: Path | None) -> Iterator[tuple[str, Run]]
 
 @contextmanager
 def _system_errors(lake: TraceLake, path: Path) -> Iterator[None]:
-    """Tell what the system failed with from what a reader says: that is a verdict on the capture, this is none."""
+    """Separate errors of the system from a reader's refusal, which alone is a verdict on the capture."""
     try:
         yield
     except MemoryError as error:
@@ -251,7 +247,7 @@ def _system_errors(lake: TraceLake, path: Path) -> Iterator[None]:
 
 
 def _system_error(error: BaseException | None) -> OSError | None:
-    """The error of the system that an error stands for, if it does."""
+    """Find the system's error behind an error, if there is one."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _SYSTEM:
             return error

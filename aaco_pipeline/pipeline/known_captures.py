@@ -58,7 +58,7 @@ def settle(state: State | None) -> None:
 
 
 def recall(lake: LakeFolder, path: Path, state: State | None) -> list[dict[str, Any]] | None:
-    """Give back what was said of each run under `path` when all were whole; None when anything is another now."""
+    """Return the remembered rows of all runs under `path`; None when anything has changed since."""
     if state is None:
         return None
     seen = Journal(lake).seen(path)
@@ -71,9 +71,9 @@ def recall(lake: LakeFolder, path: Path, state: State | None) -> list[dict[str, 
 
 
 def remember(lake: LakeFolder, path: Path, state: State | None, runs: Sequence[Mapping[str, Any]]) -> None:
-    """Keep what is said of each run under `path`, all of which are whole sessions, for as long as nothing changes.
+    """Remember the rows of all runs under `path`, all whole sessions, for as long as nothing changes.
 
-    `state` is from before the files were read, and was settled by then.
+    `state` is from before the files were read, and was settled then.
     """
     if state is None or state.changed_ns > time.time_ns() - _SETTLED_NS:
         return  # a clock that is wrong tells nothing
@@ -110,6 +110,6 @@ def _manifest_digest(lake: LakeFolder, session: str) -> str | None:
 
 
 def _code_state() -> str | None:
-    """The state of this package's files: other code may have more to say of a capture."""
+    """Digest this package's files: other code may find more in a capture."""
     state = state_of(_PACKAGE)
     return None if state is None else state.digest

@@ -148,7 +148,7 @@ def stale_sessions(lake: TraceLake) -> Mapping[str, Collection[str]]:
 
 
 def _due(manifest: Manifest, chosen: Sequence[str]) -> tuple[str, ...]:
-    """The chosen stages that a session has and that are to run again: stale, failed, or after one of the others."""
+    """List the chosen stages of a session to run again: stale, failed, or downstream of one of these."""
     failed = {state.stage for state in manifest.stages if state.failure is not None}
     published = {state.stage for state in manifest.stages}
     due: list[str] = []
@@ -168,7 +168,7 @@ def _sessions_where(lake: TraceLake, condition: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Proof:
-    """What came of computing a session again: how much was compared, and every table that differs, with how.
+    """The result of recomputing a session: how much was compared, and how each table differs that does.
 
     `rewritten` tables hold the same values, in the bytes of an earlier version of this package.
     """
@@ -206,7 +206,7 @@ class _Again(TraceLake):
 def prove(lake: TraceLake, session: str, configs: Path, show: Callable[[str, int, int], None]) -> Proof:
     """Compute the stages that a session has or is to have from its raw capture, and compare with what is published.
 
-    LakeError when the session has no complete capture; CaptureError when that is damaged. `show` is told how far it is.
+    LakeError when the session has no complete capture; CaptureError when that is damaged. `show` gets the progress.
     """
     if not lake.raw(session).is_dir():
         raise LakeError(f"session {session} has no raw capture in {lake.path}; there is nothing to compute it from")

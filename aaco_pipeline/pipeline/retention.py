@@ -46,12 +46,10 @@ def clean_up(lake: TraceLake, limits: Limits, now: datetime, *, dry_run: bool = 
     account = Account(lake)
     with nullcontext() if dry_run else account.held():
         going, kept = _plan(lake, account, limits, now)
-        done = Round(kept=kept)
         if dry_run:
-            done.removed.extend(going)
-            return done
-        carry_out(lake, account, [[one] for one in going], done)
-    return done
+            return Round(going, kept)
+        carry_out(lake, account, [[one] for one in going], done := Round(kept=kept))
+        return done
 
 
 def carry_out(lake: TraceLake, account: Account, groups: Sequence[Sequence[Removal]], done: Round) -> None:
@@ -114,7 +112,7 @@ def _bytes(path: Path) -> int:
 
 
 def find_campaign(lake: TraceLake, name: str) -> str | None:
-    """The campaign that an id or the beginning of one means; None when it means none. UsageError when several."""
+    """Find a campaign by its id or the beginning of one; None without a match, UsageError for several."""
     known = lake.campaigns()
     matching = [name] if name in known else [one for one in known if one.startswith(name)]
     if len(matching) > 1:
@@ -123,21 +121,21 @@ def find_campaign(lake: TraceLake, name: str) -> str | None:
 
 
 def sessions_of(lake: TraceLake, campaign: str) -> list[str]:
-    """The sessions of a campaign, or of a sweep, that are in the lake; none where its manifest is lost, and they stay.
+    """List the sessions of a campaign or sweep in the lake; empty where its manifest is lost, so that they stay.
 
-    UsageError for a baseline, which has none.
+    UsageError for a baseline, which has no sessions.
     """
     if lake.is_lost(campaign, "campaign"):
         return []
     if not lake.read("baselines", campaign).is_empty():
-        raise UsageError(f"{campaign} is a baseline, which others were held against: `aaco baseline retire {campaign}`")
+        raise UsageError(f"{campaign} is a baseline of other campaigns: `aaco baseline retire {campaign}`")
     rows = [lake.read(table, campaign).get_column("session_id").to_list() for table in ("campaign_sessions", "scaling")]
     known = {*lake.sessions(), *lake.captured(), *lake.requests()}
     return sorted(known & {session for named in rows for session in named})
 
 
 def require_whole(lake: TraceLake, sessions: Collection[str], campaigns: Collection[str]) -> None:
-    """UsageError when one of the sessions is of a campaign that is not removed with it."""
+    """Raise UsageError when a session belongs to a campaign that is not removed with it."""
     others = [one for one in lake.campaigns() if one not in campaigns] if sessions else []
     members = lake.read("campaign_sessions", others).select("session_id", "campaign_id").iter_rows()
     for session, campaign in members:
@@ -146,7 +144,7 @@ def require_whole(lake: TraceLake, sessions: Collection[str], campaigns: Collect
 
 
 def remove_campaigns(lake: TraceLake, campaigns: Mapping[str, Sequence[str]]) -> Round:
-    """Remove campaigns, each with these sessions; killed, `aaco gc` or `doctor --mend` goes on.
+    """Remove campaigns, each with these sessions; after a kill `aaco gc` or `doctor --mend` continues.
 
     LakeError, before anything is removed, when somebody is at work on one of them.
     """
@@ -161,7 +159,7 @@ def remove_campaigns(lake: TraceLake, campaigns: Mapping[str, Sequence[str]]) ->
 
 
 def remove_sessions(lake: TraceLake, sessions: Sequence[str]) -> Round:
-    """Remove sessions of no campaign; killed, `aaco gc` or `doctor --mend` goes on."""
+    """Remove sessions of no campaign; after a kill `aaco gc` or `doctor --mend` continues."""
     account, done = Account(lake), Round()
     with account.held():
         carry_out(lake, account, [[_session(lake, one, "removed by hand")] for one in sessions], done)
@@ -177,12 +175,9 @@ def _require_at_rest(lake: TraceLake, campaign: str, sessions: Sequence[str]) ->
 
 
 def _going(lake: TraceLake, campaign: str, sessions: Sequence[str]) -> list[Removal]:
-    """The campaign first: without it nobody goes on measuring it, and what is left of its sessions goes as well."""
-    told = f"of campaign {campaign}"
-    return [
-        Removal("campaign", campaign, lake.table_bytes(campaign, "campaign"), ASKED, "removed by hand"),
-        *(_session(lake, one, told) for one in sessions),
-    ]
+    """List the removals, the campaign first: then nobody continues it, and its other sessions go as well."""
+    whole = Removal("campaign", campaign, lake.table_bytes(campaign, "campaign"), ASKED, "removed by hand")
+    return [whole, *(_session(lake, one, f"of campaign {campaign}") for one in sessions)]
 
 
 def _session(lake: TraceLake, session: str, told: str) -> Removal:

@@ -29,15 +29,15 @@ def kind_asked(request: MeasurementRequest) -> Kind:
 
 
 def begun(lake: TraceLake) -> list[str]:
-    """List sessions that were asked for, captured or published, and do not state that they are whole; oldest first.
+    """List sessions that were requested, captured or published and are not whole, the oldest first.
 
-    Sessions that retention has begun to remove are left out.
+    Sessions whose removal has begun are left out.
     """
     return sorted({*lake.unfinished(), *lake.requests()} - half_removed(lake))
 
 
 def half_removed(lake: TraceLake) -> set[str]:
-    """Find sessions and campaigns whose removal was killed, after their manifest had gone or if a person named them."""
+    """Find sessions and campaigns whose removal was killed: their manifest is gone, or the user had named them."""
     manifests = lake.path / MANIFESTS
     pending = [one for one in Account(lake).pending() if one.kind in ("session", "campaign")]
     return {one.name for one in pending if one.rule == ASKED or not (manifests / f"{one.name}.json").exists()}

@@ -1,4 +1,4 @@
-"""What a run of Dagster may have measured: a model by its name, or a file of a trusted folder as a copy in the lake.
+"""Register the models that a run of Dagster may measure: by name, or a copy of a file in a trusted folder.
 
 The copy comes from the file that was opened in the trusted folder, weights included, so changing the path later has no
 effect. Provider options are numbers and words, because some providers load a file that an option names.
@@ -51,7 +51,7 @@ def _require_plain(request: MeasurementRequest) -> None:
 
 
 def _copied(trusted: TrustedFolders, path: Path, folder: Path) -> Path:
-    """The model and the weights beside it in a private folder."""
+    """Copy the model and the weights beside it into a private folder."""
     copy = folder / path.name
     try:
         trusted.copy(path, copy)

@@ -1,1 +1,1 @@
-"""What browsers reach: the door before every server of ours, and the servers. Nothing here analyses or decides."""
+"""Everything that browsers reach: the door before each of our servers, and the servers themselves."""

@@ -20,7 +20,7 @@ from aaco_pipeline.web.dagster_webserver import Settings
 
 #: At Dagster's own level, info, every tick of every sensor is a line.
 _LEVEL: Final = "warning"
-#: How a module of workspace.yaml is named to `dagster code-server start`.
+#: Options of `dagster code-server start` by a module's key in workspace.yaml.
 _POINTERS: Final = {
     "module_name": "-m",
     "attribute": "-a",
@@ -42,7 +42,7 @@ def socket_folder() -> Iterator[Path]:
 def dagster_services(
     project: Project, folder: Path, listening: socket.socket, host: str, allowed_hosts: tuple[str, ...]
 ) -> list[Service]:
-    """What runs beside one another while `aaco ui` runs, in the order in which it starts. Sockets are in `folder`."""
+    """List the processes of `aaco ui` in the order in which they start. Sockets are in `folder`."""
     workspace, own = project.settings(WORKSPACE), folder / WORKSPACE
     code_servers, served = [], []
     for number, (name, pointer) in enumerate(_modules_of(workspace).items()):

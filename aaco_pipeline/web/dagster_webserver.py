@@ -25,7 +25,7 @@ _PROGRAM: Final = "dagster-webserver"
 
 @dataclass(frozen=True)
 class Settings:
-    """What this process is started with. The secrets are made in it, and leave it by the printed link alone."""
+    """Settings that this process is started with. Its secrets are made here and leave it by the printed link alone."""
 
     lake: str
     folder: str

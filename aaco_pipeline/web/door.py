@@ -39,7 +39,7 @@ _NO_TEXT: Final = "Not let in: this request can be read in more than one way."
 
 @dataclass(frozen=True)
 class Names:
-    """What a server may be called in Host, and the origins that its pages have."""
+    """Names that a server accepts in Host, and the origins of its pages."""
 
     hosts: frozenset[str]
     origins: frozenset[str]

@@ -68,7 +68,7 @@ def _words(address: IPv4Address | IPv6Address) -> str:
 
 
 Listening = socket.socket
-#: How long answers that are under way at the end may still take.
+#: Time that unfinished answers still get at the end.
 _GRACE_SECONDS: Final = 3
 _BACKLOG: Final = 2048
 LOOPBACK: Final = "127.0.0.1"
@@ -124,7 +124,7 @@ _KINDS: Final = {".html": "text/html; charset=utf-8", ".json": "application/json
 
 
 def contents_app(find: Callable[[str], bytes | None], otherwise: App | None = None, *, first: str = "") -> App:
-    """What `find` gives for a path; where it gives nothing, what `otherwise` answers, else 404.
+    """Serve what `find` returns for a path; where it returns nothing, `otherwise` answers, else 404.
 
     An expected error is answered by its line, with 503 where asking again may do. `first` is where `/` leads.
     """

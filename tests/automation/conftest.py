@@ -37,10 +37,7 @@ def observe(
     runner: InferenceRunner | None = None,
 ) -> dg.ExecuteInProcessResult:
     """Run the job `observe`, or some of its stages, for one session, as Dagster's executor does."""
-    resources = {
-        "lake": LakeResource(path=str(lake.path)),
-        "runner": runner or Forbidden(configs=str(CONFIGS)),
-    }
+    resources = {"lake": LakeResource(path=str(lake.path)), "runner": runner or Forbidden(configs=str(CONFIGS))}
     job = build_definitions(resource_overrides=resources).resolve_job_def("observe")
     return job.execute_in_process(
         instance=instance,

@@ -1,4 +1,4 @@
-"""What the lake holds and Dagster did not make becomes shown by runs of the job: whole, once, and the newest of it."""
+"""Runs of the job show in Dagster what it did not make: whole, once, and in its newest version."""
 
 import shutil
 import time
@@ -222,15 +222,10 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    "after",
-    [0, 2, 16, 42, *(pytest.param(after, marks=pytest.mark.nightly) for after in (1, 11, 15, 17, 30))],
+    "after", [0, 2, 16, 42, *(pytest.param(after, marks=pytest.mark.nightly) for after in (1, 11, 15, 17, 30))]
 )
 def test_killed_between_any_two_events_it_doubles_nothing_and_misses_nothing(
-    after: int,
-    lake: TraceLake,
-    instance: dg.DagsterInstance,
-    session: str,
-    monkeypatch: pytest.MonkeyPatch,
+    after: int, lake: TraceLake, instance: dg.DagsterInstance, session: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for other in {*lake.sessions()} - {session}:
         lake.remove(other)

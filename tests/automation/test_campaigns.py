@@ -12,8 +12,8 @@ from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing import measuring
-from aaco_pipeline.pipeline.comparing.plan import Plan, Subject
-from aaco_pipeline.pipeline.comparing.running import begin, run
+from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, write_plan
+from aaco_pipeline.pipeline.comparing.running import run
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.automation.conftest import QUIET, failures, metadata_of
 from tests.automation.test_adoption import adopted
@@ -23,7 +23,7 @@ from tests.places import CONFIGS
 
 @pytest.fixture
 def arm(tmp_path: Path) -> Subject:
-    """What both arms measure: a file that is there, as the plan found it."""
+    """Return the subject of both arms: an existing file, as the plan found it."""
     model = tmp_path / "m.onnx"
     model.write_bytes(b"a model")
     return replace(BASELINE, artefact=model, artefact_sha256=file_digest(model))
@@ -34,7 +34,7 @@ def plan(empty_lake: TraceLake, instance: dg.DagsterInstance, arm: Subject, monk
     """A campaign whose blocks are all measured: the candidate takes half as long again."""
     monkeypatch.setattr(measuring, "finish_session", lambda *arguments: True)  # nobody captured them
     made = planned(empty_lake, arm, baseline=arm)
-    begin(empty_lake, made)
+    write_plan(empty_lake, made)
     add_campaigns(instance, made.campaign)
     measured(empty_lake, made, ratio=1.5)
     return made

@@ -1,4 +1,4 @@
-"""What of the inbox is asked for: each content once, again after a kill or an error of the system, not for ever."""
+"""Each content of the inbox is requested once, again after a kill or a system error, but not for ever."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,15 +9,7 @@ import pytest
 
 from aaco_pipeline.automation import inbox_runs as module
 from aaco_pipeline.automation import sensors
-from aaco_pipeline.automation.inbox_runs import (
-    INBOX_TAG,
-    INGEST_JOB,
-    MOST_AT_ONCE,
-    REFUSED_TAG,
-    Due,
-    due,
-    settle,
-)
+from aaco_pipeline.automation.inbox_runs import INBOX_TAG, INGEST_JOB, MOST_AT_ONCE, REFUSED_TAG, Due, due, settle
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.runs import ATTEMPT_TAG, FIRST_DELAY_SECONDS, MOST_ATTEMPTS
 from aaco_pipeline.automation.sensors import capture_inbox
@@ -51,7 +43,7 @@ class Inbox:
         return [(arrival.path.name, attempt) for arrival, attempt in self.look(later).requests]
 
     def run(self, status: dg.DagsterRunStatus, tags: Mapping[str, str] | None = None) -> dg.DagsterRun:
-        """What Dagster would have of the run that the last look asked for."""
+        """Make the run that Dagster would have for the request of the last look."""
         (arrival, _), *_ = due(self.lake, self.instance, self.folder, self.memory, self.now).requests
         tags = {INBOX_TAG: arrival.key, **(tags or {})}
         return recorded(self.instance, status, tags)
@@ -101,7 +93,7 @@ def test_a_failed_run_is_tried_again_after_a_growing_delay_until_a_person_is_nee
     for _ in range(2):
         answer = inbox.look(9_999.0)
         assert answer.requests == []
-        assert f"{MOST_ATTEMPTS} attempts failed, a person has to look" in answer.message
+        assert f"{MOST_ATTEMPTS} attempts failed, look at its runs" in answer.message
     (folder / "out_kernel_trace.csv").touch()
     assert inbox.asked() == [("run", 1)]
 

@@ -45,7 +45,7 @@ def start(project: Project, instance: dg.DagsterInstance, **config: Any) -> dg.E
 
 
 def failure_of(result: dg.ExecuteInProcessResult) -> tuple[str, object]:
-    """What the failed step says to a person, and the exit code it records."""
+    """Return the failed step's message and the exit code it records."""
     (event,) = [event for event in result.all_events if event.is_step_failure]
     failure = event.step_failure_data.user_failure_data
     assert failure is not None, event.step_failure_data.error
@@ -107,11 +107,7 @@ def test_starting_measures_nothing_and_holds_no_slot(
         ({"model": "squeezenet", "batch_size": 0}, 2, "batch_size is 0; expected at least 1"),
         ({"model": "squeezenet", "iterations": -5}, 2, "iterations is -5; expected at least 1"),
         ({"model": "squeezenet", "timeout_seconds": 0.0}, 2, "timeout_seconds is 0.0; expected more than 0"),
-        (
-            {"model": "squeezenet", "input_shapes": {"data_0": [-1]}},
-            2,
-            "data_0.0 is -1; expected at least 0",
-        ),
+        ({"model": "squeezenet", "input_shapes": {"data_0": [-1]}}, 2, "data_0.0 is -1; expected at least 0"),
         ({"model": "squeezenet", "backend": "migraphx", "counters": "basic,most"}, 2, "unknown set 'most'"),
         ({"model": "squeezenet", "backend": "migraphx", "thread_trace": "gemm\n"}, 2, "thread_trace is 'gemm\\n'"),
         ({"model": "squeezenet", "profile": True}, 2, "rocprofv3 sees AMD GPUs only"),

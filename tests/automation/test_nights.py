@@ -39,7 +39,7 @@ def resources(lived: Nights) -> dict[str, Any]:
 
 
 def tick(lived: Nights, instance: dg.DagsterInstance) -> Sequence[dg.RunRequest]:
-    """What the schedule asks for at the time that it is."""
+    """Return what the schedule requests at the present time."""
     definitions = build_definitions(resource_overrides=resources(lived))
     with dg.build_schedule_context(
         instance=instance,

@@ -1,4 +1,4 @@
-"""The asset as a person materializes it in the interface: typed configuration in, the answer and a table out."""
+"""Materialize the asset as in the interface: typed configuration in, the answer and a table out."""
 
 import hashlib
 import shutil

@@ -113,12 +113,7 @@ def test_a_run_is_dead_in_every_unfinished_state(
 
 
 @pytest.mark.parametrize(
-    "status",
-    [
-        dg.DagsterRunStatus.SUCCESS,
-        dg.DagsterRunStatus.FAILURE,
-        dg.DagsterRunStatus.CANCELED,
-    ],
+    "status", [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 )
 def test_a_run_that_has_ended_is_left_alone(
     status: dg.DagsterRunStatus, instance: dg.DagsterInstance, dead: dict[str, str]

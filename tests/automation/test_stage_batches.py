@@ -71,7 +71,7 @@ def with_stage(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[[str
 def partitions_of(
     instance: dg.DagsterInstance, done: dg.ExecuteInProcessResult, stage: str
 ) -> dict[str, dg.AssetMaterialization]:
-    """What Dagster stored of a run's materializations of a stage, by session."""
+    """Return the stored materializations of a stage in a run, by session."""
     entries = instance.all_logs(done.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
     made = [entry.asset_materialization for entry in entries]
     return {str(one.partition): one for one in made if one is not None and one.asset_key.to_user_string() == stage}
@@ -234,7 +234,7 @@ def test_a_thousand_sessions_are_one_run_but_of_the_stage_that_may_measure() -> 
 
 @dataclass(frozen=True)
 class Shown:
-    """What was published of a stage without tables, and what is said of it."""
+    """Return what was published of a stage without tables, and its events."""
 
     metadata: dict[str, Any]
     version: str

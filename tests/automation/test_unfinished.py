@@ -19,7 +19,7 @@ from aaco_pipeline.automation.runs import (
 )
 from aaco_pipeline.automation.sensors import unfinished_sessions
 from aaco_pipeline.automation.stage_assets import JOB
-from aaco_pipeline.automation.unfinished import Asked, due
+from aaco_pipeline.automation.unfinished import DueSessions, due_sessions
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
@@ -36,8 +36,8 @@ def half(empty_lake: TraceLake, instance: dg.DagsterInstance) -> str:
     return registered(empty_lake, instance, REQUEST)
 
 
-def asked(lake: TraceLake, instance: dg.DagsterInstance, later: float = STILL) -> Asked:
-    return due(lake, instance, time.time() + later)
+def asked(lake: TraceLake, instance: dg.DagsterInstance, later: float = STILL) -> DueSessions:
+    return due_sessions(lake, instance, time.time() + later)
 
 
 def run_of(
@@ -80,14 +80,14 @@ def test_each_attempt_waits_longer_has_a_key_of_its_own_and_there_is_a_last_one(
 ) -> None:
     keys, now = set[str](), time.time() + STILL
     for attempt in range(1, MOST_ATTEMPTS + 1):
-        (one,) = due(empty_lake, instance, now).requests
+        (one,) = due_sessions(empty_lake, instance, now).requests
         assert one.attempt == attempt
         keys.add(one.run_key)
         run_of(instance, half, dg.DagsterRunStatus.FAILURE)
         ended = attempts_at(instance, JOB, half).ended
         assert ended is not None
         now = ended + FIRST_DELAY_SECONDS * 2.0 ** (attempt - 1)
-        assert due(empty_lake, instance, now - 1.0).requests == []
+        assert due_sessions(empty_lake, instance, now - 1.0).requests == []
         now = max(now, time.time() + STILL)
     assert len(keys) == MOST_ATTEMPTS
     answer = asked(empty_lake, instance, 9_999.0)

@@ -11,13 +11,12 @@ from aaco_pipeline.automation.campaigns import run_campaign
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.runs import ATTEMPT_TAG, PARTITION_TAG
 from aaco_pipeline.automation.sensors import unfinished_campaigns
-from aaco_pipeline.automation.unfinished_campaigns import MOST_ATTEMPTS, due
+from aaco_pipeline.automation.unfinished import MOST_CAMPAIGN_ATTEMPTS, due_campaigns
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
-from aaco_pipeline.pipeline.comparing.plan import Subject, new_plan
-from aaco_pipeline.pipeline.comparing.running import begin
+from aaco_pipeline.pipeline.comparing.plan import Subject, new_plan, write_plan
 from aaco_pipeline.resources.host.kernel_files import process_tags
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.places import CONFIGS
@@ -29,7 +28,7 @@ FAILED, STARTED = dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.STARTED
 
 def begun(lake: TraceLake) -> str:
     plan = new_plan("compare", {"baseline": ARM, "candidate": ARM}, blocks=3, traced_blocks=0, seed=1)
-    begin(lake, plan)
+    write_plan(lake, plan)
     return plan.campaign
 
 
@@ -64,20 +63,20 @@ def judged(lake: TraceLake, campaign: str) -> None:
 def test_a_killed_campaign_is_asked_for_once_more_and_no_more(
     empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
 ) -> None:
-    assert due(empty_lake, instance, NOW).requests == []  # whoever planned it is about to run it
+    assert due_campaigns(empty_lake, instance, NOW).requests == []  # whoever planned it is about to run it
     ran(instance, job, campaign, FAILED)
-    assert due(empty_lake, instance, NOW).requests == [(campaign, 2)]
+    assert due_campaigns(empty_lake, instance, NOW).requests == [(campaign, 2)]
     ran(instance, job, campaign, FAILED)
-    answer = due(empty_lake, instance, NOW)
+    answer = due_campaigns(empty_lake, instance, NOW)
     assert answer.requests == []
-    assert answer.notes == [f"{campaign}: {MOST_ATTEMPTS} attempts failed; `aaco compare --resume {campaign}`"]
+    assert answer.notes == [f"{campaign}: {MOST_CAMPAIGN_ATTEMPTS} attempts failed; `aaco compare --resume {campaign}`"]
 
 
 def test_a_run_whose_process_was_killed_counts_as_failed(
     empty_lake: TraceLake, instance: dg.DagsterInstance, job: dg.JobDefinition, campaign: str
 ) -> None:
     ran(instance, job, campaign, STARTED, dead=True)
-    assert due(empty_lake, instance, NOW).requests == [(campaign, 2)]
+    assert due_campaigns(empty_lake, instance, NOW).requests == [(campaign, 2)]
 
 
 def test_never_beside_a_living_run_nor_whoever_measures_it_elsewhere(
@@ -85,10 +84,10 @@ def test_never_beside_a_living_run_nor_whoever_measures_it_elsewhere(
 ) -> None:
     ran(instance, job, campaign, FAILED)
     with empty_lake.measuring(campaign):
-        assert due(empty_lake, instance, NOW).requests == []
-    assert due(empty_lake, instance, NOW).requests == [(campaign, 2)]
+        assert due_campaigns(empty_lake, instance, NOW).requests == []
+    assert due_campaigns(empty_lake, instance, NOW).requests == [(campaign, 2)]
     ran(instance, job, campaign, STARTED)
-    assert due(empty_lake, instance, NOW).requests == []
+    assert due_campaigns(empty_lake, instance, NOW).requests == []
 
 
 def test_campaigns_that_are_judged_are_not_asked_for(
@@ -96,12 +95,12 @@ def test_campaigns_that_are_judged_are_not_asked_for(
 ) -> None:
     ran(instance, job, campaign, FAILED)
     judged(empty_lake, campaign)
-    assert due(empty_lake, instance, NOW).requests == []
+    assert due_campaigns(empty_lake, instance, NOW).requests == []
 
 
 def of_a_night(lake: TraceLake, night: date, confirms: str | None = None) -> str:
     plan = new_plan("nightly", {"baseline": ARM, "candidate": ARM}, night=night, confirms=confirms)
-    begin(lake, plan)
+    write_plan(lake, plan)
     return plan.campaign
 
 
@@ -116,7 +115,7 @@ def test_a_night_that_is_over_is_not_gone_on_with_but_what_confirms_it_is(
     )
     for campaign in (tonights, over, confirming):
         ran(instance, job, campaign, FAILED)
-    answer = due(empty_lake, instance, NOW)
+    answer = due_campaigns(empty_lake, instance, NOW)
     assert {campaign for campaign, _ in answer.requests} == {tonights, confirming}
     assert answer.notes == [f"{over}: its night, {before}, is over; `aaco rm {over}`"]
 

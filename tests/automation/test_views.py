@@ -30,7 +30,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def materialized(lake: TraceLake, instance: dg.DagsterInstance, session: str) -> dg.ExecuteInProcessResult:
-    """Both views of a session, as a person asks for them on the page of their assets."""
+    """Materialize both views of a session, as from the page of their assets."""
     assert session_partitions.name is not None
     instance.add_dynamic_partitions(session_partitions.name, [session])
     resources = {"lake": LakeResource(path=str(lake.path)), "runner": InferenceRunner(configs=str(CONFIGS))}

@@ -1,4 +1,4 @@
-"""What the tests of the command share: one lake that `aaco run` filled, copies of it, and calling the command."""
+"""Fixtures of the command's tests: one lake filled by `aaco run`, copies of it, and calling the command."""
 
 import io
 import subprocess
@@ -24,6 +24,7 @@ RUNS: Final = (
 )
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
+Refused = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +47,12 @@ def copied(measured: Project, tmp_path: Path) -> Project:
     project = Project(ROOT, tmp_path / "lake", tmp_path / "home")
     copytree(measured.lake, project.lake)
     return project
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Project:
+    """A lake in which nothing is yet."""
+    return Project(ROOT, tmp_path / "lake", tmp_path / "home")
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def aaco(measured: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 @pytest.fixture
-def refused(aaco: Aaco) -> Callable[..., str]:
+def refused(aaco: Aaco) -> Refused:
     """Call the command, expecting the exit code and one line on standard error; that line without its `aaco: `."""
 
     def call(code: int, *arguments: str, **project: Project) -> str:

@@ -1,4 +1,4 @@
-"""What the documents tell a reader to type: commands, SQL and Python, found in Markdown.
+"""Find the commands, SQL and Python in Markdown that documents tell a reader to type.
 
 A fence of a shell holds commands, and any other fence a command where a line begins like one. Between backticks in a
 sentence stands a command with what it is given (`aaco ls --json`), or the name of one alone (`aaco ls`).
@@ -20,7 +20,7 @@ _OPTIONAL: Final = re.compile(r"\[(--[^\]]*)\]")
 
 @dataclass(frozen=True)
 class Block:
-    """What stands together in a document: the lines of a fence, or a span between backticks."""
+    """One block of a document: the lines of a fence, or a span between backticks."""
 
     document: str
     line: int

@@ -1,8 +1,6 @@
-"""`aaco alerts`: what is open is told with its reason and what to do; a person acknowledges it by name and reason."""
+"""`aaco alerts`: open alerts come with their reason and the next step, and are acknowledged by name and reason."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,11 +9,10 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco, Refused
 from tests.places import ROOT
 from tests.report.made_up import rows_of
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
 NIGHT = date(2026, 11, 2)
 
 

@@ -1,23 +1,12 @@
 """`aaco baseline`: what is pinned is listed until it is retired, and nothing is measured for it."""
 
 import json
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
-from tests.places import ROOT
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Project:
-    return Project(ROOT, tmp_path / "lake", tmp_path / "home")
+from tests.cli.conftest import Aaco, Refused
 
 
 def listed(aaco: Aaco, place: Project) -> list[dict[str, object]]:

@@ -1,8 +1,6 @@
 """`aaco bisect` from its builds to its exit code: really made and measured, planned alone, and what it refuses."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -13,18 +11,9 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline import bisecting
 from aaco_pipeline.resources.project import Project
 from aaco_pipeline.statistics import bisection
+from tests.cli.conftest import Aaco, Refused
 from tests.pipeline.test_bisecting import COPY, write_model
-from tests.places import ROOT
 from tests.resources.toolchains.test_builds import git
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Project:
-    """A lake in which nothing is yet."""
-    return Project(ROOT, tmp_path / "lake", tmp_path / "home")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """`aaco calibrate`: what it keeps, what it prints, and what it refuses. Measuring is tested where it is done."""
 
 import json
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,7 @@ from aaco_pipeline.lake.calibrations import FORMAT_VERSION, Calibration, Ceiling
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.calibrate import calibration
 from aaco_pipeline.resources.project import Project
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
+from tests.cli.conftest import Aaco, Refused
 
 
 def measurement(resource: str, dtype: str | None, unit: str, best: float, **what: Any) -> dict[str, Any]:
@@ -33,7 +30,7 @@ MEASUREMENTS: Final = (
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[int], float]]:
-    """What the command asks to be measured; instead of measuring, the same figures come of it each time."""
+    """Record what the command asks to measure, and return the same figures each time instead of measuring."""
     asked: list[tuple[Sequence[int], float]] = []
     details = {"measurements": list(MEASUREMENTS), "caches": [{"level": 1, "size_bytes": 49152}]}
     one = Calibration(
@@ -164,4 +161,4 @@ def test_a_lake_that_cannot_be_written_exits_with_8(
     answer = aaco("calibrate", "--threads", "1", project=Project(tmp_path, tmp_path / "lake", tmp_path / "home"))
     assert answer.returncode == 8
     assert answer.stderr.startswith(f"aaco: {tmp_path / 'lake'}")
-    assert asked == []  # it is told before the time is spent
+    assert asked == []  # it is refused before the time is spent

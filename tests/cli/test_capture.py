@@ -2,14 +2,11 @@
 
 import shlex
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Aaco
-
-Refused = Callable[..., str]
+from tests.cli.conftest import Aaco, Refused
 
 
 def commands(printed: str) -> list[list[str]]:

@@ -1,18 +1,15 @@
 """`aaco check`: one page on a capture or a session, its exit codes, and nothing left behind."""
 
 import json
-import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco
 from tests.places import ROOT
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def trace(folder: Path, *, kernels: int, launches: int) -> str:

@@ -1,17 +1,14 @@
 """`aaco compact`: it tells what it put together and what waits, and a dry run only what would be."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco
 from tests.cli.old_sessions import OLD, OLDER, old_sessions
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@
 import errno
 import json
 import os
-import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,18 +25,10 @@ from aaco_pipeline.pipeline.comparing import measuring, running
 from aaco_pipeline.resources.measure.inference import capture_inference
 from aaco_pipeline.resources.project import Project
 from aaco_pipeline.statistics.service_level import Limit
+from tests.cli.conftest import Aaco, Refused
 from tests.pipeline.comparing.made_up import BASELINE, measured, planned
-from tests.places import ROOT, SHARED
+from tests.places import SHARED
 from tests.sessions import replayed, taken_in
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Project:
-    """A lake in which nothing is yet."""
-    return Project(ROOT, tmp_path / "lake", tmp_path / "home")
 
 
 @pytest.fixture

@@ -80,13 +80,10 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "aaco ui": "Dagster's web server runs until it is stopped; tests/test_user_interface.py starts it",
     **dict.fromkeys(
         (
-            "aaco record -- python train.py",
-            "aaco record --runs 10 --timeout 60 -- ./app",
-            "aaco record --output recorded -- ./app",
-            "aaco record --counters basic,memory -- python train.py",
+            *("aaco record -- python train.py", "aaco record --runs 10 --timeout 60 -- ./app"),
+            *("aaco record --output recorded -- ./app", "aaco record --counters basic,memory -- python train.py"),
             "aaco record --counters basic,memory -- ./app",
-            "aaco record --counters basic,memory,compute -- PROGRAM",
-            "aaco record -- PROGRAM",
+            *("aaco record --counters basic,memory,compute -- PROGRAM", "aaco record -- PROGRAM"),
             "aaco record -- sh -c PIPELINE",
         ),
         "needs a program, and a GPU to count; tests/recording and tests/cli/test_record.py record some",

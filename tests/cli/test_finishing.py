@@ -45,12 +45,7 @@ def test_a_half_session_is_said_to_be_one_before_anything_else(
     assert HALF in next(line for line in listed.splitlines() if half in line)
     whole, rows = lake.sessions()[0], json.loads(aaco("ls", "--json", project=copied).stdout)
     progress = {row["session_id"]: row["progress"] for row in rows}
-    assert progress[half] == {
-        "published": EVERY - 2,
-        "expected": EVERY,
-        "failed": [],
-        "missing": [*LACKING],
-    }
+    assert progress[half] == {"published": EVERY - 2, "expected": EVERY, "failed": [], "missing": [*LACKING]}
     assert progress[whole] == {"published": EVERY, "expected": EVERY, "failed": [], "missing": []}
     answer = aaco("sql", "SELECT 1", project=copied)
     assert answer.stderr == f"not whole: {half} ({HALF}); `aaco doctor --mend` finishes them\n"

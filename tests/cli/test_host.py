@@ -7,8 +7,6 @@
 
 import json
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,9 +20,8 @@ from aaco_pipeline.resources.project import DEFAULTS, Project, find_project
 from aaco_pipeline.resources.telemetry.clocks import NotPossible
 from aaco_pipeline.resources.toolchains.amdgpu import finding
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, availability, emulator_availability
+from tests.cli.conftest import Aaco
 from tests.places import ROOT
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_info_with_json_tells_host_backends_tools_and_models(aaco: Aaco, measured: Project) -> None:
@@ -162,17 +159,9 @@ def test_what_is_to_be_said_of_the_recording_is_said(
 
 
 WRITTEN = [
-    "configs/backends.yaml",
-    "configs/bottleneck_rules.yaml",
-    "configs/counter_sets.yaml",
-    "configs/language_model.yaml",
-    "configs/models.yaml",
-    "configs/nightly.yaml",
-    "configs/notifications.yaml",
-    "configs/retention.yaml",
-    "configs/trusted_folders.yaml",
-    "dagster.yaml",
-    "workspace.yaml",
+    *("configs/backends.yaml", "configs/bottleneck_rules.yaml", "configs/counter_sets.yaml"),
+    *("configs/language_model.yaml", "configs/models.yaml", "configs/nightly.yaml", "configs/notifications.yaml"),
+    *("configs/retention.yaml", "configs/trusted_folders.yaml", "dagster.yaml", "workspace.yaml"),
 ]
 
 

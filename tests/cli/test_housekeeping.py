@@ -5,20 +5,18 @@
 
 import io
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.running import begin
+from aaco_pipeline.pipeline.comparing.plan import write_plan
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco, Refused
 from tests.cli.old_sessions import OLD, OLDER, old_sessions
 from tests.pipeline.comparing.made_up import planned
 from tests.places import ROOT
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -74,9 +72,6 @@ def test_a_lake_that_cannot_be_read_loses_nothing(refused: Callable[..., str], p
     assert list(project.lake.glob(f"sessions/session_id={OLDER}/*"))
 
 
-Refused = Callable[..., str]
-
-
 def test_rm_asks_and_an_answer_of_no_leaves_the_session(
     aaco: Aaco, copied: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +115,7 @@ def test_rm_of_an_unknown_session_removes_nothing_of_the_others_named(refused: R
 def test_a_campaign_that_was_given_up_goes_and_doctor_is_well_again(aaco: Aaco, copied: Project) -> None:
     lake = TraceLake(copied.lake)
     sessions = lake.sessions()
-    begin(lake, plan := planned(lake))
+    write_plan(lake, plan := planned(lake))
     assert aaco("doctor", project=copied).returncode == 8
     (row,) = json.loads(aaco("rm", "--yes", "--json", plan.campaign, project=copied).stdout)
     assert (row["campaign_id"], row["freed_bytes"] > 0) == (plan.campaign, True)

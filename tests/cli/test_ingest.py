@@ -1,6 +1,6 @@
 """`aaco ingest`: what it prints, what it makes, and every way in which it refuses.
 
-What a person states of devices is recorded as theirs, never in place of the capture's word, and stages follow it.
+The user's statement on devices is recorded as such, never replaces the capture's own, and stages follow it.
 
 How often `aaco ingest` reads: every raw file is parsed once a process, every table at most once for each stage.
 """
@@ -9,9 +9,8 @@ import errno
 import json
 import os
 import shutil
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +23,9 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline import ingestion, session_stages
 from aaco_pipeline.resources.confinement import client
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco
 from tests.places import ROOT, SHARED
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")
 KERNELS = (
     '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
@@ -128,7 +127,7 @@ def test_a_run_that_is_refused_is_told_in_one_line_and_the_others_are_taken(
     assert "9_results.db" in line
     assert "1 new session of 2 runs" in answer.stdout
     again = aaco("ingest", str(folder), "--partial-ok", project=copied)
-    assert (again.returncode, again.stderr) == (0, answer.stderr), "the reason is told all the same"
+    assert (again.returncode, again.stderr) == (0, answer.stderr), "the reason is printed again"
     alone = aaco("ingest", str(folder / "other"), "--partial-ok", project=copied)
     assert alone.returncode == 6, "no run was taken"
 
@@ -306,7 +305,7 @@ pytestmark = pytest.mark.skipif(not PASSES.is_dir(), reason=f"{PASSES} is not he
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often a confined child is asked for each kind of work from now on; no capture is open yet."""
+    """Count requests to a confined child by kind of work from now on; no capture is open yet."""
     real, found = client.answered, Counter[str]()
 
     def answered(request: Mapping[str, Any], *arguments: Any) -> Any:
@@ -321,7 +320,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[str]]:
-    """How often each published file is read whole, by the stage that runs."""
+    """Count how often each published file is read whole, by the stage that runs."""
     found: dict[str, Counter[str]] = {}
     doing = [""]
     real_call, real_read = Stage.__call__, pl.read_parquet

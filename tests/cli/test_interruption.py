@@ -38,11 +38,7 @@ main.entry()
 
 
 @pytest.mark.parametrize(
-    ("tried", "seconds"),
-    [
-        (("sql", "foreground", signal.SIGINT), 0.0),
-        (("compare", "background", signal.SIGINT), 4.0),
-    ],
+    ("tried", "seconds"), [(("sql", "foreground", signal.SIGINT), 0.0), (("compare", "background", signal.SIGINT), 4.0)]
 )
 def test_a_command_says_one_line_and_leaves_nothing_running(
     copied: Project, tmp_path: Path, tried: tuple[str, str, signal.Signals], seconds: float

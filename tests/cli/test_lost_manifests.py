@@ -5,8 +5,6 @@ What is asked, and what is done to the lake, is `benchmarks/lost_manifests.py`, 
 
 import json
 import shutil
-import subprocess
-from collections.abc import Callable
 
 import pytest
 
@@ -14,9 +12,9 @@ from aaco_pipeline.lake.layout import MANIFESTS, MARKED, MARKERS
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 from benchmarks.lost_manifests import Place, run, table
+from tests.cli.conftest import Aaco
 from tests.pipeline.comparing import made_up
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 COUNT = "select count(*) as n from sessions"
 
 

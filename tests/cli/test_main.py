@@ -5,7 +5,6 @@ import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from shutil import copyfile
 from typing import Final
@@ -18,9 +17,8 @@ from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import LAKE_VARIABLE, Project
 from tests.cli.commands import COMMANDS
+from tests.cli.conftest import Aaco, Refused
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
 #: For every command that shows data, arguments with which it only looks.
 LOOKS: Final = {
     "ls": (),
@@ -35,27 +33,8 @@ LOOKS: Final = {
 }
 #: Commands whose JSON is tested where the command is: they change the lake, take two sessions, or show no data.
 ELSEWHERE: Final = {
-    "record",
-    "amend",
-    "diff",
-    "run",
-    "sweep",
-    "capture",
-    "ingest",
-    "calibrate",
-    "rm",
-    "gc",
-    "compact",
-    "reanalyse",
-    "ui",
-    "init",
-    "quiet",
-    "perfetto",
-    "compare",
-    "optimize",
-    "replay",
-    "bisect",
-    "nightly",
+    *("record", "amend", "diff", "run", "sweep", "capture", "ingest", "calibrate", "rm", "gc", "compact"),
+    *("reanalyse", "ui", "init", "quiet", "perfetto", "compare", "optimize", "replay", "bisect", "nightly"),
     "baseline",
 }
 
@@ -67,17 +46,8 @@ def test_help_lists_every_command_and_every_exit_code(aaco: Aaco) -> None:
         assert f"\n  {command} " in answer.stdout
     text = " ".join(answer.stdout.split())
     for code in (
-        "0 done",
-        "1 internal",
-        "2 bad",
-        "3 model",
-        "4 hardware",
-        "5 reg",
-        "6 cap",
-        "7 inc",
-        "8 lake",
-        "9 the rec",
-        "130",
+        *("0 done", "1 internal", "2 bad", "3 model", "4 hardware", "5 reg", "6 cap", "7 inc", "8 lake"),
+        *("9 the rec", "130"),
     ):
         assert code in text
     assert aaco("-h").stdout == answer.stdout

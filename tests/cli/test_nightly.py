@@ -1,8 +1,6 @@
 """`aaco nightly` from its file to its exit code: a small night really measured, a slowdown seen twice, refusals."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from shutil import copyfile
@@ -12,11 +10,10 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco, Refused
 from tests.pipeline.nightly.nights import Nights, nights
 from tests.places import ROOT
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
 SMALL = "options: {iterations: 3, warmup: 1}, sessions: 3, traced: 0"
 
 

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 from typing import Final
@@ -16,10 +14,10 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
 from benchmarks import hostile_makers, hostile_parts
+from tests.cli.conftest import Aaco
 from tests.conftest import CapturedLake
 from tests.places import ROOT
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 #: One of each kind: controls of either set, delete, ends of lines, directions, joiners, what is seen as nothing, tags.
 MARKS: Final = (
     *("\x00", "\x07", "\x08", "\x1b", "\x7f", "\x85", "\x9b", "\r", "\x0b", "\u2028", "\u2029"),
@@ -121,16 +119,10 @@ def test_no_mark_leaves_through_the_page(aaco: Aaco, hostile: Project, tmp_path:
 @pytest.mark.parametrize(
     "name",
     [
-        "rocprofv3_csv: a link to a file of the host",
-        "rocprofv3_csv: in a folder that is a link to the host's",
-        "kineto: a device without end",
-        "rocpd: a named pipe",
-        "rocpd: a terabyte of holes",
-        "rocpd: dispatches are a view without end",
-        "rocpd: two tables of the same pages",
-        "thread_trace: lists a million deep",
-        "folders: loop of links",
-        "folders: names that steer",
+        *("rocprofv3_csv: a link to a file of the host", "rocprofv3_csv: in a folder that is a link to the host's"),
+        *("kineto: a device without end", "rocpd: a named pipe", "rocpd: a terabyte of holes"),
+        *("rocpd: dispatches are a view without end", "rocpd: two tables of the same pages"),
+        *("thread_trace: lists a million deep", "folders: loop of links", "folders: names that steer"),
         "folders: names of no text",
     ],
 )

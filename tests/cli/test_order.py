@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Final
@@ -13,8 +12,8 @@ import pytest
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+from tests.cli.conftest import Aaco
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 #: Polars' and DuckDB's threads and the seed of Python's sets in a process beside this one, which has as many as the
 #: machine and a seed by chance. In each, every document is read at least twice, as every one has two forms or more.
 POLARS_THREADS, DUCKDB_THREADS, SEED = 1, 3, 3

@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import resource
-import subprocess
-from collections.abc import Callable
 from typing import Final
 
 import polars as pl
@@ -17,9 +15,8 @@ from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.views import HELPER_VIEWS
 from aaco_pipeline.resources.project import LAKE_VARIABLE, Project
+from tests.cli.conftest import Aaco, Refused
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
 LATEST: Final = "SELECT session_id, model_name, batch_size, latency_p50_ns FROM latest_sessions"
 
 

@@ -1,14 +1,11 @@
 """`aaco record`: what it tells, what it leaves, and its exit codes."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
+from tests.cli.conftest import Aaco, Refused
 
 
 def test_a_recording_is_left_where_it_is_asked_for(aaco: Aaco, tmp_path: Path) -> None:
@@ -45,6 +42,6 @@ def test_a_program_that_fails_is_kept_and_told_by_the_exit_code(aaco: Aaco, tmp_
     told = aaco("record", "--output", str(tmp_path / "made"), "--", "sh", "-c", "exit 9")
     assert (told.returncode, told.stderr.splitlines()[-1]) == (
         3,
-        "aaco: sh: run_1 ended with status 9; what there is of it is kept",
+        "aaco: sh: run_1 ended with status 9; its partial recording is kept",
     )
     assert json.loads((tmp_path / "made/run_1/run.json").read_text())["status"] == 9

@@ -1,6 +1,5 @@
 """Whatever cannot be done ends with its documented exit code, one line that names the thing, and nothing changed."""
 
-import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,9 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco, Refused
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
 Untouched = Callable[[Project], AbstractContextManager[None]]
 QUICK: Final = ("--iterations", "2", "--warmup", "0")
 
@@ -102,11 +100,7 @@ def test_a_file_that_is_no_usable_model_exits_with_3_and_is_named(
     ],
 )
 def test_a_wrong_option_exits_with_2_and_is_named(
-    refused_run: Refused,
-    copied: Project,
-    models: Path,
-    arguments: tuple[str, ...],
-    parts: tuple[str, ...],
+    refused_run: Refused, copied: Project, models: Path, arguments: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
     line = refused_run(2, "--model", str(models / "sound.onnx"), *QUICK, *arguments, project=copied)
     for part in parts:

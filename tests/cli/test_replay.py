@@ -37,10 +37,7 @@ def test_inspect_of_a_faulty_capture_names_the_fault(tmp_path: Path, capsys: pyt
     [([region(FREE, 4096)], ("exact", 0, 0)), (TOO_MUCH, ("failed", 4, 1)), (TAKEN, ("relocated", 4, 2))],
 )
 def test_reserve_check_exits_with_what_came_of_it(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    regions: list[dict[str, object]],
-    expected: tuple[str, int, int],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], regions: list[dict[str, object]], expected: tuple[str, int, int]
 ) -> None:
     outcome, code, legacy = expected
     folder = isolated(tmp_path / "capture", regions)

@@ -4,8 +4,6 @@
 """
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from aaco_pipeline.cli.report import written
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+from tests.cli.conftest import Aaco
 from tests.report.searched import searched
 
 
@@ -66,9 +65,6 @@ def test_what_is_not_there_is_two_and_one_line(
     assert main(["report", *(one.replace("{name}", name) for one in arguments)]) == 2
     printed = capsys.readouterr().err
     assert told in printed and printed.count("\n") == 1
-
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_a_trace_is_made_when_it_is_asked_for(aaco: Aaco, copied: Project, tmp_path: Path) -> None:

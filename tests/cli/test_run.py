@@ -5,8 +5,6 @@
 
 import io
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +15,8 @@ from aaco_pipeline.cli import output
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
+from tests.cli.conftest import Aaco
 
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 QUICK: Final = ("run", "--model", "control_flow", "--iterations", "4", "--warmup", "1")
 
 

@@ -4,9 +4,7 @@
 """
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,7 @@ from aaco_pipeline.resources.kernel_plane import recording
 from aaco_pipeline.resources.kernel_plane.tracefs import find_tracefs
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 from aaco_pipeline.resources.telemetry.clocks import NotPossible
-from tests.cli.conftest import ROOT
-
-Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
-Refused = Callable[..., str]
+from tests.cli.conftest import ROOT, Aaco, Refused
 
 
 def test_ls_lists_newest_first_with_model_latency_and_disk_use(aaco: Aaco, measured: Project) -> None:
@@ -200,7 +195,7 @@ def tracefs() -> None:
 
 
 def off(lake: TraceLake) -> list[tuple[Any, ...]]:
-    """Of how many iterations there are parts, and by how much these sum to another latency at most."""
+    """Return how many iterations have parts, and by how much their sum differs from the latency at most."""
     return lake.sql(
         'WITH parts AS (SELECT "pass", iteration, sum(duration_ns) AS ns FROM iteration_delays GROUP BY ALL) '
         "SELECT count(*) AS n, CAST(max(abs(ns - latency_ns)) AS BIGINT) AS off "

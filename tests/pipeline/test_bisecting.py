@@ -42,7 +42,6 @@ from aaco_pipeline.pipeline.bisecting import (
     told_apart,
     write,
 )
-from aaco_pipeline.pipeline.comparing import running
 from aaco_pipeline.pipeline.comparing.measuring import publish_members
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, read_plan
 from aaco_pipeline.report.bisection import bisection_document
@@ -98,12 +97,6 @@ def test_builds_that_are_there_are_known_by_their_content(tmp_path: Path) -> Non
     assert [one.label for one in builds] == ["1", "2"]
     digests = {one.subject.artefact_sha256 for one in builds if one.subject is not None}
     assert len(digests) == 2
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_fewer_than_two_are_no_search(number: int, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="give two or more"):
-        there(*[write_model(tmp_path / "m.onnx")] * number)
 
 
 def test_builds_of_different_inputs_are_refused_by_name(tmp_path: Path) -> None:
@@ -335,7 +328,7 @@ def test_killed_in_any_step_it_goes_on_and_measures_nothing_twice(at: int, place
 def test_a_step_that_was_written_down_and_has_no_plan_never_was(
     at: int, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin: Callable[..., None] = running.begin
+    begin: Callable[..., None] = module.write_plan
     calls: list[object] = []
 
     def killed(*arguments: Any) -> None:
@@ -344,7 +337,7 @@ def test_a_step_that_was_written_down_and_has_no_plan_never_was(
             raise Killed
         begin(*arguments)
 
-    monkeypatch.setattr(module, "begin", killed)
+    monkeypatch.setattr(module, "write_plan", killed)
     name = place.begun()
     with pytest.raises(Killed):
         place.go_on(name)

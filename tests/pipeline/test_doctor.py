@@ -121,10 +121,7 @@ def tear_the_manifest(lake: TraceLake, session: str) -> None:
     ],
 )
 def test_what_is_torn_is_mended_by_running_the_stages_again(
-    tear: Callable[[TraceLake, str], None],
-    kind: str,
-    lake: TraceLake,
-    session: str,
+    tear: Callable[[TraceLake, str], None], kind: str, lake: TraceLake, session: str
 ) -> None:
     whole = lake.manifest(session).entries
     tear(lake, session)
@@ -139,7 +136,7 @@ def test_what_is_torn_is_mended_by_running_the_stages_again(
 
 
 def test_a_session_that_was_begun_and_never_captured_is_finished(lake: TraceLake) -> None:
-    """What was asked for is measured: only an interrupt or `aaco rm` drops a request."""
+    """A request is measured: only an interrupt or `aaco rm` drops it."""
     begun = register(lake, LAUNCH)
     every = len(stages_of("measured"))
     problem = only(examine(lake, lambda name: materialized(lake, name)))

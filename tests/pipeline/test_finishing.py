@@ -98,10 +98,7 @@ def test_a_whole_session_is_left_alone(empty_lake: TraceLake, begun: str, hollow
 
 
 def test_a_stage_that_failed_is_recorded_with_its_reason_and_run_again_with_what_follows(
-    empty_lake: TraceLake,
-    begun: str,
-    hollow: Stages,
-    broken_off: Break,
+    empty_lake: TraceLake, begun: str, hollow: Stages, broken_off: Break
 ) -> None:
     broken_off("roofline", CaptureError("what,\nwhere and what to do"))
     failed = StageState("roofline", stages()["roofline"].code_version, "what, where and what to do")
@@ -128,12 +125,7 @@ def test_a_stage_whose_tables_were_withdrawn_is_run_again_with_what_depends_on_i
 
 @pytest.mark.parametrize("lock", ["attended", "running"])
 def test_who_comes_while_another_is_at_work_waits_and_finds_it_done(
-    *,
-    lock: str,
-    empty_lake: TraceLake,
-    begun: str,
-    hollow: Stages,
-    monkeypatch: pytest.MonkeyPatch,
+    *, lock: str, empty_lake: TraceLake, begun: str, hollow: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = ExitStack()
     other.enter_context({"attended": empty_lake.attended, "running": empty_lake.running}[lock](begun))

@@ -41,7 +41,7 @@ def names(found: list[Arrival]) -> list[str]:
 
 
 def waited(inbox: Path, memory: Memory, begin: float = 0.0) -> list[Arrival]:
-    """What is finished after looking every 30 s for as long as a capture has to be still."""
+    """Return what is finished after looks every 30 s for as long as a capture has to be still."""
     found = []
     for tick in range(int(STILL_SECONDS / 30) + 1):
         found = look(inbox, memory, begin + 30.0 * tick)

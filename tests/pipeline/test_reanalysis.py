@@ -1,4 +1,4 @@
-"""Stages of many sessions run again after a change of their code: what is due, what is left alone, what is told.
+"""Run stages of many sessions again after a change of their code: what is due, left alone and reported.
 
 A session of an earlier version: it is shown as it is, found by `doctor`, and brought up to date by mending it.
 

@@ -25,8 +25,7 @@ from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.retention import Account, Limits
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.judging import half_campaigns
-from aaco_pipeline.pipeline.comparing.plan import Plan
-from aaco_pipeline.pipeline.comparing.running import begin
+from aaco_pipeline.pipeline.comparing.plan import Plan, write_plan
 from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.pipeline.retention import (
     Round,
@@ -119,7 +118,7 @@ def test_the_account_says_what_went(lake: TraceLake) -> None:
 
 
 class Killed(BaseException):
-    """What stands for a kill: nothing catches it."""
+    """Stands for a kill: nothing catches it."""
 
 
 #: What a round does to the disk, one after the other.
@@ -235,7 +234,7 @@ def plan(empty_lake: TraceLake) -> Plan:
     """A campaign that was measured and never judged, beside a session that is nobody's."""
     publish_latency(empty_lake, ALONE, 1e6, 1)
     made = planned(empty_lake, blocks=3)
-    begin(empty_lake, made)
+    write_plan(empty_lake, made)
     measured(empty_lake, made)
     return made
 
@@ -287,7 +286,7 @@ def killed_at_removing(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 def wrong_with(lake: TraceLake) -> set[str]:
-    """What doctor finds, but that its made-up sessions lack stages."""
+    """Return what doctor finds, except that the made-up sessions lack stages."""
     return {one.kind for one in examine(lake, lambda session: None)} - {"half session", "earlier version"}
 
 

@@ -220,7 +220,7 @@ def test_an_interrupted_run_says_of_no_stage_that_it_failed(
 
 
 def evaluated(lake: TraceLake, session: str) -> dict[str, CheckResult]:
-    """What every check says of one session."""
+    """Return the results of all checks of one session."""
     opened = Session(lake, session, CONFIGS)
     published = {entry.stage for entry in lake.manifest(session).entries}
     every = [(name, one) for name, one in stages().items() if name in published]

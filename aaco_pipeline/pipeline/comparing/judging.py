@@ -1,11 +1,11 @@
-"""Judge a campaign: latencies become its verdict, traced sessions its causes, identical arms a calibration.
+"""Judge a campaign: latencies give its verdict, traced sessions its causes, identical arms the A/A ledger.
 
 The statistics are `aaco_pipeline.statistics`. Campaigns that have no verdict yet are found here too.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import Final
 
@@ -15,8 +15,9 @@ from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import empty_table, to_contract
-from aaco_pipeline.pipeline.comparing.measuring import members
+from aaco_pipeline.lake.validation import empty_table
+from aaco_pipeline.pipeline.campaigns import Tables, publish
+from aaco_pipeline.pipeline.comparing.measuring import finished_sessions
 from aaco_pipeline.pipeline.comparing.plan import STAGE as PLAN
 from aaco_pipeline.pipeline.comparing.plan import Plan, is_between_nights, read_plan
 from aaco_pipeline.pipeline.sessions import half_removed
@@ -37,26 +38,25 @@ from aaco_pipeline.statistics.verdicts.decision import ledger_rows, withheld
 #: The stage that publishes what is judged: with it a campaign is done.
 STAGE: Final = "judging"
 _BASELINE: Final = "baseline"
-#: What may differ between arms on purpose, and so is no sign of other hardware: what runs the model.
+#: Facts of an environment that may differ between arms on purpose: the software that runs the model.
 _OF_THE_SOFTWARE: Final = ("python", "package", "environment_variable", "cache")
-#: So many sessions, or facts of an environment, are named.
+#: Sessions, or facts of an environment, that a remark names at most.
 _MOST_NAMED: Final = 3
-#: What else is recorded of a cache than its state, and the provider that has none.
+#: Keys of a cache that do not hold its state, and the provider that has no cache.
 _OF_A_CACHE: Final = r"_(?:files|digest)$"
 _KEEPS_NO_CACHE: Final = "CPUExecutionProvider"
-Tables = dict[str, pl.DataFrame]
 
 
 def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
     """Publish and return the tables of the campaign's judgement, from what its finished blocks measured.
 
-    `verdicts`, `attributions` and `selections` of every arm against the baseline; `aa_ledger` where two arms are the
-    same request of the same file; `service_levels` of every arm where limits were agreed. UsageError when no block is
+    These are `verdicts`, `attributions` and `selections` of every arm against the baseline, `aa_ledger` where two arms
+    are the same request of the same file, and `service_levels` where limits were agreed. UsageError when no block is
     finished.
     """
     if is_between_nights(lake, campaign):
-        raise UsageError(f"campaign {campaign} holds nights of other campaigns against each other; the next night does")
-    plan, rows = read_plan(lake, campaign), members(lake, campaign).filter(pl.col("state") == "finished")
+        raise UsageError(f"campaign {campaign} compares nights of other campaigns; the next night judges it")
+    plan, rows = read_plan(lake, campaign), finished_sessions(lake, campaign)
     timed = rows.filter(pl.col("purpose") == "latency")
     if timed.is_empty():
         raise UsageError(f"campaign {campaign} has no finished block; `aaco compare --resume {campaign}` goes on")
@@ -74,11 +74,11 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
             designs = summed_up.select("campaign_id", "workload", "host").unique("campaign_id")
             run = pl.lit(timed.get_column("block").n_unique()).alias("blocks")
             known.append(ledger_rows(judged, designs.with_columns(run, sessions_per_block=pl.lit(1))))
-        told, selected, first = _causes(lake, rows.filter(pl.col("purpose") == "trace"), candidate)
+        causes_of, selected, first = _causes(lake, rows.filter(pl.col("purpose") == "trace"), candidate)
         changed = pl.col("verdict").is_in(["regressed", "improved"])
         cause = pl.when(changed).then(pl.lit(first, pl.String))
         verdicts.append(judged.with_columns(suspected_cause=cause, reasons=pl.concat_list("reasons", remarks)))
-        causes.append(told)
+        causes.append(causes_of)
         chosen.append(selected)
     tables = {
         "verdicts": pl.concat(verdicts).drop("campaign_id"),
@@ -87,19 +87,21 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
         "aa_ledger": pl.concat([one.drop("campaign_id") for one in known]) if known else empty_table("aa_ledger"),
         "service_levels": service_levels(summed_up, iterations, plan.limits),
     }
-    tables = {name: to_contract(name, frame) for name, frame in tables.items()}
-    lake.publish(campaign, STAGE, tables, scope="campaign")
-    return tables
+    return publish(lake, campaign, STAGE, tables)
 
 
 def timed_sessions(lake: TraceLake, campaign: str) -> pl.DataFrame:
-    """The finished sessions of a campaign that were measured without a trace, as `comparison.compare` takes them."""
-    rows = members(lake, campaign).filter((pl.col("state") == "finished") & (pl.col("purpose") == "latency"))
-    return _sessions(lake, read_plan(lake, campaign), iterations_of(lake, rows))
+    """Summarize the finished sessions of a campaign that were measured without a trace; see `sessions_of`."""
+    return sessions_of(lake, read_plan(lake, campaign), finished_sessions(lake, campaign, "latency"))
+
+
+def sessions_of(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
+    """Summarize sessions without a trace as `comparison.compare` takes them; `timed` has session_id, arm and block."""
+    return _sessions(lake, plan, iterations_of(lake, timed))
 
 
 def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
-    """What sessions of one comparison share, a row each: session_id, fingerprint, device, boot_id and cache_state."""
+    """Read the facts that sessions of one comparison share: session_id, fingerprint, device, boot_id, cache_state."""
     facts = [_facts(session, lake.read("environment", session)) for session in sessions]
     known = pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String))
     ran = lake.read("sessions", sessions).select("session_id", pl.col("provider").cast(pl.String))
@@ -108,11 +110,14 @@ def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
 
 
 def cache_states(environment: pl.DataFrame) -> pl.DataFrame:
-    """Whether each session found the caches of compiled and tuned kernels that others of its provider found.
+    """Tell which sessions ran without the compiled and tuned kernels that others of their provider found cached.
 
-    `environment` has session_id, provider, category, key and value. session_id and cache_state: `cold` where a cache
-    was empty or absent that held something for another session of the provider, `warm` for all others then; null where
-    no cache says so, and on ONNX Runtime's CPU provider, which keeps none.
+    Args:
+        environment: Columns session_id, provider, category, key and value.
+
+    Returns:
+        session_id and cache_state: `cold` where a cache was empty or absent that held something for another session of
+        the provider, `warm` for all others then; null where no session is cold. ONNX Runtime's CPU provider has none.
     """
     caches = environment.filter(
         (pl.col("category") == "cache")
@@ -128,16 +133,8 @@ def cache_states(environment: pl.DataFrame) -> pl.DataFrame:
     return states.select("session_id", cache_state=pl.when(pl.col("is_cold").any()).then(state))
 
 
-def sessions_of(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
-    """The same of any sessions without a trace; `timed` has session_id, arm and block."""
-    return _sessions(lake, plan, iterations_of(lake, timed))
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `session_quantiles` with the facts that sessions of one comparison share."""
+    """Compute rows of `session_quantiles` with the facts that sessions of one comparison share."""
     named = measured.get_column("session_id").unique(maintain_order=True).to_list()
     what = lake.read("sessions", named).select("session_id", "host")
     disturbed = disturbed_ratios(lake.read("session_metrics", named))
@@ -149,13 +146,13 @@ def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFra
     )
 
 
-#: The category of `environment` that says which machine and GPUs a session ran on.
+#: The category of `environment` that identifies the machine and GPUs a session ran on.
 _IDENTITY: Final = "identity"
 _FACTS: Final = ("session_id", "fingerprint", "device", "boot_id")
 
 
 def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
-    """What must not differ between arms: the system beneath the model's software, the device, the boot."""
+    """Collect what must not differ between arms: the system beneath the model's software, the device, the boot."""
     values = {(category, key): value for category, key, value in environment.select("category", "key", "value").rows()}
     system = environment.filter(pl.col("in_fingerprint") & ~pl.col("category").is_in(_OF_THE_SOFTWARE))
     rows = system.select("category", "key", "value").sort("category", "key").rows()
@@ -169,7 +166,7 @@ def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
 
 
 def _remarks(lake: TraceLake, sessions: pl.DataFrame) -> list[str]:
-    """Which sessions tell nothing and why, and in what their environments differ: what a person has to look at."""
+    """Word what the user has to look at: unusable sessions with the reason, and differences of environments."""
     unusable = sessions.filter(pl.col("state") == "unusable").select("session_id", "reasons")
     told = [f"{session} tells nothing: {reasons[0]}" for session, reasons in unusable.head(_MOST_NAMED).iter_rows()]
     if unusable.height > _MOST_NAMED:
@@ -188,14 +185,14 @@ def _remarks(lake: TraceLake, sessions: pl.DataFrame) -> list[str]:
 
 
 def is_identical(plan: Plan, candidate: Arm) -> bool:
-    """Whether an arm is the baseline once more: the same file by its content, measured in the same way."""
+    """Tell whether an arm is the baseline once more: a file of the same content, measured in the same way."""
     compared = plan.arms["baseline"], plan.arms[candidate]
     asked = [{**dict(one.request), "model": one.artefact_sha256, "artefact": None} for one in compared]
     return asked[0] == asked[1]
 
 
 def _other_work(plan: Plan, candidate: Arm) -> str | None:
-    """Why the times of an arm say nothing beside the baseline's: it has another batch. None where it does the same."""
+    """Explain why an arm's times cannot be compared with the baseline's: another batch. None for the same work."""
     batches = [plan.arms[arm].request.batch_size for arm in (_BASELINE, candidate)]
     if batches[0] == batches[1]:
         return None
@@ -204,19 +201,21 @@ def _other_work(plan: Plan, candidate: Arm) -> str | None:
 
 
 def _causes(lake: TraceLake, traced: pl.DataFrame, candidate: str) -> tuple[pl.DataFrame, pl.DataFrame, str | None]:
-    """Rows of `attributions` and `selections` from the traced sessions of both arms, and the first cause in words.
+    """Derive `attributions` and `selections` from the traced sessions of both arms, and the first cause in words.
 
-    What was selected differently goes before all else. Nothing where an arm has no traced session, or none whose steps
-    can be told apart.
+    What was selected differently comes first. Empty where an arm has no traced session, or none whose steps can be
+    separated.
     """
+    nothing = empty_table("attributions"), empty_table("selections"), None
     sides = []
     for name in (_BASELINE, candidate):
         sessions = traced.filter(pl.col("arm") == name).get_column("session_id")
         if sessions.is_empty():
-            return empty_table("attributions"), empty_table("selections"), None
-        sides.append(arm({session: _tables(lake, session) for session in sessions}))
+            return nothing
+        read = dict.fromkeys((*ACCOUNTED_FROM, *FACTS))
+        sides.append(arm({session: {name: lake.read(name, session) for name in read} for session in sessions}))
     if not all(side.accounts for side in sides):
-        return empty_table("attributions"), empty_table("selections"), None
+        return nothing
     replaced = replaced_kernels(sides[0].accounts, sides[1].accounts)
     split = decompose(sides[0], sides[1], replaced)
     differing = environment_differences(sides[0], sides[1], interleaved=True)
@@ -227,19 +226,12 @@ def _causes(lake: TraceLake, traced: pl.DataFrame, candidate: str) -> tuple[pl.D
         first = selection_in_words(chosen.row(0, named=True))
     elif parts.height:
         first = cause_in_words(parts.row(0, named=True))
-    return (
-        attribution_rows(_BASELINE, candidate, split, differing),
-        selection_rows(_BASELINE, candidate, chosen),
-        first,
-    )
-
-
-def _tables(lake: TraceLake, session: str) -> Mapping[str, pl.DataFrame]:
-    return {name: lake.read(name, session) for name in dict.fromkeys((*ACCOUNTED_FROM, *FACTS))}
+    attributions = attribution_rows(_BASELINE, candidate, split, differing)
+    return attributions, selection_rows(_BASELINE, candidate, chosen), first
 
 
 def half_campaigns(lake: TraceLake) -> list[str]:
-    """List campaigns that were planned and have come to no end, oldest plan first; none that is being removed."""
+    """List campaigns that were planned and not judged, oldest plan first; none that is being removed."""
     going = half_removed(lake)
     planned = [one for one in lake.manifests("campaign") if one.of_stage(PLAN) and one.id not in going]
     half = [one.id for one in planned if not one.of_stage(STAGE)]
@@ -247,9 +239,9 @@ def half_campaigns(lake: TraceLake) -> list[str]:
 
 
 def over(lake: TraceLake, half: Sequence[str], today: date) -> dict[str, date]:
-    """Find those of `half` whose night is over, each with its night: their blocks and today's are not one campaign.
+    """Find those of `half` whose night is over, with the night: its blocks and today's would not be one campaign.
 
-    What confirms a night's finding is gone on with whenever that is.
+    A campaign that confirms a night's finding can go on at any time.
     """
     first = pl.col("confirms").is_null() & (pl.col("night") < today)
     return dict(lake.read("campaigns", half).filter(first).select("campaign_id", "night").iter_rows())

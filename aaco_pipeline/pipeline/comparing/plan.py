@@ -7,9 +7,9 @@ import platform
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from pathlib import Path
-from secrets import randbits, token_hex
+from secrets import randbits
 from typing import Any, Final, Literal, cast
 
 import numpy as np
@@ -17,9 +17,8 @@ import polars as pl
 
 from aaco_pipeline.capture.request import Arm, MeasurementRequest
 from aaco_pipeline.errors import LakeError, ModelError, UsageError
-from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.pipeline.campaigns import new_name, publish
 from aaco_pipeline.resources.measure.inference import plan as resolved
 from aaco_pipeline.resources.measure.models import model_digest
 from aaco_pipeline.statistics.service_level import Limit
@@ -27,25 +26,30 @@ from aaco_pipeline.statistics.verdicts.decision import INTERLEAVED
 from aaco_pipeline.statistics.verdicts.effects import LEVEL, minimum_detectable_ratio, t_interval
 
 Kind = Literal["compare", "nightly", "bisect", "configure", "stack"]
-#: Kinds that are steps of a search: alone they answer nothing, and one may add a few blocks to those that there are.
+#: Kinds that are steps of a search: alone they answer nothing, and a step may measure a few blocks only.
 STEPS: Final = ("bisect", "configure")
-#: The kind of a campaign without sessions of its own: nights before and after the host's stack changed.
+#: The kind of a campaign without sessions of its own: nights before and after a change of the host's stack.
 BETWEEN_NIGHTS_KIND: Final = "between_nights"
 #: The stage that publishes a plan.
 STAGE: Final = "plan"
-#: Sessions of each arm: with fewer than 5 there is no interval, and 10 see what people care about (a few percent).
+#: Sessions of each arm: fewer than 5 give no interval, and 10 resolve a few percent.
 DEFAULT_BLOCKS: Final = 10
 LEAST_BLOCKS: Final = 3
 MOST_BLOCKS: Final = 200
-#: Causes come from traced sessions, of which each arm has so many.
+#: Traced sessions of each arm, from which causes are derived.
 TRACED_BLOCKS: Final = 5
 DEFAULT_METRIC: Final = "latency_p50"
 DEFAULT_THRESHOLD: Final = 0.01
+#: Fields of a plan that are columns of `campaigns` by the same name.
+_OF_THE_PLAN: Final = (
+    *("kind", "metric", "threshold_ratio", "seed", "blocks", "traced_blocks"),
+    *("planned_at", "night", "confirms"),
+)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What one arm measures: its request, and what its model was with all weights when the plan was written."""
+    """The measurement of one arm: its request, and the model's file and digest with all weights when it was planned."""
 
     request: MeasurementRequest
     artefact: Path
@@ -55,7 +59,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Time that sessions with stages were to take, and the difference from 1 to be found four times in five."""
+    """Expected time of sessions with their stages, and the difference from 1 that is found four times in five."""
 
     time_ns: int | None = None
     detectable_ratio: float | None = None
@@ -63,9 +67,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """One campaign as it was planned. `arms` are in the order of their names.
+    """A campaign as planned, its arms sorted by name.
 
-    `night` is the day, in UTC, that a nightly one was asked for, and `confirms` the campaign that it measures again.
+    `night` is the UTC day that a nightly campaign was planned for, `confirms` the campaign that it measures again.
     """
 
     campaign: str
@@ -87,19 +91,19 @@ class Plan:
         return Path(self.arms["baseline"].request.model).stem
 
     def order(self, block: int) -> list[Arm]:
-        """The arms in the order in which they run in a block: random, and the same whenever it is asked."""
+        """Return the arms in the order in which they run in a block: random, and the same at every call."""
         arms = sorted(self.arms)
         random.Random(f"{self.seed}/{block}").shuffle(arms)
         return arms
 
     def request(self, arm: Arm, block: int, *, traced: bool) -> MeasurementRequest:
-        """What is measured for an arm in a block."""
+        """Return the request that measures an arm in a block."""
         place = {"campaign_id": self.campaign, "arm": arm, "block": block, "untraced": not traced}
         return MeasurementRequest(**{**dict(self.arms[arm].request), **place})
 
 
 def subject(request: MeasurementRequest, configs: Path, baseline: str | None = None) -> Subject:
-    """The arm that measures `request`; AacoError when there is no such model or backend, or not all of its weights."""
+    """Return the arm that measures `request`; AacoError when its model, weights or backend are missing."""
     model, _ = resolved(request, configs)
     try:
         digest = model_digest(model.path)
@@ -121,9 +125,9 @@ def new_plan(
     night: date | None = None,
     confirms: str | None = None,
 ) -> Plan:
-    """A plan of a new campaign. UsageError when it could never come to a verdict."""
+    """Plan a new campaign. UsageError when it could never reach a verdict."""
     if "baseline" not in arms or len(arms) < 2:
-        raise UsageError("a campaign needs a baseline and at least one arm to hold against it")
+        raise UsageError("a campaign needs a baseline and at least one arm to compare with it")
     least = 1 if kind in STEPS else LEAST_BLOCKS
     if not least <= blocks <= MOST_BLOCKS:
         raise UsageError(f"{blocks} sessions an arm; expected {least} to {MOST_BLOCKS}")
@@ -131,25 +135,35 @@ def new_plan(
         raise UsageError(f"{traced_blocks} traced sessions an arm; expected 0 to {MOST_BLOCKS}")
     if not 0 < threshold_ratio < 1:
         raise UsageError(f"a threshold of {threshold_ratio:g}; expected more than 0 and less than 1, such as 0.01")
-    if len({_tokens(one.request) for one in arms.values()}) > 1:
-        told = ", ".join(f"{arm} {_tokens_in_words(one.request)}" for arm, one in sorted(arms.items()))
+    work = {arm: _work_in_words(one.request) for arm, one in sorted(arms.items())}
+    if len({*work.values()}) > 1:
+        told = ", ".join(f"{arm} {words}" for arm, words in work.items())
         raise UsageError(f"the arms do not do the same work ({told}); give them the same prompt, tokens and batch")
     if len({one.metric for one in limits}) < len(limits):
         raise UsageError("one metric has two limits; give one limit a metric")
-    now = datetime.now(UTC)
-    name = f"{kind}-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}"
-    chosen = randbits(31) if seed is None else seed
-    kept = tuple(sorted(limits, key=lambda one: one.metric))
+    name, now = new_name(kind)
     return Plan(
-        *(name, kind, dict(sorted(arms.items())), metric, threshold_ratio, chosen, blocks, traced_blocks, now),
-        *(kept, night, confirms),
+        campaign=name,
+        kind=kind,
+        arms=dict(sorted(arms.items())),
+        metric=metric,
+        threshold_ratio=threshold_ratio,
+        seed=randbits(31) if seed is None else seed,
+        blocks=blocks,
+        traced_blocks=traced_blocks,
+        planned_at=now,
+        limits=tuple(sorted(limits, key=lambda one: one.metric)),
+        night=night,
+        confirms=confirms,
     )
 
 
 def require_same_shapes(inputs: Mapping[Arm, Mapping[str, Sequence[int]]]) -> None:
-    """UsageError when an input has one shape in one arm and another in the next: their times would tell of the work.
+    """Raise UsageError when an input's shape differs between arms: their times would differ because of the work.
 
-    `inputs` are each arm's inputs by name. Names that only one model has are no matter: it may well be another model.
+    Args:
+        inputs: By arm the shapes of its inputs by name. Names that only one model has are ignored: the candidate may
+            well be another model.
     """
     base = inputs["baseline"]
     for arm, own in inputs.items():
@@ -162,52 +176,39 @@ def require_same_shapes(inputs: Mapping[Arm, Mapping[str, Sequence[int]]]) -> No
 
 def write_plan(lake: TraceLake, plan: Plan) -> None:
     """Publish the plan; a campaign that has one keeps it."""
-    base = plan.arms["baseline"].request
-    what = {
-        "kind": [plan.kind],
-        "design": [INTERLEAVED],
-        "workload": [plan.workload],
-        "backend": [base.backend],
-        "metric": [plan.metric],
-        "threshold_ratio": [plan.threshold_ratio],
-        "seed": [plan.seed],
-        "blocks": [plan.blocks],
-        "traced_blocks": [plan.traced_blocks],
-        "planned_at": [plan.planned_at],
-        "night": [plan.night],
-        "confirms": [plan.confirms],
-        "foretold_ns": [plan.prediction.time_ns],
-        "foretold_detectable_ratio": [plan.prediction.detectable_ratio],
+    campaign = {
+        **{name: getattr(plan, name) for name in _OF_THE_PLAN},
+        "design": INTERLEAVED,
+        "workload": plan.workload,
+        "backend": plan.arms["baseline"].request.backend,
+        "foretold_ns": plan.prediction.time_ns,
+        "foretold_detectable_ratio": plan.prediction.detectable_ratio,
     }
-    arms = [
-        {
-            "arm": arm,
-            "specification": one.request.to_json(),
-            "artefact_sha256": one.artefact_sha256,
-            "artefact": str(one.artefact),
-            "baseline": one.baseline,
-        }
-        for arm, one in plan.arms.items()
-    ]
+    arms = [arm_row(arm, one) for arm, one in plan.arms.items()]
     limits = [asdict(one) for one in plan.limits]
-    tables = {
-        "campaigns": to_contract("campaigns", pl.DataFrame(what)),
-        "campaign_arms": to_contract("campaign_arms", pl.DataFrame(arms)),
-        "campaign_limits": to_contract("campaign_limits", pl.DataFrame(limits, polars_types("campaign_limits"))),
+    publish(lake, plan.campaign, STAGE, {"campaigns": [campaign], "campaign_arms": arms, "campaign_limits": limits})
+
+
+def arm_row(arm: Arm, measured: Subject) -> dict[str, Any]:
+    """Return the row of `campaign_arms` of one arm."""
+    return {
+        "arm": arm,
+        "specification": measured.request.to_json(),
+        "artefact_sha256": measured.artefact_sha256,
+        "artefact": str(measured.artefact),
+        "baseline": measured.baseline,
     }
-    lake.publish(plan.campaign, STAGE, tables, scope="campaign")
 
 
 def read_plan(lake: TraceLake, campaign: str) -> Plan:
-    """The plan of a campaign; UsageError when it has none."""
+    """Read the plan of a campaign; UsageError when it has none."""
     planned = lake.read("campaigns", campaign)
     if planned.is_empty():
         raise UsageError(f"campaign {campaign} has no plan in {lake.path}; `aaco compare` and `aaco nightly` write one")
     row: dict[str, Any] = planned.row(0, named=True)
-    source = f"campaign {campaign}"
     arms = {
         cast(Arm, one["arm"]): Subject(
-            MeasurementRequest.from_json(one["specification"], source),
+            MeasurementRequest.from_json(one["specification"], f"campaign {campaign}"),
             Path(one["artefact"]),
             one["artefact_sha256"],
             one["baseline"],
@@ -215,31 +216,23 @@ def read_plan(lake: TraceLake, campaign: str) -> Plan:
         for one in lake.read("campaign_arms", campaign).iter_rows(named=True)
     }
     return Plan(
-        campaign,
-        row["kind"],
-        arms,
-        row["metric"],
-        row["threshold_ratio"],
-        row["seed"],
-        row["blocks"],
-        row["traced_blocks"],
-        row["planned_at"],
-        tuple(Limit(**one) for one in lake.read("campaign_limits", campaign).drop("campaign_id").to_dicts()),
-        row["night"],
-        row["confirms"],
-        Prediction(row["foretold_ns"], row["foretold_detectable_ratio"]),
+        **{name: row[name] for name in _OF_THE_PLAN},
+        campaign=campaign,
+        arms=arms,
+        limits=tuple(Limit(**one) for one in lake.read("campaign_limits", campaign).drop("campaign_id").to_dicts()),
+        prediction=Prediction(row["foretold_ns"], row["foretold_detectable_ratio"]),
     )
 
 
 def is_between_nights(lake: TraceLake, campaign: str) -> bool:
-    """Whether a campaign only holds nights that others measured against each other, and has nothing to measure."""
+    """Tell whether a campaign only compares nights that others measured, and has nothing to measure itself."""
     return lake.read("campaigns", campaign).get_column("kind").cast(pl.String).to_list() == [BETWEEN_NIGHTS_KIND]
 
 
 def require_unchanged(plan: Plan) -> None:
-    """UsageError when the model of an arm is no longer the one that was planned; LakeError when it cannot be read.
+    """Raise UsageError when an arm's model is not the planned one any more, LakeError when it cannot be read.
 
-    A placebo's is copied anew when it is measured.
+    The placebo is exempt: it is copied anew when it is measured.
     """
     for arm, one in plan.arms.items():
         if arm == "placebo":
@@ -255,30 +248,24 @@ def require_unchanged(plan: Plan) -> None:
             )
 
 
-def _tokens(request: MeasurementRequest) -> tuple[int | None, ...]:
-    """What a language model is asked to do; the same of all other models, whose inputs say it."""
-    if request.output_tokens is None:
-        return ()
-    return request.prompt_tokens, request.output_tokens, request.batch_size or 1
-
-
-def _tokens_in_words(request: MeasurementRequest) -> str:
+def _work_in_words(request: MeasurementRequest) -> str:
+    """Word the work asked of a language model; of all other models the inputs say it."""
     if request.output_tokens is None:
         return "generates none"
     return f"{request.output_tokens} tokens after {request.prompt_tokens}, batch {request.batch_size or 1}"
 
 
-#: What of a request is no setting: its place in a campaign, the file, of which the workload's name speaks, and whose
-#: build of the runtime it was.
+#: Fields of a request that are no settings: its place in a campaign, the file (the workload stands for it) and the
+#: build of the runtime.
 _PLACE: Final = ("model", "interpreter", "campaign_id", "arm", "block", "untraced")
 
 
 @dataclass(frozen=True)
 class History:
-    """What earlier campaigns of a workload with the same settings showed on this host.
+    """Results of earlier campaigns of a workload with the same settings on this host.
 
-    `deviation` is that of a block's log ratio, pooled over `campaigns` of them; `session_ns` and `traced_ns` are the
-    median time that one session took with its stages. None where none of them tells.
+    `deviation` is the standard deviation of a block's log ratio, pooled over `campaigns`; `session_ns` and `traced_ns`
+    are the median time of one session with its stages. None where no campaign has it.
     """
 
     campaigns: int
@@ -287,14 +274,14 @@ class History:
     traced_ns: int | None
 
     def time_ns(self, sessions: int, traced: int) -> int | None:
-        """Time that so many sessions take; None where that is not known of one kind of them."""
+        """Estimate the time of so many sessions; None where one kind of them has no history."""
         if (sessions and self.session_ns is None) or (traced and self.traced_ns is None):
             return None
         return sessions * (self.session_ns or 0) + traced * (self.traced_ns or 0)
 
 
 def history_of(lake: TraceLake, workload: str, request: MeasurementRequest, metric: str) -> History:
-    """The history on this host of a workload with the settings of `request`, whichever file was measured."""
+    """Collect this host's history of a workload with the settings of `request`, whichever file was measured."""
     settings = _settings(request)
     baselines = lake.read("campaign_arms").filter(pl.col("arm") == "baseline")
     same = [
@@ -329,15 +316,12 @@ def predict(history: History, plan: Plan) -> Prediction:
     return Prediction(history.time_ns(plan.blocks * arms, plan.traced_blocks * arms), detectable)
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _settings(request: MeasurementRequest) -> Mapping[str, Any]:
     return {key: value for key, value in dict(request).items() if key not in _PLACE}
 
 
 def _deviation(verdicts: pl.DataFrame) -> float | None:
-    """That of a block's log ratio, from the intervals of verdicts: pooled by their degrees of freedom."""
+    """Estimate the deviation of a block's log ratio from verdicts' intervals, pooled by degrees of freedom."""
     known = verdicts.filter(
         pl.col("ci_low").is_not_null(), pl.col("level").is_not_null(), pl.col("ci_low") < pl.col("ci_high")
     )

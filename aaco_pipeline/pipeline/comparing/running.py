@@ -12,28 +12,27 @@ import polars as pl
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.judging import judge_campaign
-from aaco_pipeline.pipeline.comparing.measuring import measure_campaign
-from aaco_pipeline.pipeline.comparing.plan import Plan, read_plan, write_plan
+from aaco_pipeline.pipeline.comparing.measuring import finished_sessions, measure_campaign
+from aaco_pipeline.pipeline.comparing.plan import Plan, read_plan
 from aaco_pipeline.pipeline.nightly.alerts import STAGE as CLOSED
 from aaco_pipeline.pipeline.nightly.alerts import judge_night
 from aaco_pipeline.pipeline.nightly.baselines import current, pin
-from aaco_pipeline.pipeline.nightly.series import publish_history
-from aaco_pipeline.pipeline.nightly.stack_change import judge_between_nights
+from aaco_pipeline.pipeline.nightly.series import judge_between_nights, publish_history
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.statistics.alerts.events import ACKNOWLEDGED, alerts, may_enter_rolling
 from aaco_pipeline.statistics.verdicts.decision import EQUIVALENT, HARDWARE_DIFFERS, IMPROVED, REGRESSED, WITHHELD
 
-#: A candidate that is its own baseline enters unless one of these was said: there is nothing it could be slower than.
+#: Verdicts that keep even a candidate that is its own baseline from entering.
 _SPOILT: Final = (REGRESSED, HARDWARE_DIFFERS, WITHHELD)
 
 
 def roll_forward(lake: TraceLake, runner: InferenceRunner) -> list[str]:
-    """Let the newest night of each benchmark become its rolling baseline where it may; the ids of the new ones.
+    """Make the newest night of each benchmark its rolling baseline where that is allowed; return the new ids.
 
-    It may when its candidate was shown to be no slower, or is what it was held against, or is slower and a person
-    acknowledged that; never while an alert of it is open, and not while its night's table waits for other campaigns. A
-    candidate that the night could not tell from slower stays out: one small step after another would come in unseen.
-    What has the file, the request and the environment of the present one takes nobody's place.
+    A night becomes the new baseline if the candidate is not slower, is the baseline itself, or the regression was
+    acknowledged; never while an alert on it is open or its night's table waits for other campaigns. An inconclusive
+    candidate stays out: small regressions would add up unseen. The file, request and environment of the present
+    baseline are not kept again.
     """
     planned = lake.read("campaigns").filter(pl.col("night").is_not_null() & pl.col("confirms").is_null())
     newest = planned.sort("planned_at").group_by("workload", "backend", maintain_order=True).last()
@@ -52,11 +51,8 @@ def roll_forward(lake: TraceLake, runner: InferenceRunner) -> list[str]:
     return made
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _may_enter(lake: TraceLake, plan: Plan, events: pl.DataFrame) -> bool:
-    """Whether the night's candidate may be what later nights are held against; `events` are of its benchmark."""
+    """Tell whether the night's candidate may become the baseline of later nights; `events` are its benchmark's."""
     if plan.night is None or not may_enter_rolling(events.drop("campaign_id"), plan.night):
         return False
     primary = (pl.col("role") == "primary") & (pl.col("candidate") == "candidate")
@@ -69,7 +65,7 @@ def _may_enter(lake: TraceLake, plan: Plan, events: pl.DataFrame) -> bool:
 
 
 def _is_the_same(now: Mapping[str, Any] | None, plan: Plan, fingerprint: str | None) -> bool:
-    """Whether the present baseline has the candidate's file, request and environment."""
+    """Tell whether the present baseline has the candidate's file, request and environment."""
     if now is None:
         return False
     candidate = plan.arms["candidate"]
@@ -79,17 +75,10 @@ def _is_the_same(now: Mapping[str, Any] | None, plan: Plan, fingerprint: str | N
 
 
 def _environment(lake: TraceLake, campaign: str) -> str | None:
-    """The fingerprint of the candidate's sessions; null where they differ or none is known."""
-    own = lake.read("campaign_sessions", campaign).filter(
-        (pl.col("arm") == "candidate") & (pl.col("state") == "finished") & (pl.col("purpose") == "latency")
-    )
+    """Return the fingerprint of the candidate's sessions; None where they differ or none is known."""
+    own = finished_sessions(lake, campaign, "latency").filter(pl.col("arm") == "candidate")
     known = lake.read("sessions", own.get_column("session_id").to_list()).get_column("fingerprint").unique()
     return known.item() if known.len() == 1 else None
-
-
-def begin(lake: TraceLake, plan: Plan) -> None:
-    """Write the plan, before which nothing of a campaign is measured; one that was begun stays as it is."""
-    write_plan(lake, plan)
 
 
 def run(configs: Path, lake: TraceLake, campaign: str, log: Callable[[str], None] = lambda line: None) -> None:

@@ -6,8 +6,7 @@ The rules that raise, confirm and close an alert are `aaco_pipeline.statistics.a
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from secrets import token_hex
+from datetime import date, datetime
 from typing import Any, Final
 
 import polars as pl
@@ -15,10 +14,11 @@ import polars as pl
 from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import empty_table
+from aaco_pipeline.pipeline.campaigns import Tables, new_name, publish
 from aaco_pipeline.pipeline.comparing.judging import STAGE as JUDGING
 from aaco_pipeline.pipeline.comparing.judging import is_identical, shared_facts, timed_sessions
-from aaco_pipeline.pipeline.comparing.measuring import members
+from aaco_pipeline.pipeline.comparing.measuring import finished_sessions
 from aaco_pipeline.pipeline.comparing.plan import Plan, read_plan
 from aaco_pipeline.report.comparing.causes import selection_in_words
 from aaco_pipeline.statistics.alerts.events import (
@@ -37,20 +37,20 @@ from aaco_pipeline.statistics.verdicts.decision import false_discoveries
 _BASELINE: Final = "baseline"
 CANDIDATE: Final[Arm] = "candidate"
 _PLACEBO: Final = "placebo"
-#: What a request says of what is measured and not of how, or of its place in the campaign.
+#: Fields of a request that are no part of the method: what is measured, and its place in the campaign.
 _NO_METHOD: Final = ("model", "artefact", "campaign_id", "arm", "block", "untraced")
 #: Software that measures, by category and key of `environment`.
 _HARNESS: Final = (("python", "version"), ("package", "aaco_pipeline"))
 
 
 def primary_verdicts(lake: TraceLake, campaigns: Iterable[str]) -> pl.DataFrame:
-    """The primary rows of `verdicts` on the candidates of these campaigns; none for one without."""
+    """Read the primary rows of `verdicts` on the candidates of these campaigns."""
     rows = lake.read("verdicts", sorted(campaigns))
     return rows.filter((pl.col("role") == "primary") & (pl.col("candidate") == CANDIDATE))
 
 
 def sightings(lake: TraceLake, verdicts: pl.DataFrame, both: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Rows of `night.SIGHTINGS` of the campaigns whose primary verdicts these are, in their order.
+    """Make the rows of `night.SIGHTINGS` of campaigns from their primary verdicts, in the same order.
 
     `both` are the figures of both time slots by campaign_id, where a campaign is a second one.
     """
@@ -63,7 +63,7 @@ def sightings(lake: TraceLake, verdicts: pl.DataFrame, both: pl.DataFrame | None
 
 
 def of_both_slots(lake: TraceLake, first: str, verdict: dict[str, Any]) -> pl.DataFrame:
-    """The figures over the blocks of campaign `first` and of the one that has this verdict."""
+    """Compute the figures over the blocks of campaign `first` and of the one that has this verdict."""
     second = verdict["campaign_id"]
     plan = comparison.Plan(_BASELINE, CANDIDATE, (1,), primary=verdict["metric"])
     before = timed_sessions(lake, first).with_columns(campaign_id=pl.lit(second))
@@ -74,9 +74,8 @@ def of_both_slots(lake: TraceLake, first: str, verdict: dict[str, Any]) -> pl.Da
 def _sighting(lake: TraceLake, verdict: dict[str, Any]) -> dict[str, Any]:
     campaign = verdict["campaign_id"]
     planned, plan = lake.read("campaigns", campaign).row(0, named=True), read_plan(lake, campaign)
-    timed = members(lake, campaign).filter((pl.col("state") == "finished") & (pl.col("purpose") == "latency"))
     # Sessions of an old campaign may have been removed since.
-    timed = timed.filter(pl.col("session_id").is_in(lake.sessions()))
+    timed = finished_sessions(lake, campaign, "latency").filter(pl.col("session_id").is_in(lake.sessions()))
     named = timed.get_column("session_id").to_list()
     sessions, facts = lake.read("sessions", named), shared_facts(lake, named)
     hosts = _known(sessions.get_column("host"))
@@ -102,18 +101,18 @@ def _sighting(lake: TraceLake, verdict: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known(values: pl.Series) -> list[str] | None:
-    """The different values; None where one was not recorded."""
+    """Return the distinct values; None where one was not recorded."""
     return None if values.is_empty() or values.null_count() else values.unique().sort().to_list()
 
 
 def _class_of(lake: TraceLake, sessions: list[str]) -> str | None:
-    """The names of the devices that these sessions saw; None where one has none."""
+    """Join the names of the devices that these sessions saw; None where one has no name."""
     products = _known(lake.read("devices", sessions).get_column("product"))
     return ", ".join(products) if products else None
 
 
 def _slow_arms(lake: TraceLake, timed: pl.DataFrame, campaign: str) -> list[str]:
-    """Arms with sessions that ran slower throughout, by the campaign's verdicts."""
+    """List the arms with sessions that ran slower throughout, by the campaign's verdicts."""
     slow = lake.read("verdicts", campaign).get_column("slow_sessions").explode().drop_nulls().unique()
     of_slow = timed.filter(pl.col("session_id").is_in(slow.implode()))
     return of_slow.get_column("arm").unique().sort().to_list()
@@ -124,7 +123,7 @@ def _selections(lake: TraceLake, campaign: str) -> pl.DataFrame:
 
 
 def _method(lake: TraceLake, plan: Plan, planned: dict[str, Any], timed: pl.DataFrame) -> list[list[str]]:
-    """How it was measured, as pairs of a key and its value: what the plan says, and what measured the baseline."""
+    """Describe the method as pairs of key and value: the plan's settings and the software that measured."""
     request = json.loads(plan.arms["baseline"].request.to_json())
     method = {name.replace("_", " "): value for name, value in request.items() if name not in _NO_METHOD}
     method |= {"metric": planned["metric"], "threshold": planned["threshold_ratio"], "design": planned["design"]}
@@ -142,7 +141,6 @@ def _method(lake: TraceLake, plan: Plan, planned: dict[str, Any], timed: pl.Data
 STAGE: Final = "alerting"
 _ACKNOWLEDGING: Final = "acknowledging"
 _MISSING: Final = "missing"
-Tables = dict[str, pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -164,16 +162,15 @@ class Confirmation:
 
 
 def waits_for(lake: TraceLake, campaign: str) -> list[str]:
-    """The campaigns of the same night's time slot that are planned and not judged, sorted; its table waits for them."""
+    """List the campaigns of the same time slot that are planned and not judged; the night's table waits for them."""
     return [one for one in _slot_of(lake, campaign) if not _has(lake, one, JUDGING)]
 
 
 def judge_night(lake: TraceLake, campaign: str) -> Tables:
-    """Publish and return the events of `campaign`: `alerts`, empty while its night's table waits for other campaigns.
+    """Publish and return `alerts` of `campaign`; empty for a campaign of no night, or while its night's table waits.
 
-    The last campaign of a time slot that is judged closes its table: false discoveries are taken back over all of it,
-    and the events of every campaign in it are published. What was published stays as it is. Empty for a campaign of no
-    night.
+    The last campaign of a time slot to be judged closes its table: false discoveries are corrected over all of it, and
+    the events of every campaign in it are published. What was published stays as it is.
     """
     slot = _slot_of(lake, campaign)
     if slot and not waits_for(lake, campaign):
@@ -182,30 +179,28 @@ def judge_night(lake: TraceLake, campaign: str) -> Tables:
 
 
 def acknowledge(lake: TraceLake, alert: str, who: str, why: str) -> str:
-    """Add to an alert that a person knows of it, and why it may stay; its whole name, of which `alert` may be a part.
+    """Acknowledge an open alert, and return its full name; `alert` may be a part of it.
 
-    UsageError for an alert that there is not or that is over, and without a person or a reason.
+    UsageError when the alert is unknown or over, or when the name or the reason is missing.
     """
     for what, given in (("who acknowledges it", who), ("why it may stay", why)):
         if not given.strip():
-            raise UsageError(f"an alert is acknowledged by a person for a reason; say {what}")
+            raise UsageError(f"an alert is acknowledged by somebody for a reason; say {what}")
     row = _found(lake, alert)
-    now = datetime.now(UTC)
+    identifier, now = new_name("acknowledgement")
     event = {name: row[name] for name in ("alert", "workload", "backend", "host", "metric")}
     event |= {"event": ACKNOWLEDGED, "at": now, "reasons": [why.strip()], "who": who.strip()}
-    identifier = f"acknowledgement-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}"
-    frame = to_contract("alerts", pl.DataFrame([event]))
-    lake.publish(identifier, _ACKNOWLEDGING, {"alerts": frame}, scope="campaign")
+    publish(lake, identifier, _ACKNOWLEDGING, {"alerts": [event]})
     return str(row["alert"])
 
 
 def missing_nights(
     lake: TraceLake, benchmarks: Iterable[tuple[str, str]], now: datetime, weekdays: Collection[int] = range(7)
 ) -> Tables:
-    """Publish and return `missing` events of workloads and backends that a night which is over has no verdict of.
+    """Publish and return `missing` events for workloads and backends without a verdict of a night that is over.
 
-    A night is over 24 hours after its day began (UTC); `weekdays` are the nights of the calendar, Monday is 0. Tables
-    of such a night that wait for campaigns which never came to an end are closed without them.
+    A night is over 24 hours after its day began (UTC); `weekdays` are the nights of the calendar, Monday is 0. Its
+    tables are closed without the campaigns that never finished.
     """
     nights = nights_over(now, weekdays)
     planned = lake.read("campaigns").filter(pl.col("night").is_not_null())
@@ -223,10 +218,10 @@ def missing_nights(
 
 
 def due_confirmations(lake: TraceLake, now: datetime) -> list[Confirmation]:
-    """Findings that wait for a second time slot, the earliest first; `is_due` once 30 minutes are over.
+    """List findings that wait for a second time slot, the earliest first; `is_due` after 30 minutes.
 
-    None where a campaign that confirms is planned already, and none on what a second slot itself left open: that waits
-    for another night.
+    Left out are findings whose confirming campaign is planned already, and those that a second slot itself left open:
+    they wait for another night.
     """
     planned = lake.read("campaigns").filter(pl.col("confirms").is_not_null())
     seconds = {*planned.get_column("campaign_id"), *planned.get_column("confirms")}
@@ -252,9 +247,6 @@ def due_confirmations(lake: TraceLake, now: datetime) -> list[Confirmation]:
     return sorted(found, key=lambda one: one.not_before)
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _has(lake: TraceLake, campaign: str, stage: str) -> bool:
     return bool(lake.manifest(campaign, "campaign").of_stage(stage))
 
@@ -264,7 +256,7 @@ def _is_second() -> pl.Expr:
 
 
 def _slot_of(lake: TraceLake, campaign: str) -> list[str]:
-    """All campaigns of the same night's time slot; none when it belongs to no night."""
+    """List all campaigns of the same night's time slot; none when it belongs to no night."""
     planned = lake.read("campaigns")
     own = planned.filter(pl.col("campaign_id") == campaign)
     if own.is_empty() or own.item(0, "night") is None:
@@ -275,7 +267,7 @@ def _slot_of(lake: TraceLake, campaign: str) -> list[str]:
 
 
 def _found(lake: TraceLake, alert: str) -> dict[str, Any]:
-    """The one open alert that this names, by all of its name or a part that no other has."""
+    """Find the one open alert by its name or a unique part of it."""
     known = alerts(lake.read("alerts"))
     named = known.filter((pl.col("alert") == alert) | pl.col("alert").str.contains(alert, literal=True))
     exact = named.filter(pl.col("alert") == alert)
@@ -290,7 +282,7 @@ def _found(lake: TraceLake, alert: str) -> dict[str, Any]:
 
 
 def _close(lake: TraceLake, slot: list[str]) -> None:
-    """Publish the events of the campaigns of a time slot that are judged and have none yet."""
+    """Publish the events of a time slot's campaigns that are judged and have none yet."""
     judged = [one for one in slot if _has(lake, one, JUDGING)]
     left = [one for one in judged if not _has(lake, one, STAGE)]
     if not left:
@@ -303,8 +295,8 @@ def _close(lake: TraceLake, slot: list[str]) -> None:
 
 
 def _after_the_table(verdicts: pl.DataFrame, lake: TraceLake) -> pl.DataFrame:
-    """Verdicts without false discoveries. Second slots of suspicions are a family apart from those of recoveries."""
-    # By what was known before this slot: some of its events may be published already.
+    """Correct verdicts for false discoveries; second slots of suspicions and of recoveries are separate families."""
+    # Some events of this slot may be published already: only what was known before it counts.
     of_slot = pl.col("campaign").is_in(verdicts.get_column("campaign_id").implode()).fill_null(False)
     standing = alerts(lake.read("alerts").filter(~of_slot))
     suspected = standing.filter(pl.col("state") == SUSPECTED).get_column("last_campaign")
@@ -317,7 +309,7 @@ def _after_the_table(verdicts: pl.DataFrame, lake: TraceLake) -> pl.DataFrame:
 
 
 def _events(lake: TraceLake, verdict: pl.DataFrame) -> pl.DataFrame:
-    """The events of one campaign, with what was said of its benchmark before."""
+    """Derive the events of one campaign from its verdict and its benchmark's earlier events."""
     events = lake.read("alerts").drop("campaign_id")
     row, now = verdict.row(0, named=True), sightings(lake, verdict)
     own = {name: now.item(0, name) for name in ("workload", "backend")}

@@ -6,10 +6,8 @@ Moving the rolling baseline after a night is `aaco_pipeline.pipeline.comparing.r
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Final, Literal
 
 import polars as pl
@@ -18,7 +16,7 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import AacoError, LakeError, UsageError
 from aaco_pipeline.lake.artefacts import keep_artefact
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.pipeline.campaigns import new_name, publish
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, new_plan
 from aaco_pipeline.resources.host.facts import changes_of_stack
 from aaco_pipeline.resources.measure.inference import plan as resolved
@@ -26,11 +24,10 @@ from aaco_pipeline.resources.measure.models import model_digest, weights_beside
 
 STAGE: Final = "baseline"
 Kind = Literal["pinned", "rolling"]
-_HELD_AGAINST: Final = ("workload", "backend", "kind")
 
 
 def keep(lake: TraceLake, request: MeasurementRequest, configs: Path) -> Path:
-    """Copy what `request` measures now into the lake, with the weights that lie beside it; its place in the lake.
+    """Copy what `request` measures now into the lake, weights included, and return its place in the lake.
 
     AacoError when there is no such model.
     """
@@ -47,54 +44,56 @@ def pin(
     campaign: str | None = None,
     fingerprint: str | None = None,
 ) -> str:
-    """Keep what `request` measures now as its workload's baseline; the baseline's id.
+    """Keep what `request` measures now as its workload's baseline, and return the baseline's id.
 
-    The model's file is copied into the lake, so that the baseline can be measured when the file at its place is
-    another. How the model is registered is not kept: it says how to measure, and holds for both arms alike. AacoError
-    when there is no such model.
+    The model's file is copied into the lake, so that the baseline can be measured after the original has changed. The
+    model's registration is not kept: it holds for both arms alike. AacoError when there is no such model.
     """
     kept = keep(lake, request, configs)
-    now = datetime.now(UTC)
-    identifier = f"baseline-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}"
+    identifier, now = new_name("baseline")
     row = {
-        "workload": [Path(request.model).stem],
-        "backend": [request.backend],
-        "kind": [kind],
-        "specification": [request.model_copy(update={"artefact": None}).to_json()],
-        "artefact": [kept.as_posix()],
-        "artefact_sha256": [model_digest(lake.path / kept)],
-        "fingerprint": [fingerprint],
-        "campaign": [campaign],
-        "since": [now],
-        "is_retired": [False],
+        "workload": Path(request.model).stem,
+        "backend": request.backend,
+        "kind": kind,
+        "specification": request.model_copy(update={"artefact": None}).to_json(),
+        "artefact": kept.as_posix(),
+        "artefact_sha256": model_digest(lake.path / kept),
+        "fingerprint": fingerprint,
+        "campaign": campaign,
+        "since": now,
+        "is_retired": False,
     }
-    lake.publish(identifier, STAGE, {"baselines": to_contract("baselines", pl.DataFrame(row))}, scope="campaign")
+    publish(lake, identifier, STAGE, {"baselines": [row]})
     return identifier
 
 
 def retire(lake: TraceLake, identifier: str) -> None:
-    """Let a baseline count no more; what was held against it still finds it. UsageError when there is none."""
+    """Retire a baseline; campaigns that used it still find it. UsageError when there is none."""
     row = lake.read("baselines", identifier)
     if row.is_empty():
         raise UsageError(f"no baseline {identifier!r} in {lake.path}; `aaco baseline ls` lists them")
     retired = row.drop("campaign_id").with_columns(pl.lit(True).alias("is_retired"))
-    lake.publish(identifier, STAGE, {"baselines": retired}, scope="campaign")
+    publish(lake, identifier, STAGE, {"baselines": retired})
 
 
 def baselines(lake: TraceLake) -> pl.DataFrame:
-    """Every baseline, the newest first, with `is_current`: the newest not retired of its kind and environment."""
+    """Read every baseline, the newest first; `is_current` marks the newest not retired of its kind and environment."""
     found = lake.read("baselines").sort("since", "campaign_id", descending=True)
-    rank = pl.col("since").rank("ordinal", descending=True).over(*_HELD_AGAINST, "fingerprint", "is_retired")
+    rank = (
+        pl.col("since")
+        .rank("ordinal", descending=True)
+        .over("workload", "backend", "kind", "fingerprint", "is_retired")
+    )
     return found.with_columns((~pl.col("is_retired") & (rank == 1)).alias("is_current"))
 
 
 def current(
     lake: TraceLake, workload: str, backend: str, kind: Kind = "pinned", fingerprint: str | None = None
 ) -> Mapping[str, Any] | None:
-    """The row of the baseline that a workload is held against; None without one.
+    """Find the row of a workload's current baseline; None without one.
 
-    That of the environment `fingerprint` where there is one, else the newest of any: it is measured again beside the
-    candidate, so that another environment strikes both.
+    The one of the environment `fingerprint` comes first, then the newest of any: it is measured again beside the
+    candidate, so that another environment affects both.
     """
     wanted = (pl.col("workload") == workload) & (pl.col("backend") == backend) & (pl.col("kind") == kind)
     rows = baselines(lake).filter(wanted & pl.col("is_current"))
@@ -104,7 +103,7 @@ def current(
 
 
 def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
-    """The arm that measures a baseline as it was kept. LakeError when it or its weights are not what they were."""
+    """Return the arm that measures a baseline as it was kept. LakeError when it or its weights have changed."""
     file = lake.path / row["artefact"]
     try:
         digest = model_digest(file)
@@ -121,7 +120,7 @@ Facts = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class Memory:
-    """The stack of each host as it was last seen: what the sensor's cursor holds."""
+    """The stack of each host as last seen: the content of the sensor's cursor."""
 
     hosts: Mapping[str, Facts]
 
@@ -133,25 +132,25 @@ class Memory:
         return json.dumps(self.hosts, sort_keys=True)
 
     def seeing(self, host: str, facts: Facts) -> "Memory":
-        """With a host's stack as it is now; what cannot be read now stays as it was known."""
+        """Return the memory with a host's present stack; facts that cannot be read now are kept."""
         known = {name: value for name, value in facts.items() if value is not None}
         return Memory({**self.hosts, host: {**self.hosts.get(host, facts), **known}})
 
     def changes(self, host: str, facts: Facts) -> list[str] | None:
-        """What changed since the host was last seen, in words; None at first sight."""
+        """Word the changes since the host was last seen; None at first sight."""
         return changes_of_stack(self.hosts[host], facts) if host in self.hosts else None
 
 
 def fingerprint_of(facts: Facts) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 over the facts, sorted by name."""
+    """Return the first 16 hexadecimal digits of the SHA-256 over the facts, sorted by name."""
     return sha256(json.dumps(sorted(facts.items())).encode()).hexdigest()[:16]
 
 
 def plans_of_stack(lake: TraceLake) -> tuple[list[Plan], list[str]]:
-    """A campaign for each workload and backend with a baseline, and in words which baselines cannot be measured.
+    """Plan a campaign for each workload and backend with a baseline; also word which baselines cannot be measured.
 
-    Its arms are the baseline twice: unchanged code, so that whatever differs from the nights before is the stack's. Of
-    a pinned and a rolling baseline the pinned one is measured, which stays the same for longer.
+    Its arms are the baseline twice: unchanged code, so that any difference from earlier nights comes from the stack. A
+    pinned baseline is preferred to a rolling one, because it stays the same for longer.
     """
     plans, notes = [], []
     rows = baselines(lake).filter("is_current").sort("workload", "backend", "kind")

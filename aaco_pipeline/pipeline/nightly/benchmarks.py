@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import polars as pl
 from pydantic import Field
 
-from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
+from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings, spelling_of
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.pipeline.comparing.plan import (
     DEFAULT_BLOCKS,
@@ -28,12 +28,10 @@ from aaco_pipeline.resources.host.backends import backend_states
 from aaco_pipeline.statistics.service_level import Limit, usual_budget
 
 FILE: Final = "nightly.yaml"
-#: What `options` of an entry are called: as on the command line, without the dashes. Model and backend have their keys.
+#: Keys of an entry's `options`: as on the command line, without the dashes. Model and backend have keys of their own.
 _FIELDS: Final[Mapping[str, str]] = {
-    str((extras if isinstance(extras := field.json_schema_extra, dict) else {}).get("option", name))
-    .removeprefix("--")
-    .replace("_", "-"): name
-    for name, field in MeasurementSettings.model_fields.items()
+    spelling_of(name).removeprefix("--"): name
+    for name in MeasurementSettings.model_fields
     if name not in ("model", "backend")
 }
 _Sessions = Annotated[
@@ -77,7 +75,7 @@ class NightlyFile(Form):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One thing that is measured every night. There is one a workload and backend: by these its nights are known."""
+    """One nightly measurement; workload and backend identify it, so that there is one for each pair."""
 
     request: MeasurementRequest
     blocks: int = DEFAULT_BLOCKS
@@ -101,15 +99,15 @@ class Benchmark:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The name that the user gives on the command line."""
         return f"{self.workload}:{self.backend}"
 
 
 def load_benchmarks(configs: Path) -> list[Benchmark]:
-    """What a night measures, in the file's order.
+    """Load what a night measures, in the file's order.
 
-    Without entries one benchmark for each registered model and each backend that this host can use. UsageError in one
-    line for a wrong file, for two benchmarks of one workload and backend, and when there is nothing to measure.
+    Without entries this is one benchmark for each registered model and each backend that this host can use. UsageError
+    for a wrong file, for two benchmarks of one workload and backend, and when there is nothing to measure.
     """
     path = configs / FILE
     file = load_form(path, NightlyFile)
@@ -123,21 +121,18 @@ def load_benchmarks(configs: Path) -> list[Benchmark]:
     names = [one.name for one in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(
-            f"{path}: {twice} is there twice, and its nights could not be told apart; register the model under another "
+            f"{path}: {twice} is there twice, and its nights could not be separated; register the model under another "
             "name in models.yaml to measure it in two ways"
         )
     return found
 
 
 def chosen(benchmarks: Sequence[Benchmark], only: Sequence[str]) -> list[Benchmark]:
-    """The benchmarks that are named `MODEL` or `MODEL:BACKEND`; all when none is. UsageError for one that is not."""
+    """Select the benchmarks named `MODEL` or `MODEL:BACKEND`, or all without a name. UsageError for an unknown one."""
     known = {name for one in benchmarks for name in (one.workload, one.name)}
     if unknown := [name for name in only if name not in known]:
         raise UsageError(f"no benchmark {unknown[0]!r}; there is {', '.join(one.name for one in benchmarks)}")
     return [one for one in benchmarks if not only or one.workload in only or one.name in only]
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _of_every_model(configs: Path) -> list[Benchmark]:
@@ -160,7 +155,12 @@ def _benchmark(path: Path, place: int, entry: BenchmarkEntry) -> Benchmark:
     asked = {_FIELDS[name]: value for name, value in options.items()}
     try:
         request = MeasurementRequest(model=model, backend=entry.backend, **asked)
-        limits = tuple(_limit(one) for one in entry.limits or [])
+        limits = tuple(
+            Limit(
+                metric := f"latency_{one.metric}", round(one.limit_ms * 1e6), one.budget_ratio or usual_budget(metric)
+            )
+            for one in entry.limits or []
+        )
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
     if len({one.metric for one in limits}) < len(limits):
@@ -168,17 +168,12 @@ def _benchmark(path: Path, place: int, entry: BenchmarkEntry) -> Benchmark:
     return Benchmark(request, entry.sessions, entry.traced, entry.threshold_ratio, limits, entry.baseline)
 
 
-def _limit(entry: LimitEntry) -> Limit:
-    metric = f"latency_{entry.metric}"
-    return Limit(metric, round(entry.limit_ms * 1e6), entry.budget_ratio or usual_budget(metric))
-
-
 @dataclass(frozen=True)
 class Due:
-    """What is to be done now.
+    """The work that is due.
 
-    `go_on` are campaigns without a verdict, of tonight or such as confirm a finding; `begin` the benchmarks of tonight
-    without a plan, `confirm` the findings whose second time slot has come, and `later` those whose has not.
+    `go_on` are campaigns without a verdict, tonight's or confirming ones; `begin` are tonight's benchmarks without a
+    plan; `confirm` are findings whose second time slot has come, `later` those whose has not.
     """
 
     night: date
@@ -193,7 +188,7 @@ class Due:
 
 
 def night_of(now: datetime) -> date:
-    """The night that a time belongs to: its day in UTC."""
+    """Return the night that a time belongs to: its day in UTC."""
     return now.astimezone(UTC).date()
 
 
@@ -204,20 +199,18 @@ def due(
     now: datetime,
     only: Collection[tuple[str, str]] | None = None,
 ) -> Due:
-    """What is to be done at `now`.
+    """Decide what is due at `now`, from facts alone.
 
-    Parameters
-    ----------
-    benchmarks : what is to begin every night; may be empty.
-    campaigns : campaign_id, workload, backend, night, confirms, planned_at and is_judged of all campaigns of nights.
-    confirmations : findings that wait for a second time slot.
-    now : a time with its zone.
-    only : workloads and backends; campaigns and findings of others are left alone. None leaves none alone.
+    Args:
+        benchmarks: Benchmarks of every night; may be empty.
+        campaigns: campaign_id, workload, backend, night, confirms, planned_at and is_judged of all nightly campaigns.
+        confirmations: Findings that wait for a second time slot.
+        now: A time with its zone.
+        only: Workloads and backends to consider; None considers all.
 
-    Returns
-    -------
-    Due, each list in a fixed order: as planned, as in the file, the earliest first. A night that is over is not gone on
-    with: its blocks and tonight's would not be one campaign. A finding that a campaign confirms already does not wait.
+    Returns:
+        The lists in a fixed order: as planned, as in the file, the earliest first. A night that is over is not
+        continued: its blocks and tonight's would not be one campaign. A finding that has its campaign does not wait.
     """
     night = night_of(now)
     rows = campaigns.sort("planned_at", "campaign_id").to_dicts()

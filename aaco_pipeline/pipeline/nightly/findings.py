@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.files import lake_errors, make_folder, write_atomically
-from aaco_pipeline.lake.layout import FINDINGS
+from aaco_pipeline.lake.layout import FINDINGS, time_of
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.comparing.campaign import REGRESSIONS, verdict_document
@@ -26,14 +25,15 @@ from aaco_pipeline.resources.project_settings import Hook, run_hook
 
 #: Campaigns whose verdicts wait for a second time slot.
 _OF_NIGHTS: Final = "nightly"
-_ALERTS: Final = "alerts"
 _CONFIRMED: Final = "confirmed"
-_TIME: Final = re.compile(r"-(\d{8}T\d{6}Z)-")
+#: The first attempt to run the command, and one more.
+MOST_ATTEMPTS: Final = 2
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to tell once: a key that names it for ever, a sentence, and the document for programs."""
+    """One finding to report once: a permanent key, a sentence, and the document for programs."""
 
     key: str
     sentence: str
@@ -41,17 +41,14 @@ class Finding:
 
 
 def findings(lake: TraceLake, since: datetime) -> list[Finding]:
-    """What the campaigns that were planned at `since` or later have found, in the order of their names."""
+    """Find what campaigns planned at `since` or later report, in the order of their names."""
     recent = [one for one in lake.manifests("campaign") if _planned(one.id) >= since]
     return [finding for manifest in recent for finding in (*_verdicts(lake, manifest), *_alerts(lake, manifest))]
 
 
 def _planned(campaign: str) -> datetime:
-    """The second that a campaign's name states; now and for ever where it states none."""
-    found = _TIME.search(campaign)
-    if found is None:
-        return datetime.max.replace(tzinfo=UTC)
-    return datetime.strptime(found[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    """Return the second that a campaign's name states; the end of time where it states none."""
+    return time_of(campaign.partition("-")[2]) or datetime.max.replace(tzinfo=UTC)
 
 
 def _verdicts(lake: TraceLake, manifest: Manifest) -> Iterator[Finding]:
@@ -69,9 +66,9 @@ def _verdicts(lake: TraceLake, manifest: Manifest) -> Iterator[Finding]:
 
 
 def _alerts(lake: TraceLake, manifest: Manifest) -> Iterator[Finding]:
-    if _ALERTS not in all_tables() or not any(entry.rows for entry in manifest.of_table(_ALERTS)):
+    if not any(entry.rows for entry in manifest.of_table("alerts")):
         return
-    rows = lake.read(_ALERTS, manifest.id).filter(pl.col("event").cast(pl.String) == _CONFIRMED)
+    rows = lake.read("alerts", manifest.id).filter(pl.col("event").cast(pl.String) == _CONFIRMED)
     for row in rows.iter_rows(named=True):
         effect = "" if row["effect_ratio"] is None else f", {row['effect_ratio']:.3f} times as long"
         told = f"Confirmed: {row['workload']} on {row['backend']} regressed{effect}; {'; '.join(row['reasons'])}."
@@ -79,13 +76,13 @@ def _alerts(lake: TraceLake, manifest: Manifest) -> Iterator[Finding]:
         yield Finding(f"{row['alert']}.{_CONFIRMED}", told, {"kind": "alert", "sentence": told, **plain})
 
 
-#: The first attempt to run the command, and one more.
-MOST_ATTEMPTS: Final = 2
-Log = Callable[[str], None]
-
-
 def tell(lake: TraceLake, found: Iterable[Finding], hook: Hook | None, log: Log) -> list[str]:
-    """Tell what was not told before, and try failed commands once more; what was done, in words, for each."""
+    """Report new findings and try failed commands once more; return in words what was done for each.
+
+    A finding is a line in the log, a JSON file in the lake and the configured command. The file is also the memory: a
+    finding that has one was reported. The attempt is written before the command runs, so that a kill leads to one more
+    attempt and never to many.
+    """
     return [done for finding in found if (done := _tell(lake, finding, hook, log)) is not None]
 
 
@@ -113,12 +110,9 @@ def _tell(lake: TraceLake, finding: Finding, hook: Hook | None, log: Log) -> str
     return f"the command for {finding.key} failed: {failure}"
 
 
-def _known(path: Path) -> dict[str, Any] | None:
+def _known(path: Path) -> Any:
     with lake_errors(path):
-        if not path.exists():
-            return None
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        return document
+        return json.loads(path.read_bytes()) if path.exists() else None
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
@@ -128,5 +122,5 @@ def _write(path: Path, document: dict[str, Any]) -> None:
 
 
 def _file_name(key: str) -> str:
-    """A key as part of a path: names of alerts are made by others."""
+    """Make a key safe as part of a path: alerts are named by their workloads."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", key).lstrip(".")

@@ -1,8 +1,12 @@
-"""The nights of a benchmark as one series: every nightly campaign up to one, read once and published with it.
+"""Read a benchmark's nights as one series, and compare nights before and after a change of the host's stack.
 
-What is made of the series is `aaco_pipeline.statistics.history`.
+Change points and forecasts are `aaco_pipeline.statistics.history`, the verdict between nights is
+`aaco_pipeline.statistics.verdicts`.
 """
 
+import hashlib
+import json
+from dataclasses import replace
 from typing import Any, Final
 
 import polars as pl
@@ -10,28 +14,40 @@ import polars as pl
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.pipeline.campaigns import Tables, publish
 from aaco_pipeline.pipeline.comparing.judging import STAGE as JUDGING
-from aaco_pipeline.pipeline.comparing.measuring import members
-from aaco_pipeline.pipeline.comparing.plan import read_plan
+from aaco_pipeline.pipeline.comparing.judging import sessions_of
+from aaco_pipeline.pipeline.comparing.measuring import finished_sessions
+from aaco_pipeline.pipeline.comparing.plan import BETWEEN_NIGHTS_KIND, Plan, arm_row, read_plan
+from aaco_pipeline.pipeline.comparing.plan import STAGE as PLAN
 from aaco_pipeline.report.comparing.campaign import quantiles_of
+from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
+from aaco_pipeline.statistics.causes.arms import FACTS, Arm, arm, environment_differences
 from aaco_pipeline.statistics.history.changes import OF_THE_NIGHT, night_levels, with_levels
 from aaco_pipeline.statistics.history.forecast import forecasts
+from aaco_pipeline.statistics.verdicts.comparison import BETWEEN_NIGHTS, METRICS, compare_between_nights
 
 #: The stage that publishes a campaign's history.
 STAGE: Final = "history"
 NIGHTLY: Final = "nightly"
-Tables = dict[str, pl.DataFrame]
+#: Campaigns that measure unchanged code for its own sake.
+_OF_NIGHTS: Final = ("nightly", "stack")
+#: Nights on each side that are read: more sharpen little, and a year's would have to be read every night.
+_MOST_NIGHTS: Final = 30
+_MOST_LOOKED_AT: Final = 4 * _MOST_NIGHTS
+_BASELINE: Final = "baseline"
+_CANDIDATE: Final = "candidate"
+_MEMBERS: Final = ("block", "position", "arm", "session_id", "purpose", "state")
 
 
 def publish_history(lake: TraceLake, campaign: str) -> Tables:
     """Publish and return the history of the campaign's benchmark, as it is seen from its night.
 
-    `nights` of every judged nightly campaign of the same workload and backend that was planned no later, with their
-    levels; `change_points`; `forecasts` to the limits of its plan. A campaign of another kind sees the nights before
-    it and is none itself. UsageError when it has no plan.
+    The tables are `nights` with their levels, from every judged nightly campaign of the same workload and backend that
+    was planned no later; `change_points`; and `forecasts` to the limits of its plan. A campaign of another kind sees
+    the nights before it and is none itself. UsageError when it has no plan.
 
-    A night that an earlier history holds is taken from there: what a night measured does not change, and its sessions
-    may be gone.
+    A night that an earlier history holds is copied from there: it does not change, and its sessions may be gone.
     """
     planned = _nightly(lake, campaign)
     known = _known(lake, campaign, planned)
@@ -45,16 +61,11 @@ def publish_history(lake: TraceLake, campaign: str) -> Tables:
     limits = lake.read("campaign_limits", campaign).select("metric", "limit_ns")
     held = nights.select("workload", "backend").unique().join(limits, how="cross")
     tables = {"nights": nights, "change_points": changes, "forecasts": forecasts(nights, held)}
-    tables = {name: to_contract(name, frame) for name, frame in tables.items()}
-    lake.publish(campaign, STAGE, tables, scope="campaign")
-    return tables
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
+    return publish(lake, campaign, STAGE, tables)
 
 
 def _nightly(lake: TraceLake, campaign: str) -> pl.DataFrame:
-    """The judged nightly campaigns of the same benchmark up to this one, in the order of time."""
+    """Read the judged nightly campaigns of the same benchmark up to this one, the oldest first."""
     planned = lake.read("campaigns")
     own = planned.filter(pl.col("campaign_id") == campaign)
     if own.is_empty():
@@ -67,7 +78,7 @@ def _nightly(lake: TraceLake, campaign: str) -> pl.DataFrame:
 
 
 def _known(lake: TraceLake, campaign: str, planned: pl.DataFrame) -> pl.DataFrame:
-    """The nights before, as the newest history before this one has them."""
+    """Read the nights before, as the newest earlier history has them."""
     for earlier in reversed(planned.get_column("campaign_id").to_list()):
         if earlier != campaign:
             rows = lake.read("nights", earlier).drop("campaign_id")
@@ -77,9 +88,9 @@ def _known(lake: TraceLake, campaign: str, planned: pl.DataFrame) -> pl.DataFram
 
 
 def _sessions(lake: TraceLake, row: dict[str, Any]) -> pl.DataFrame:
-    """The sessions of one campaign as `night_levels` takes them; empty without a finished block."""
+    """Summarize the sessions of one campaign as `night_levels` takes them; empty without a finished block."""
     campaign = row["campaign_id"]
-    timed = members(lake, campaign).filter((pl.col("state") == "finished") & (pl.col("purpose") == "latency"))
+    timed = finished_sessions(lake, campaign, "latency")
     if timed.is_empty():
         return timed
     what = lake.read("sessions", timed.get_column("session_id").to_list()).select("session_id", "host", "fingerprint")
@@ -96,3 +107,138 @@ def _sessions(lake: TraceLake, row: dict[str, Any]) -> pl.DataFrame:
             backend=pl.lit(row["backend"]),
         )
     )
+
+
+def judge_between_nights(lake: TraceLake, campaign: str) -> str | None:
+    """Compare the nights of `campaign`'s stack with those of the stack before; return the campaign with the verdict.
+
+    Two drivers cannot alternate within a block, so that unchanged code is compared: the baseline arm of nights and of
+    new stacks. None where `campaign` is no such campaign, or the stack never changed while its baseline was measured.
+    Every further night on the new stack publishes the same campaign again, with more nights.
+    """
+    known = lake.read("campaigns").filter(pl.col("kind").cast(pl.String).is_in(_OF_NIGHTS))
+    if campaign not in known.get_column("campaign_id"):
+        return None
+    plan = read_plan(lake, campaign)
+    nights = _nights(lake, plan, known)
+    before, after = _sides(nights, campaign)
+    if before.is_empty():
+        return None
+    identifier = _name(plan, before, after)
+    rows = _members(lake, before, after)
+    sessions = sessions_of(lake, replace(plan, campaign=identifier), rows)
+    quiet = sessions.filter(pl.col("arm") == _BASELINE)
+    level = pl.col(METRICS[plan.metric]).drop_nulls().log().mean().exp()
+    canary = quiet.group_by("host", "block", maintain_order=True).agg(level_ns=level).drop_nulls("level_ns")
+    verdicts = compare_between_nights(
+        sessions, canary, _BASELINE, _CANDIDATE, policy_ratio=plan.threshold_ratio, metric=plan.metric
+    )
+    judged = {
+        "campaign_sessions": rows,
+        "verdicts": verdicts.drop("campaign_id"),
+        "attributions": _what_changed(lake, rows),
+        "selections": empty_table("selections"),
+    }
+    publish(lake, identifier, JUDGING, judged)
+    _publish_plan(lake, identifier, plan, rows.get_column("block").n_unique())
+    return identifier
+
+
+def _nights(lake: TraceLake, plan: Plan, known: pl.DataFrame) -> pl.DataFrame:
+    """Find the nights that measured this baseline: campaign_id, planned_at, host and fingerprint, the oldest first.
+
+    A night whose sessions differ in host or fingerprint is left out: its stack changed while it ran.
+    """
+    base = plan.arms[_BASELINE]
+    same = known.filter(
+        (pl.col("workload") == plan.workload)
+        & (pl.col("backend") == base.request.backend)
+        & (pl.col("planned_at") <= plan.planned_at)
+    ).sort("planned_at", "campaign_id")
+    found: list[tuple[Any, ...]] = []
+    for name, planned_at in same.select("campaign_id", "planned_at").tail(_MOST_LOOKED_AT).iter_rows():
+        other = read_plan(lake, name).arms[_BASELINE]
+        if (_asked(other.request), other.artefact_sha256) != (_asked(base.request), base.artefact_sha256):
+            continue
+        sessions = lake.read("sessions", _timed(lake, name).get_column("session_id").to_list())
+        where = sessions.select(pl.col("host", "fingerprint").cast(pl.String)).unique()
+        if where.height == 1 and None not in where.row(0):
+            found.append((name, planned_at, *where.row(0)))
+    names = pl.String()
+    schema = {"campaign_id": names, "planned_at": known.schema["planned_at"], "host": names, "fingerprint": names}
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def _asked(request: Any) -> dict[str, Any]:
+    """Return the request's settings without the places of the model's file: its content is compared."""
+    return {name: value for name, value in dict(request).items() if name not in ("model", "artefact")}
+
+
+def _timed(lake: TraceLake, campaign: str) -> pl.DataFrame:
+    return finished_sessions(lake, campaign, "latency").filter(pl.col("arm") == _BASELINE)
+
+
+def _sides(nights: pl.DataFrame, campaign: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Split this host's nights into those on the previous stack and on this one, each an unbroken run."""
+    own = nights.filter(pl.col("campaign_id") == campaign)
+    if own.is_empty():
+        return own, own
+    here = nights.filter(pl.col("host") == own.item(0, "host"))
+    runs = here.with_columns(run=pl.col("fingerprint").rle_id())
+    last = runs.filter(pl.col("campaign_id") == campaign).item(0, "run")
+    return tuple(runs.filter(pl.col("run") == one).drop("run").tail(_MOST_NIGHTS) for one in (int(last) - 1, last))  # type: ignore[return-value]
+
+
+def _name(plan: Plan, before: pl.DataFrame, after: pl.DataFrame) -> str:
+    """Name the campaign the same on every night of the new stack: by its first night, workload, host and stacks."""
+    base = plan.arms[_BASELINE]
+    first = after.row(0, named=True)
+    told = [plan.workload, base.request.backend, first["host"], before.item(-1, "fingerprint"), first["fingerprint"]]
+    digest = hashlib.sha256(json.dumps([*told, first["campaign_id"]]).encode()).hexdigest()[:8]
+    return f"between-{first['planned_at']:%Y%m%dT%H%M%SZ}-{digest}"
+
+
+def _members(lake: TraceLake, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """Make rows of `campaign_sessions` with a night for each block."""
+    frames: list[pl.DataFrame] = []
+    for side, name in ((before, _BASELINE), (after, _CANDIDATE)):
+        for campaign in side.get_column("campaign_id"):
+            sessions = _timed(lake, campaign).sort("session_id").with_row_index("place")
+            night = pl.lit(len(frames), pl.Int32)
+            frames.append(sessions.with_columns(block=night, position=pl.col("place").cast(pl.Int32), arm=pl.lit(name)))
+    return to_contract("campaign_sessions", pl.concat(frames).select(_MEMBERS))
+
+
+def _what_changed(lake: TraceLake, rows: pl.DataFrame) -> pl.DataFrame:
+    """Make rows of `attributions`: facts that differ between the last session before and the first after."""
+    pair = [
+        rows.filter(pl.col("arm") == side).get_column("session_id").sort()[place]
+        for side, place in ((_BASELINE, -1), (_CANDIDATE, 0))
+    ]
+    differing = environment_differences(*(_side(lake, one) for one in pair), interleaved=False)
+    change = pl.concat_str(pl.col("baseline"), pl.lit(" → "), pl.col("candidate"))
+    return differing.filter(pl.col("category") != "boot").select(
+        "evidence_grade",
+        kind=pl.lit("environment"),
+        subject=pl.concat_str(pl.col("category"), pl.lit(" "), pl.col("key"), pl.lit(": "), change),
+        in_sum=pl.lit(False),
+        baseline=pl.lit(_BASELINE),
+        candidate=pl.lit(_CANDIDATE),
+    )
+
+
+def _side(lake: TraceLake, session: str) -> Arm:
+    facts = {name: lake.read(name, session) for name in FACTS}
+    return arm({session: {**{name: empty_table(name) for name in ACCOUNTED_FROM}, **facts}})
+
+
+def _publish_plan(lake: TraceLake, identifier: str, plan: Plan, nights: int) -> None:
+    """Publish what stands for a plan: without one it would be no campaign."""
+    base = plan.arms[_BASELINE]
+    campaign = {
+        **{"kind": BETWEEN_NIGHTS_KIND, "design": BETWEEN_NIGHTS, "workload": plan.workload, "seed": plan.seed},
+        **{"backend": base.request.backend, "metric": plan.metric, "threshold_ratio": plan.threshold_ratio},
+        **{"blocks": nights, "traced_blocks": 0, "planned_at": plan.planned_at},
+    }
+    arms = [arm_row(_BASELINE, base), arm_row(_CANDIDATE, base)]
+    publish(lake, identifier, PLAN, {"campaigns": [campaign], "campaign_arms": arms})

@@ -36,11 +36,10 @@ from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, NoEmulato
 from aaco_pipeline.resources.toolchains.amdgpu.verdict import static_verdict
 
 TargetChoice = Literal["auto", "amd", "cuda", "cpu"]
-CHOICES: Final[tuple[TargetChoice, ...]] = ("auto", "amd", "cuda", "cpu")
 
 
 def choose_target(choice: TargetChoice) -> Target:
-    """The target that was asked for; `auto` is an AMD GPU, else an NVIDIA GPU, else this processor.
+    """Find the target that was asked for; `auto` is an AMD GPU, else an NVIDIA GPU, else this processor.
 
     UnavailableError says in one line what is missing.
     """
@@ -57,15 +56,15 @@ def choose_target(choice: TargetChoice) -> Target:
 
 
 def static_of(folder: Path, launch: Launch) -> tuple[Static | None, str | None]:
-    """The static verdict, or why there is none. `folder` takes what is compiled."""
+    """Get the static verdict, or why there is none. `folder` receives what is compiled."""
     found = static_verdict(folder, launch)
     return (None, found.reason) if isinstance(found, Missing) else (found, None)
 
 
 def checker_of(harness: Harness, folder: Path) -> tuple[Checker, str | None]:
-    """The checker of a harness, with the user's emulator where there is one, or why nothing is emulated.
+    """Make the checker of a harness, with the user's emulator where there is one, else why nothing is emulated.
 
-    `folder` takes what is compiled.
+    `folder` receives what is compiled.
     """
     checker, found = HarnessChecker(harness), emulated_target(folder)
     if isinstance(found, NoEmulator):
@@ -74,9 +73,9 @@ def checker_of(harness: Harness, folder: Path) -> tuple[Checker, str | None]:
 
 
 def proposers_of(configs: Path, kept: Callable[[Ask], Ask]) -> tuple[Proposer, ...]:
-    """Who is asked: the deterministic ones, then the language model of `configs`, where one is configured.
+    """List the proposers: the deterministic ones, then the language model, where `configs` names one.
 
-    `kept` makes of an asker one that keeps what was asked and answered.
+    `kept` wraps an asker so that questions and answers are kept.
     """
     settings = load_language_model(configs)
     if settings is None:
@@ -85,7 +84,7 @@ def proposers_of(configs: Path, kept: Callable[[Ask], Ask]) -> tuple[Proposer, .
 
 
 def ranked_kernels(lake: TraceLake, session: str) -> list[str]:
-    """A session's kernels on its critical path by their recorded names, the one with most to gain first."""
+    """Rank a session's kernels on its critical path by their possible gain; recorded names, the largest first."""
     tables = {name: lake.read(name, session).drop("session_id") for name in READS}
     ranked = kernels_to_fix(tables).filter(pl.col("critical_ns") > 0)
     names = tables["kernels"].select("kernel_id", pl.col("name").cast(pl.String))
@@ -93,7 +92,7 @@ def ranked_kernels(lake: TraceLake, session: str) -> list[str]:
 
 
 def evidence_of(lake: TraceLake, session: str, kernel: str) -> Mapping[str, Any]:
-    """What a session says of one kernel, for proposers: its label, roofline, occupancy. Empty where it has none."""
+    """Collect a session's evidence on one kernel for proposers: label, roofline, occupancy; may be empty."""
     found = lake.read("kernels", session).filter(_is_called(kernel))
     if found.is_empty():
         return {}
@@ -115,9 +114,6 @@ def evidence_of(lake: TraceLake, session: str, kernel: str) -> Mapping[str, Any]
     }
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _is_called(kernel: str) -> pl.Expr:
     return pl.col("name").cast(pl.String).map_elements(lambda name: same_kernel(name, kernel), return_dtype=pl.Boolean)
 
@@ -130,7 +126,7 @@ def _cpu() -> Target:
     return CpuTarget()
 
 
-#: Candidates that one search may try; each has an equal part of its alpha, so that more of them ask for more layouts.
+#: Candidates of one search; they share its alpha equally, so that more candidates need more layouts.
 MOST_ATTEMPTS: Final = 24
 DEFAULT_BUDGET_NS: Final = 600 * 1_000_000_000
 DEFAULT_THRESHOLD: Final = 0.02
@@ -138,7 +134,7 @@ DEFAULT_THRESHOLD: Final = 0.02
 
 @dataclass(frozen=True)
 class Order:
-    """What is asked for. Without a kernel it is the session's that has most to gain, else the harness' own."""
+    """A request to optimize. The default kernel is the session's with most to gain, else the harness' own."""
 
     source: Path
     kernel: str | None = None
@@ -152,7 +148,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Subject:
-    """The source as it was read, its kernel as parsed, its harness, and what the session says of the kernel."""
+    """The source as read, its parsed kernel, its harness, and the session's evidence on the kernel."""
 
     path: Path
     source: bytes
@@ -164,9 +160,9 @@ class Subject:
 
 
 def find_subject(order: Order, lake: TraceLake, read: Callable[[Path], bytes] = Path.read_bytes) -> Subject:
-    """Read and check all that is asked for. UsageError in one line when something of it is missing or wrong.
+    """Read and check everything a request names. UsageError in one line when something is missing or wrong.
 
-    Source and harness are read by `read`, once each: what is hashed is what is compiled and run.
+    Source and harness are read by `read`, once each, so that the hashed bytes are those compiled and run.
     """
     once = cache(read)
     source = read_source(order.source, once)
@@ -193,13 +189,10 @@ def find_subject(order: Order, lake: TraceLake, read: Callable[[Path], bytes] = 
     return Subject(order.source, source, kernel, harness, digest, session, evidence)
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _of_session(lake: TraceLake, session: str | None, unit: Unit) -> str | None:
-    """The kernel of the source that has most to gain in the session. None without a session.
+    """Choose the source's kernel with most to gain in the session; None without a session.
 
-    UsageError when the source has none of its kernels: another would be made faster for nothing.
+    UsageError when the source has none of the session's kernels: optimizing another would be for nothing.
     """
     if session is None:
         return None

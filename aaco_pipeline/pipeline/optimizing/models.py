@@ -33,11 +33,12 @@ from aaco_pipeline.optimization.loop.configurations import (
 from aaco_pipeline.optimization.loop.means import Limits, Record, TimingStep
 from aaco_pipeline.optimization.loop.timing import MOST_CONFIGURATIONS
 from aaco_pipeline.optimization.proposers.onnx import LARGEST_BATCH_FACTOR, Measured, OnnxCandidate, onnx_candidates
+from aaco_pipeline.pipeline.campaigns import new_name
 from aaco_pipeline.pipeline.comparing.judging import timed_sessions
 from aaco_pipeline.pipeline.comparing.measuring import bury, members, placebo_of
-from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, new_plan, subject
-from aaco_pipeline.pipeline.comparing.running import begin, run
-from aaco_pipeline.pipeline.optimizing.record import Recorder, new_name, open_journal
+from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, new_plan, subject, write_plan
+from aaco_pipeline.pipeline.comparing.running import run
+from aaco_pipeline.pipeline.optimizing.record import Recorder, open_journal
 from aaco_pipeline.pipeline.optimizing.search import SCRATCH, Log, telling
 from aaco_pipeline.pipeline.scratch import scratch
 from aaco_pipeline.providers import CPU_PROVIDER
@@ -48,9 +49,9 @@ from aaco_pipeline.resources.measure.inference import plan as resolved
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 from aaco_pipeline.statistics.verdicts.comparison import METRICS, why_left_out
 
-#: Runs of the model whose outputs are held against each other; the largest batch joins all of them.
+#: Runs of the model whose outputs are compared; the largest batch joins all of them.
 _RUNS: Final = LARGEST_BATCH_FACTOR
-#: What a configuration that cannot be run fails with.
+#: Errors of a configuration that cannot be run.
 _FAULTS: Final = (ModelError, UnavailableError, UsageError)
 #: Settings of a session that are no part of how a model is run, or would be measured beside it.
 _NOT_KEPT: Final = (
@@ -63,7 +64,7 @@ _SHARED: Final = ("host", "device", "fingerprint", "cache_state")
 
 @dataclass(frozen=True)
 class ModelOrder:
-    """What is asked for: the request to be made faster, and the session that it was taken from, if any."""
+    """The request to be made faster, and the session that it was taken from, if any."""
 
     request: MeasurementRequest
     session: str | None
@@ -72,7 +73,7 @@ class ModelOrder:
 
 
 def request_of_session(lake: TraceLake, named: str, configs: Path) -> tuple[MeasurementRequest, str]:
-    """What a session measured, and its id. UsageError where it is of no model, or of one that has changed since."""
+    """Return the request a session measured, and its id. UsageError without a model, or if the model has changed."""
     session = lake.find_session(named)
     raw = lake.raw(session)
     if native.probe(raw) is None:
@@ -89,14 +90,9 @@ def request_of_session(lake: TraceLake, named: str, configs: Path) -> tuple[Meas
 
 
 def optimize_model(
-    configs: Path,
-    lake: TraceLake,
-    order: ModelOrder,
-    *,
-    log: Log,
-    shown: Callable[[], AbstractContextManager[object]],
+    configs: Path, lake: TraceLake, order: ModelOrder, *, log: Log, shown: Callable[[], AbstractContextManager[object]]
 ) -> str:
-    """Search, publish after every attempt; the search's name in the lake. Each campaign runs within `shown`.
+    """Search, publish after every attempt, and return the search's name. Each campaign runs within `shown`.
 
     AacoError when something asked for is missing or wrong, before the lake is written.
     """
@@ -104,14 +100,14 @@ def optimize_model(
     if request.output_tokens is not None:
         raise UsageError("a model that generates tokens cannot be optimized yet: leave --tokens and --prompt out")
     if not 0 < order.threshold_ratio < 1:
-        raise UsageError("of a model, the least gain that counts is more than 0 and less than 100%")
+        raise UsageError("for a model, the least gain that counts is more than 0 and less than 100%")
     shapes = check_request(request, configs)
     own = subject(request, configs)
-    name, began_at = new_name()
+    name, began_at = new_name("optimize")
     with lake.measuring(name), scratch(SCRATCH) as folder, open_journal(lake, name) as journal:
         recorder = Recorder(lake, name, began_at, journal)
-        with _slot(log):
-            pass  # what others measure before it begins is not of its time
+        with measurement_slot(on_wait=log):
+            pass  # waiting for others does not count as the search's time
         facts = host_facts()["facts"]
         work = _Work(configs, lake, order, own, folder, log, shown, batch=_batch_of(shapes), facts=facts)
         log(f"{name}: {work.workload} with {shlex.join(work.options({})) or 'the options that it has by default'}")
@@ -135,13 +131,9 @@ def optimize_model(
 
 
 def _batch_of(shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """The first dimension that all inputs have; None where they have no one."""
+    """Return the first dimension shared by all inputs; None where they differ."""
     first = {shape[0] if len(shape) else None for shape in shapes.values()}
     return first.pop() if len(first) == 1 else None
-
-
-def _slot(log: Log) -> AbstractContextManager[int]:
-    return measurement_slot(on_wait=log)
 
 
 @dataclass
@@ -167,7 +159,7 @@ class _Work:
         return Path(self.order.request.model).stem
 
     def begin(self) -> dict[str, Any]:
-        """What the journal begins with beside the search's own."""
+        """Return the journal's first line but for what the search itself adds."""
         provider = self._provider()
         where = self._fact("cpu", "model") if provider == CPU_PROVIDER else None
         return {
@@ -185,14 +177,9 @@ class _Work:
         }
 
     def options(self, configuration: Configuration) -> list[str]:
-        """The options of `aaco run` for a configuration, but for the model and what is as it is by default."""
+        """Return the options of `aaco run` for a configuration, without the model and defaults."""
         request = self._request(configuration)
-        fields = type(request).model_fields
-        given = {
-            name: value
-            for name, value in dict(request).items()
-            if name not in (*_NOT_KEPT, "model", "artefact") and value != fields[name].default
-        }
+        given = request.model_dump(exclude={*_NOT_KEPT, "model", "artefact"}, exclude_defaults=True)
         return as_options(given)
 
     def propose(self, configuration: Configuration) -> list[OnnxCandidate | NotApplicable]:
@@ -212,7 +199,7 @@ class _Work:
         )
 
     def check(self, configuration: Configuration) -> Record:
-        """Outputs on the same inputs as the request's own, drawn once; its own are held against a second run of it."""
+        """Compare outputs with the request's own on the same inputs; those are compared with a second run."""
         factor = int(configuration.get("batch_size", self.batch or 1)) // (self.batch or 1)
         if not self._answers:
             self._answers = self._answered("first", {}, None)
@@ -233,7 +220,7 @@ class _Work:
         return {**facts, "depend_on_inputs": depend_on_inputs(self._answers)}
 
     def measure(self, step: TimingStep, held: Configuration, candidate: Configuration, blocks: int) -> Record:
-        """One campaign of so many blocks; in a confirmation the baseline runs once more in each, from a copy."""
+        """Measure one campaign; in a confirmation each block runs the baseline once more, from a copy."""
         baseline = self._subject(held)
         arms: dict[Arm, Subject] = {"baseline": baseline, "candidate": self._subject(candidate)}
         if step == "confirmation":
@@ -254,8 +241,6 @@ class _Work:
             "pairs": {"candidate": [] if step == "aa" else pairs["candidate"], "itself": itself},
         }
 
-    # ---- inside ------------------------------------------------------------------------------------------------------
-
     def _request(self, configuration: Configuration) -> MeasurementRequest:
         return MeasurementRequest(**{**dict(self.order.request), **configuration})
 
@@ -270,13 +255,13 @@ class _Work:
         return next(found, None)
 
     def _cores(self) -> int:
-        """Cores that this process may use: those of its CPUs, and no more than its control group grants the time of."""
+        """Count the cores this process may use: those of its CPUs, limited by its control group's quota."""
         cores = cores_of(os.sched_getaffinity(0))
         quota, _, period = (self._fact("container", "cgroup_cpu_max") or "").partition(" ")
         return max(1, min(cores, int(quota) // int(period))) if quota.isdigit() and period.isdigit() else cores
 
     def _batch_is_free(self) -> bool:
-        """Whether twice the batch is taken as twice the first dimension of every input."""
+        """Tell whether doubling the batch doubles the first dimension of every input."""
         if self.batch is None:
             return False
         try:
@@ -291,19 +276,19 @@ class _Work:
         place = self.folder / name
         place.mkdir(exist_ok=True)
         request = self._request(configuration).model_copy(update={"seed": self.seed})
-        with _slot(self.log) as slot:
+        with measurement_slot(on_wait=self.log) as slot:
             return list(
                 answer_inference(request, place, self.configs, slot, runs=_RUNS, inputs_of=inputs_of, joined=factor)
             )
 
     def _require_time(self, sessions: int) -> None:
-        """Refused where so many sessions, each as long as the longest so far, would not end in time."""
+        """Raise Refused where so many sessions, each as long as the longest so far, would exceed the budget."""
         left = self.order.budget_ns - (time.monotonic_ns() - self._began_ns)
         if sessions * self._session_ns > left or left <= 0:
             raise Refused("budget", f"{sessions} sessions would take more time than is left: give a larger --budget")
 
     def _run(self, plan: Plan) -> None:
-        begin(self.lake, plan)
+        write_plan(self.lake, plan)
         try:
             with self.shown():
                 run(self.configs, self.lake, plan.campaign, self.log)
@@ -316,7 +301,7 @@ class _Work:
             raise Refused("run", str(error)) from error
 
     def _medians(self, plan: Plan) -> list[dict[str, Any]]:
-        """One row a block: by arm the session's median, None where it has none that means something."""
+        """Return a row for each block: by arm the session's median, None where it has no meaningful one."""
         sessions = timed_sessions(self.lake, plan.campaign)
         for shared in _SHARED:
             if (found := sessions.get_column(shared).n_unique()) > 1:

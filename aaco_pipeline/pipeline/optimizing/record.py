@@ -1,26 +1,23 @@
-"""What the lake holds of a search: a row of the question and answer, a row an attempt, its journal and its patch.
+"""Record a search in the lake: a row with question and answer, a row for each attempt, its journal and its patch.
 
-Rows are made of the journal's lines alone, so that the two cannot differ. The journal lies with the lake's artefacts in
-a folder of the search's name, and the row that names it is published before anything is built.
+Rows are derived from the journal's lines alone, so that the two cannot differ. The journal lies with the lake's
+artefacts, and the row that names it is published before anything is built.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Final
-
-import polars as pl
 
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.artefacts import ARTEFACTS
 from aaco_pipeline.lake.files import lake_errors, make_folder, sync_folder, write_atomically
 from aaco_pipeline.lake.health import clear_away
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.optimization.journal import JournalWriter
 from aaco_pipeline.optimization.loop.search import Gain, gain_of
+from aaco_pipeline.pipeline.campaigns import publish
 
 STAGE: Final = "optimization"
 JOURNAL_FILE: Final = "journal.jsonl"
@@ -31,12 +28,6 @@ _OF_THE_QUESTION: Final = (
     *("source_name", "kernel", "session", "target", "executed_on", "speedup_applies_to", "threshold_ratio", "alpha"),
     *("seed", "source_sha256", "harness_sha256"),
 )
-
-
-def new_name() -> tuple[str, datetime]:
-    """A name for a search, and when it began."""
-    now = datetime.now(UTC)
-    return f"optimize-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}", now
 
 
 @dataclass
@@ -54,7 +45,7 @@ class Recorder:
 
     @property
     def gain(self) -> Gain | None:
-        """The gain that the search reports, by what is written."""
+        """The gain that the search reports so far."""
         return _gain(self.lines)
 
     def write(self, line: Mapping[str, Any]) -> None:
@@ -66,7 +57,7 @@ class Recorder:
             self.publish()
 
     def keep_patch(self, content: bytes, file_name: str) -> Path:
-        """Write the accepted changes beside the journal; where they lie."""
+        """Write the accepted changes beside the journal, and return their path."""
         path = journal_path(self.lake.path, self.name).with_name(file_name)
         with lake_errors(path):
             write_atomically(path, content)
@@ -74,24 +65,23 @@ class Recorder:
         return path
 
     def publish(self) -> None:
-        """Publish what is known by now."""
+        """Publish what is known so far."""
         journal = journal_path(self.lake.path, self.name).relative_to(self.lake.path).as_posix()
         known = {"began_at": self.began_at, "journal": journal, "patch": self.patch, "is_applied": self.is_applied}
         tables = {
             "optimizations": [{**question_row(self.lines), **self.effect, **known}],
             "optimization_attempts": attempt_rows(self.lines),
         }
-        frames = {name: _frame(name, rows) for name, rows in tables.items()}
-        self.lake.publish(self.name, STAGE, frames, scope="campaign")
+        publish(self.lake, self.name, STAGE, tables)
 
 
 def journal_path(lake: Path, name: str) -> Path:
-    """Where the journal of a search lies."""
+    """Return the path of a search's journal."""
     return lake / ARTEFACTS / name / JOURNAL_FILE
 
 
 def open_journal(lake: TraceLake, name: str) -> JournalWriter:
-    """A new journal, in a lake from which what killed writers left is cleared away: nobody goes on with a search.
+    """Open a new journal, after clearing away what killed writers left: a killed search is never resumed.
 
     LakeError when it cannot be made.
     """
@@ -105,7 +95,7 @@ def open_journal(lake: TraceLake, name: str) -> JournalWriter:
 
 
 def question_row(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The row of `optimizations` that a journal's lines make: without where files lie, and the effect on a session."""
+    """Make the row of `optimizations` from a journal's lines, without paths and the effect on a session."""
     begin = lines[0]
     end = lines[-1] if lines[-1]["kind"] == "end" else {}
     whole, gain = _whole(lines), _gain(lines)
@@ -126,12 +116,12 @@ def question_row(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def attempt_rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `optimization_attempts` that a journal's lines make."""
+    """Make the rows of `optimization_attempts` from a journal's lines."""
     return [_attempt(lines[0], line) for line in lines if line["kind"] == "attempt"]
 
 
 def find_optimization(lake: TraceLake, name: str) -> str:
-    """The search that an id or the beginning of one means. UsageError when it means none, or several."""
+    """Find a search by its id or a unique prefix. UsageError for none, or several."""
     known = lake.read("optimizations").get_column("campaign_id").to_list()
     matching = [name] if name in known else [one for one in known if one.startswith(name)]
     if len(matching) != 1:
@@ -141,15 +131,12 @@ def find_optimization(lake: TraceLake, name: str) -> str:
 
 
 def read_kept(lake: TraceLake, name: str) -> bytes:
-    """The bytes of a search's journal. LakeError when it cannot be read."""
+    """Read a search's journal as bytes. LakeError when it cannot be read."""
     path = lake.path / str(lake.read("optimizations", name).item(0, "journal"))
     try:
         return path.read_bytes()
     except OSError as error:
         raise LakeError(f"{path}: {error.strerror}") from error
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _whole(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -159,12 +146,6 @@ def _whole(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 def _gain(lines: Sequence[Mapping[str, Any]]) -> Gain | None:
     accepted = [line for line in lines if line["kind"] == "attempt" and line["decision"] == "accepted"]
     return gain_of(accepted, _whole(lines))
-
-
-def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    from aaco_pipeline.lake.validation import empty_table
-
-    return to_contract(table, pl.DataFrame(rows, infer_schema_length=None)) if rows else empty_table(table)
 
 
 def _attempt(begin: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +182,7 @@ def _words(line: Mapping[str, Any]) -> str:
 
 
 def _resources(begin: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
-    """Static figures of an AMD GPU where there are any, else what the target's own compiler states."""
+    """Return static figures of an AMD GPU where there are any, else those of the target's own compiler."""
     static = line.get("static")
     if static and static["before"]:
         shown = SHOWN_ARCHITECTURE if SHOWN_ARCHITECTURE in static["before"] else min(static["before"])

@@ -38,6 +38,7 @@ from aaco_pipeline.optimization.proposers.language_model import Ask
 from aaco_pipeline.optimization.proposers.language_model import Question as Prompt
 from aaco_pipeline.optimization.targets import Target, TargetName
 from aaco_pipeline.optimization.timing_rule import Plan
+from aaco_pipeline.pipeline.campaigns import new_name
 from aaco_pipeline.pipeline.optimizing.asking import (
     MOST_ATTEMPTS,
     Order,
@@ -48,7 +49,7 @@ from aaco_pipeline.pipeline.optimizing.asking import (
     proposers_of,
     static_of,
 )
-from aaco_pipeline.pipeline.optimizing.record import Recorder, journal_path, new_name, open_journal
+from aaco_pipeline.pipeline.optimizing.record import Recorder, journal_path, open_journal
 from aaco_pipeline.pipeline.optimizing.sources import replace_source, unified_diff
 from aaco_pipeline.pipeline.scratch import scratch
 from aaco_pipeline.resources.confinement import sandbox
@@ -63,9 +64,10 @@ _NOTHING: Final = dict.fromkeys(
 
 
 def predicted_effect(lake: TraceLake, session: str, kernel: str, gain: Gain | None, applies_to: str) -> dict[str, Any]:
-    """The columns of `optimizations` from `effect_scope` on, for a gain that `applies_to` a device.
+    """Predict the effect of a kernel's gain on the application: the columns of `optimizations` from `effect_scope` on.
 
-    What is not predicted is null, and `effect_reason` says why.
+    The gain `applies_to` a device; it predicts nothing for another architecture. What is not predicted is null, and
+    `effect_reason` says why.
     """
     kernels = lake.read("kernels", session).filter(
         pl.col("name").cast(pl.String).map_elements(lambda name: same_kernel(name, kernel), return_dtype=pl.Boolean)
@@ -89,11 +91,8 @@ def predicted_effect(lake: TraceLake, session: str, kernel: str, gain: Gain | No
     }
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _why_not(lake: TraceLake, session: str, kernel: int, gain: Gain | None, applies_to: str) -> str | None:
-    """Why the gain predicts nothing of the device that ran the kernel in the session."""
+    """Explain why the gain predicts nothing for the device that ran the kernel; None where it does."""
     if gain is None:
         return "no gain was found"
     ran = lake.read("dispatches", session).filter(pl.col("kernel_id") == kernel).select("device_id").unique()
@@ -110,7 +109,7 @@ def _why_not(lake: TraceLake, session: str, kernel: int, gain: Gain | None, appl
 
 
 def _plain(name: str) -> str:
-    """An architecture by one name: without its features, and as the architecture files call it."""
+    """Normalize an architecture's name: without its features, and as the architecture files have it."""
     known = architecture(name)
     return name.partition(":")[0].lower() if known is None else known.name
 
@@ -122,9 +121,9 @@ _NS: Final = 1e9
 def floor_ns(
     lake: Path, harness: Harness, target: TargetName, facts: list[dict[str, Any]]
 ) -> tuple[float | None, str | None]:
-    """The floor of one call at the timed size, or why there is none; `facts` are the host's.
+    """Compute the least time of one call at the timed size in ns, or explain why there is none.
 
-    The rates are the highest of any format and any level of cache: what is faster than that did not do its work.
+    The rates are the highest of any format and cache level: a faster call did not do its work. `facts` are the host's.
     """
     if target != "cpu":
         return None, f"no measured ceilings of the {target} device: `aaco calibrate` measures this host's processor"
@@ -150,7 +149,7 @@ _CALL_DISTRIBUTION: Final = "normal"
 
 @dataclass(frozen=True)
 class Ended:
-    """A search that came to its end: its name in the lake, what it found, and where the patch lies, if there is one."""
+    """A finished search: its name in the lake, its outcome, and where the patch lies, if there is one."""
 
     name: str
     outcome: Outcome
@@ -160,18 +159,18 @@ class Ended:
 def run(
     configs: Path, lake: TraceLake, order: Order, log: Log, read: Callable[[Path], bytes] = Path.read_bytes
 ) -> Ended:
-    """Search, publish after every attempt, and leave a patch of what was accepted; with `apply` replace the source.
+    """Search, publish after every attempt, and keep accepted changes as a patch; with `apply` replace the source.
 
-    `configs` is the folder of settings, where a language model may be named. AacoError when something asked for is
-    missing or wrong, before the lake is written. Source and harness are read once, by `read`; the source is written at
-    the very end at most, and only where it is still as it was read.
+    AacoError when something asked for is missing or wrong, before the lake is written. Source and harness are read
+    once, by `read`; the source is written only at the very end, and only if it is unchanged. `configs` is the folder of
+    settings, where a language model may be named.
     """
     subject = find_subject(order, lake, read)
     target = choose_target(order.target)
     if (unconfined := sandbox.why_no_landlock()) is not None:
         log(f"compilers get at every file that you may read: {unconfined}")
-    proposers = proposers_of(configs, lambda ask: ask)  # an endpoint that is wrongly configured is told first
-    name, began_at = new_name()
+    proposers = proposers_of(configs, lambda ask: ask)  # report a wrongly configured endpoint first
+    name, began_at = new_name("optimize")
     log(f"{name}: {subject.kernel.name} of {subject.path.name} on {target.executed_on}")
     with (
         lake.measuring(name),
@@ -195,7 +194,7 @@ def run(
 
 
 def decide_again(content: bytes, source: str) -> tuple[Journal, list[Replayed]]:
-    """A journal's decisions made again from what it holds. UsageError when it is no journal, or contradicts itself."""
+    """Repeat a journal's decisions from what it holds. UsageError when it is no journal, or contradicts itself."""
     try:
         journal = read_journal(content)
         if "specification" in journal.begin:
@@ -206,14 +205,12 @@ def decide_again(content: bytes, source: str) -> tuple[Journal, list[Replayed]]:
 
 
 def telling(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]:
-    """Keeps each line, then says what a person wants to see of it while the search goes on."""
+    """Return a recorder of lines that also logs what the user wants to see while the search runs."""
 
     def record(line: Mapping[str, Any]) -> None:
         recorder.write(line)
         if line["kind"] == "attempt":
-            gain = ""
-            if line["speedup_ratio"] is not None:
-                gain = f" {line['speedup_ratio']:.3f} times as fast"
+            gain = "" if line["speedup_ratio"] is None else f" {line['speedup_ratio']:.3f} times as fast"
             log(f"{line['attempt']} {line['transformation']}: {line['decision']}{gain} ({line['guard']})")
             emulated = line.get("deep_correctness", {}).get("emulated")
             if emulated is not None:
@@ -225,22 +222,20 @@ def telling(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]
     return record
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _prepared(
     order: Order, subject: Subject, target: Target, folder: Path, lake: TraceLake
 ) -> tuple[Question, Callable[..., Means], dict[str, Any]]:
-    """The question, the means but for what is given when it is asked, and what the journal begins with."""
+    """Prepare the question, the means but for what is only known later, and the journal's first line."""
     harness, seed = subject.harness, SystemRandom().getrandbits(62)
     launch = harness.drawn(harness.timed_size(target.name), _CALL_DISTRIBUTION, np.random.default_rng(seed)).launch
     (static_folder := folder / "static").mkdir()
     static, lacking = static_of(static_folder, launch)
     (emulated_folder := folder / "emulated").mkdir()
     checker, not_emulated = checker_of(harness, emulated_folder)
-    # What is accepted is confirmed once more as a whole: a claim beside the candidates', with an equal part of alpha.
+    # The accepted changes are confirmed once more as a whole: one more claim, with an equal part of alpha.
     plan = Plan(threshold=order.threshold_ratio, candidates=MOST_ATTEMPTS + 1)
     facts = host_facts()["facts"]
+    cache_facts = {str(one["key"]): one["value"] for one in facts if one["category"] == "cache"}
     floor, no_floor = floor_ns(lake.path, harness, target.name, facts)
     question = Question(
         source=subject.source,
@@ -271,42 +266,33 @@ def _prepared(
         "plan": plan_record(plan),
         "static": {"lacking": lacking},
         "emulated": {"lacking": not_emulated},
-        # What compiles a source here gets at its own installation and its folder alone, or it is said why not.
+        # Why compilers of sources are not confined to their installation and folder, if they are not.
         "compiler_files": {"lacking": sandbox.why_no_landlock()},
         "floor": {"call_ns": floor, "lacking": no_floor},
-        # What is compiled is compiled in an empty folder, and once more in another one to be confirmed.
-        "caches": {"compiled": "cold: empty folders", "tuned": "none is used", **_cache_facts(facts)},
+        # Sources are compiled in an empty folder, and again in another one for the confirmation.
+        "caches": {"compiled": "cold: empty folders", "tuned": "none is used", **cache_facts},
         "environment": facts,
     }
     return question, means, begin
 
 
-def _cache_facts(facts: list[dict[str, Any]]) -> dict[str, Any]:
-    return {f"{one['key']}": one["value"] for one in facts if one["category"] == "cache"}
-
-
 def _kept(recorder: Recorder, folder: Path, ask: Ask) -> Ask:
-    """Asks, keeps the exchange beside the journal, and writes both digests into it."""
+    """Wrap an asker so that each exchange is kept beside the journal and both digests are written into it."""
     keeping = Recorded(ask, folder)
 
     def asked(prompt: Prompt) -> str:
         answer = keeping(prompt)
-        recorder.write(
-            {
-                "kind": "exchange",
-                "prompt_sha256": prompt.sha256,
-                "answer_sha256": hashlib.sha256(answer.encode("utf-8", "surrogatepass")).hexdigest(),
-            }
-        )
+        digest = hashlib.sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()
+        recorder.write({"kind": "exchange", "prompt_sha256": prompt.sha256, "answer_sha256": digest})
         return answer
 
     return asked
 
 
 def _keep(order: Order, subject: Subject, outcome: Outcome, recorder: Recorder) -> Path | None:
-    """The patch of what was accepted, in the lake; with `apply` the source is replaced by it, as it was read.
+    """Keep the accepted changes as a patch in the lake; with `apply` also replace the source, if it is unchanged.
 
-    Changes that did not hold as a whole are kept as a patch for a person to look at, and never applied.
+    Changes that did not hold as a whole are kept as a patch to look at, and never applied.
     """
     recorder.is_applied, patch, unwritten = False, None, None
     after = subject.source if outcome.held is None else outcome.held.version.source

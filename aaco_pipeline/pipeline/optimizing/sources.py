@@ -1,12 +1,13 @@
 """Copy sample kernels for the user to try, and replace the user's source by an accepted patch.
 
-Nothing else writes outside the lake and the cache on behalf of a search.
+On behalf of a search nothing else writes outside the lake and the cache.
 """
 
 import difflib
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from aaco_pipeline.lake.files import sync_folder, temporary_beside
 
 
 def unified_diff(before: bytes, after: bytes, name: str) -> bytes:
-    """A diff that `patch -p1` and `git apply` take, of files of any bytes; empty when they are the same."""
+    """Make a diff for `patch -p1` and `git apply` from files of any bytes; empty when they are equal."""
     lines = difflib.diff_bytes(
         difflib.unified_diff, _lines(before), _lines(after), f"a/{name}".encode(), f"b/{name}".encode()
     )
@@ -24,7 +25,7 @@ def unified_diff(before: bytes, after: bytes, name: str) -> bytes:
 
 
 def read_source(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> bytes:
-    """The bytes of a source. UsageError when it cannot be read."""
+    """Read a source. UsageError when it cannot be read."""
     try:
         return read(path)
     except OSError as error:
@@ -32,10 +33,10 @@ def read_source(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> 
 
 
 def replace_source(path: Path, before_sha256: str, after: bytes) -> None:
-    """Put `after` in place of a source at once: a kill leaves the one or the other, whole.
+    """Replace a source atomically: a kill leaves the old file or the new one, whole.
 
-    A link is followed, and the file keeps its permissions. UsageError, and the file as it is, when it has changed since
-    it was read or cannot be replaced.
+    A link is followed, and the file keeps its permissions. UsageError, with the file untouched, when it has changed
+    since it was read or cannot be replaced.
     """
     try:
         file = path.resolve(strict=True)
@@ -57,22 +58,15 @@ def replace_source(path: Path, before_sha256: str, after: bytes) -> None:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """Lines end at `\\n` alone, as `patch` sees them."""
-    return list(_split(content))
-
-
-def _split(content: bytes) -> Iterator[bytes]:
-    *whole, rest = content.split(b"\n")
-    yield from (line + b"\n" for line in whole)
-    if rest:
-        yield rest
+    """Split into lines that end at `\\n` alone, as `patch` does."""
+    return re.findall(rb"[^\n]*\n|[^\n]+", content)
 
 
 _PACKAGE: Final = "aaco_pipeline.optimization.samples"
 
 
 def copy_samples(folder: Path) -> list[Path]:
-    """Copy every sample to a folder, which is made; the sources. UsageError where a file there is another already."""
+    """Copy every sample to a folder and return the sources. UsageError where a different file is there already."""
     found = [one for one in resources.files(_PACKAGE).iterdir() if one.name.endswith((".hip", "_harness.py"))]
     files = {folder / one.name: one.read_bytes() for one in found}
     try:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.instructions import thread_trace
-from aaco_pipeline.formats import thread_trace as folders
 from aaco_pipeline.capture.merging.parts import matched_instructions
+from aaco_pipeline.formats import thread_trace as folders
 from aaco_pipeline.hardware.instruction_classes import INSTRUCTION_CLASSES, instruction_class
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from tests.places import SHARED

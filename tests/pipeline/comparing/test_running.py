@@ -10,7 +10,7 @@ from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing import measuring, running
 from aaco_pipeline.pipeline.comparing.judging import half_campaigns
-from aaco_pipeline.pipeline.comparing.plan import Plan, new_plan, read_plan
+from aaco_pipeline.pipeline.comparing.plan import Plan, new_plan, read_plan, write_plan
 from tests.pipeline.comparing.made_up import BASELINE, measured
 from tests.places import CONFIGS
 
@@ -23,14 +23,14 @@ def plan(empty_lake: TraceLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     model.write_bytes(b"a model")
     arm = replace(BASELINE, artefact=model, artefact_sha256=file_digest(model))
     made = new_plan("compare", {"baseline": arm, "candidate": arm}, blocks=5, traced_blocks=0, seed=1)
-    running.begin(empty_lake, made)
+    write_plan(empty_lake, made)
     measured(empty_lake, made, 1.5)
     return made
 
 
 def test_beginning_writes_the_plan_and_a_second_time_nothing(empty_lake: TraceLake, plan: Plan) -> None:
     manifest = empty_lake.manifest(plan.campaign, "campaign")
-    running.begin(empty_lake, plan)
+    write_plan(empty_lake, plan)
     assert empty_lake.manifest(plan.campaign, "campaign") == manifest
     assert read_plan(empty_lake, plan.campaign) == plan
 

@@ -1,4 +1,4 @@
-"""What a night measures: entries as they are written, every registered model without them, and what is refused.
+"""A night measures the file's entries, or every registered model without them; wrong entries are refused.
 
 What is due at any time: tonight's benchmarks once, second slots when they have come, and what was killed tonight.
 """

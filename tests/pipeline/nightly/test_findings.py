@@ -1,4 +1,4 @@
-"""Each finding is told once: to the log, as a file, and to a command that is tried twice at most."""
+"""Report each finding once: to the log, as a file, and to a command that is tried twice at most."""
 
 import json
 import sys
@@ -39,10 +39,7 @@ def test_without_a_command_it_is_a_line_and_a_file(empty_lake: TraceLake) -> Non
     log: list[str] = []
     assert tell(empty_lake, [FINDING], None, log.append) == ["told compare-1.candidate"]
     assert log == ["It regressed by a lot."]
-    assert file_of(empty_lake) == {
-        **FINDING.document,
-        "command": {"attempts": 0, "done": True, "failure": None},
-    }
+    assert file_of(empty_lake) == {**FINDING.document, "command": {"attempts": 0, "done": True, "failure": None}}
     assert tell(empty_lake, [FINDING], None, log.append) == []
     assert len(log) == 1
 

@@ -1,4 +1,4 @@
-"""Nights one after the other: what they are held against, what alerts, and what becomes the rolling baseline."""
+"""Run nights one after the other: their baselines, their alerts, and the rolling baseline."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         told.note("confirming", campaign)
         assert lived.night() == []
         (alert,) = lived.lake.read("alerts").get_column("alert").unique()
-        acknowledge(lived.lake, alert, "a person", "twice the work")
+        acknowledge(lived.lake, alert, "ada", "twice the work")
         lived.now = began + 20 * DAY
         (campaign,) = lived.night()
         told.note("acknowledged", campaign)

@@ -36,7 +36,7 @@ def a_night(lake: TraceLake, number: int, ratio: float | None = None, kind: Any 
 def measured_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve nights, the last four of them 10 % slower: ten that the tenth's history holds, and two with sessions.
 
-    Beside them a campaign of the eleventh day that a person asked for.
+    Beside them a campaign of the eleventh day that the user asked for.
     """
     lake = TraceLake(tmp_path_factory.mktemp("nights") / "lake")
     for number in range(12):

@@ -15,7 +15,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.judging import half_campaigns, judge_campaign
 from aaco_pipeline.pipeline.comparing.measuring import publish_members
 from aaco_pipeline.pipeline.comparing.plan import Subject, new_plan, write_plan
-from aaco_pipeline.pipeline.nightly.stack_change import judge_between_nights
+from aaco_pipeline.pipeline.nightly.series import judge_between_nights
 from aaco_pipeline.report.comparing.campaign import verdict_document
 from aaco_pipeline.report.comparing.verdict import reasons, sentence
 from tests.pipeline.comparing.made_up import BASELINE, OTHER
@@ -108,7 +108,7 @@ def test_it_measures_nothing_and_is_not_judged_as_if_it_had(slower: tuple[TraceL
     lake, known = slower
     name = judge_between_nights(lake, known[-1])
     assert name is not None
-    with pytest.raises(UsageError, match="holds nights of other campaigns against each other"):
+    with pytest.raises(UsageError, match="compares nights of other campaigns"):
         judge_campaign(lake, name)
 
 

@@ -12,7 +12,7 @@ from tests.pipeline.optimizing.stand_in import InProcess, Offers, written
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A source with its harness, in a folder of a person's."""
+    """A source with its harness, in the user's folder."""
     (folder := tmp_path / "mine").mkdir()
     return written(folder)
 

@@ -1,4 +1,4 @@
-"""Which kernel of a session has most to gain, whether a source has it, and what becomes of a target that is missing."""
+"""Choose the kernel of a session with most to gain, find it in a source, and refuse a missing target."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""What a gain would do to a session: predicted where both are of one architecture, and else a reason in its place.
+"""Predict a gain's effect on a session of the same architecture; for another one give the reason instead.
 
 The least time of a call, from the harness' least work and what this machine was measured to reach.
 """

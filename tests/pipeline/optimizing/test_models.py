@@ -40,12 +40,12 @@ BATCH = 32
 
 
 def took(held: str, asked: str) -> float:
-    """How long an iteration of a level takes beside that of another."""
+    """Return the time of an iteration at one level relative to another."""
     return 0.5 if (held, asked) == ("basic", "all") else 1.0
 
 
 def pairs(step: str, held: Mapping[str, Any], candidate: Mapping[str, Any], blocks: int) -> dict[str, Any]:
-    """What a campaign gives on that host, without one; items of larger batches take 0.8 of the time."""
+    """Return a campaign's result without measuring; items of larger batches take 0.8 of the time."""
     larger = int(candidate.get("batch_size", BATCH)) / BATCH
     ratio = took(held.get("optimization", "basic"), candidate.get("optimization", "basic"))
     times = [1e6 * (1 + 0.002 * math.cos(3 * block)) for block in range(blocks)]
