@@ -366,10 +366,7 @@ def deaths(bench: Bench) -> dict[str, Any]:
         at: list[int] = []
 
         def act(
-            process: subprocess.Popen[str],
-            number: int | None = number,
-            progress: Path = progress,
-            at: list[int] = at,
+            process: subprocess.Popen[str], number: int | None = number, progress: Path = progress, at: list[int] = at
         ) -> None:
             if number is None:
                 return

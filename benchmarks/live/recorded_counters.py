@@ -35,10 +35,7 @@ AMOUNTS: Final = {
     "shared_bytes": "lds_bytes",
 }
 #: True work times this is what is counted, and docs/counters.md says why.
-KNOWN: Final = {
-    ("multiply_adds_half", "fp16_operations"): 2.0,
-    ("sparse_stream", "dram_read_bytes"): 2.0,
-}
+KNOWN: Final = {("multiply_adds_half", "fp16_operations"): 2.0, ("sparse_stream", "dram_read_bytes"): 2.0}
 MATRIX: Final = ("matrix_fp64_flops", "matrix_xf32_flops", "matrix_fp16_flops", "matrix_bf16_flops", "matrix_fp8_flops")
 
 

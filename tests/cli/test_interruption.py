@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM end a command with one line and its code, in a terminal and in the background.
 
-The trials come from `benchmarks/interrupted_commands.py`, which does the same with every command at many instants.
+The trials come from `benchmarks/reliability/interrupted_commands.py`, which does the same with every command at many instants.
 """
 
 import os
@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from aaco_pipeline.resources.project import Project
-from benchmarks import interrupted_commands
-from benchmarks.interrupted_commands import try_once
+from benchmarks.reliability import interrupted_commands
+from benchmarks.reliability.interrupted_commands import try_once
 
 HEAR: Final = """
 import sys, time

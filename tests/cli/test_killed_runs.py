@@ -1,6 +1,6 @@
 """A run that is killed or interrupted: nothing published is lost, and the next command finishes it.
 
-The kill comes from `benchmarks/kill_runs.py`, which does the same many more times. What a killed run leaves is asked in
+The kill comes from `benchmarks/reliability/kill_runs.py`, which does the same many more times. What a killed run leaves is asked in
 tests/pipeline, who holds the measurement slot and who ends the measured process in tests/resources/measure.
 """
 
@@ -10,7 +10,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.resources.measure import inference
 from aaco_pipeline.resources.project import Project
-from benchmarks import kill_runs
+from benchmarks.reliability import kill_runs
 from tests.cli.conftest import Aaco
 
 QUICK = ("run", "--model", "control_flow", "--iterations", "2", "--warmup", "0")

@@ -1,6 +1,6 @@
 """Every road of the command names manifests that were removed or renamed by hand.
 
-What is asked, and what is done to the lake, is `benchmarks/lost_manifests.py`, which does it to a larger one.
+What is asked, and what is done to the lake, is `benchmarks/reliability/lost_manifests.py`, which does it to a larger one.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 from aaco_pipeline.lake.layout import MANIFESTS, MARKED, MARKERS
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
-from benchmarks.lost_manifests import Place, run, table
+from benchmarks.reliability.lost_manifests import Place, run, table
 from tests.pipeline.comparing import made_up
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]

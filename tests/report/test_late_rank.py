@@ -13,7 +13,7 @@ import pytest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.words.session import answer
-from benchmarks import generate_rocpd as rocpd
+from benchmarks.performance import generate_rocpd as rocpd
 from tests.formats.native.program.recorded import recorded
 from tests.formats.nvidia.cupti import ranks
 from tests.places import ROOT

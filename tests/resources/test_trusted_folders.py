@@ -6,7 +6,7 @@ import pytest
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.resources.trusted_folders import FILE, trusted_folders
-from benchmarks.hostile_paths import CASES, Kind, laid_out, made
+from benchmarks.reliability.hostile_paths import CASES, Kind, laid_out, made
 
 TRIES = 300
 

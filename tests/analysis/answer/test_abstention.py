@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.contracts import contract, polars_schema
-from benchmarks.answers import EVIDENCE, WEAKER
-from benchmarks.mixtures import Mixture, Tables, answered
+from benchmarks.accuracy.answers import EVIDENCE, WEAKER
+from benchmarks.accuracy.mixtures import Mixture, Tables, answered
 
 REPETITIONS: Final = 40
 PERIOD_NS: Final = 100_000

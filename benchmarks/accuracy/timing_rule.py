@@ -1,0 +1,387 @@
+"""The timing rule on the `cpu` target, with kernels whose gain is known, beside rules that others use.
+
+Identical code in 20 layouts (order of functions, padding, load address), 50 tries each: none accepted. A true gain of
+exactly the threshold: at most 3 % of 300. A true 5 % at the threshold of 2 %: at least 90 % of 200, on the machine as
+it is and beside two busy processes. All tries in random order in one run; a refusal counts as not accepted. A gain is
+the same machine code given less work; how much less is fixed by a run before, and shown by the median of all searches
+after. In every pair the two arms lie in different layouts, which is harder than what a loop
+does. Code digests and instruction checks, which would refuse identical code at once, are not used.
+
+Run as `python -m benchmarks.accuracy.timing_rule [--tries 0.1] [--part development]`: the part `held_out` is judged, the
+rule and its plan were chosen on other kernels. Exits with 1 when a figure is missed.
+"""
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+from scipy import stats
+
+from aaco_pipeline.optimization.calls import Buffer, Call, Execution, Launch, Scalar
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.decision import rule
+from aaco_pipeline.optimization.decision.bounds import log_ratio
+from aaco_pipeline.optimization.decision.interleaving import InterleavedPairs
+from aaco_pipeline.optimization.decision.outcome import Decision
+from aaco_pipeline.optimization.decision.pairs import Pairs
+from aaco_pipeline.optimization.decision.plan import Plan
+from aaco_pipeline.optimization.targets import Build, Layout, Parameter, Worker
+from aaco_pipeline.resources.targets.cpu import CpuTarget
+
+LAYOUTS: Final = 24
+HOMES: Final = 20
+PLAN: Final = Plan(candidates=20)
+#: Tries that share one comparison of the baseline with itself, as the candidates of a loop do.
+SHARED: Final = 20
+EXACT, TRUE = 0.02, 0.05
+LEVEL: Final = 0.05
+#: Layouts of the run that fixes how much more work a gain is.
+LONG: Final = 24
+BUSY: Final = (
+    "x = 0\nwhile True:\n    x += 1",
+    "import numpy as np\na = np.ones(4_000_000)\nwhile True:\n    a += 1.0",
+)
+HEADER: Final = "#include <hip/hip_runtime.h>\n__device__ float other(float x) { return x * 3.0f + 1.0f; }\n"
+INDEX: Final = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+SIGNATURE: Final = "(const float* x, float* y, int work) {\n"
+#: Each kernel with its body, elements, workgroup, and work that takes the better part of a millisecond.
+Kernel = tuple[str, int, int, int]
+KERNELS: Final[dict[str, dict[str, Kernel]]] = {
+    "development": {
+        "polynomial": (
+            "  float v = x[i], a = 0;\n  for (int r = 0; r < work; ++r) a = a * v + 0.5f;\n  y[i] = other(a);\n",
+            *(256, 64, 1000),
+        ),
+        "scaling": (
+            "  for (int j = i; j < work; j += 64) y[j & 65535] = other(x[j & 65535]);\n",
+            *(1 << 16, 64, 400_000),
+        ),
+        "stencil": (
+            "  for (int j = i + 1; j < work; j += 64) y[j & 65535] = other(x[(j - 1) & 65535] + x[j & 65535]);\n",
+            *(1 << 16, 64, 400_000),
+        ),
+        "reduction": (
+            "  __shared__ float s[16]; float a = x[i];\n"
+            "  for (int r = 0; r < work; ++r) { s[threadIdx.x] = a; __syncthreads();\n"
+            "    a = 0.5f * (a + s[(threadIdx.x + r) & 15]); __syncthreads(); }\n  y[i] = other(a);\n",
+            *(16, 16, 1000),
+        ),
+    },
+    "held_out": {
+        "hashing": (
+            "  unsigned h = (unsigned)(x[i] * 1e6f) | 1u;\n"
+            "  for (int r = 0; r < work; ++r) { h ^= h << 13; h ^= h >> 17; h ^= h << 5; if (h & 64u) h += 77u; }\n"
+            "  y[i] = other((float)h);\n",
+            *(64, 64, 2800),
+        ),
+        "gathering": (
+            "  for (int j = i; j < work; j += 64) y[j & 65535] = other(x[(j * 17) & 65535]);\n",
+            *(1 << 16, 64, 200_000),
+        ),
+        "scan": (
+            "  __shared__ float s[16]; float a = x[i]; int t = threadIdx.x;\n"
+            "  for (int r = 0; r < work; ++r) { s[t] = a; __syncthreads(); float b = t >= 8 ? s[t - 8] : 0.0f;\n"
+            "    __syncthreads(); a = 0.9f * a + 0.1f * b; }\n  y[i] = other(a);\n",
+            *(16, 16, 1000),
+        ),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A kernel in all its layouts; `work[gain]` is what the slower arm of that gain is given."""
+
+    name: str
+    elements: int
+    workgroup: int
+    builds: tuple[Build, ...]
+    work: dict[float, int]
+
+    def call(self, rng: np.random.Generator) -> Call:
+        """Content of its own; the work is put in by the worker of each arm."""
+        items = 64 if self.work[0.0] > 10_000 else self.elements
+        return Call(
+            Launch((items // self.workgroup, 1, 1), (self.workgroup, 1, 1)),
+            (
+                Buffer("x", "float32", self.elements, "in"),
+                Buffer("y", "float32", self.elements, "out"),
+                Scalar("work", "int32", self.work[0.0]),
+            ),
+            {"x": rng.random(self.elements, dtype=np.float32)},
+        )
+
+
+@dataclass(frozen=True)
+class GivenWork:
+    """A worker that does so much work, whatever the call says."""
+
+    worker: Worker
+    work: int
+
+    def run(self, call: Call) -> Execution:
+        return self.worker.run(replace(call, arguments=(*call.arguments[:2], Scalar("work", "int32", self.work))))
+
+
+def started(sample: Sample, layout: int, work: int) -> AbstractContextManager[Worker]:
+    @contextmanager
+    def process() -> Iterator[Worker]:
+        with CpuTarget().start(sample.builds[layout]) as worker:
+            yield GivenWork(worker, work)
+
+    return process()
+
+
+@dataclass
+class Source:
+    """Pairs of one try. The first layout has the candidate in `home`; each other both arms in two of all."""
+
+    sample: Sample
+    work: tuple[int, int]
+    seed: int
+    home: int | None = None
+
+    def layouts(self, layout_seed: int) -> tuple[int, int]:
+        first, second = np.random.default_rng(layout_seed).choice(LAYOUTS, 2, replace=False).tolist()
+        if self.home is not None:
+            first, second = first if first != self.home else second, self.home
+            self.home = None
+        return first, second
+
+    def pairs(self, layout_seed: int, count: int) -> Pairs:
+        first, second = self.layouts(layout_seed)
+        return InterleavedPairs(
+            start_baseline=lambda _: started(self.sample, first, self.work[0]),
+            start_candidate=lambda _: started(self.sample, second, self.work[1]),
+            call=self.sample.call,
+            check=lambda call, execution: None,
+            seed=self.seed,
+        ).pairs(layout_seed, count)
+
+
+@dataclass(frozen=True)
+class Try:
+    kind: str
+    gain: float
+    kernel: str
+    home: int
+    busy: bool
+
+
+def built(part: str, folder: Path) -> dict[str, Sample]:
+    """Every kernel of a part in every layout, with the work of its slower arms from long runs."""
+    parameters = tuple(Parameter(name, kind, kind != "int", False) for name, kind in PARAMETERS)
+    samples: dict[str, Sample] = {}
+    for name, (body, elements, workgroup, work) in KERNELS[part].items():
+        source = f'{HEADER}extern "C" __global__ void {name}{SIGNATURE}{INDEX}{body}}}\n'.encode()
+        builds = [CpuTarget().build(source, name, parameters, Layout(seed), folder) for seed in range(LAYOUTS)]
+        sample = Sample(name, elements, workgroup, tuple(builds), {0.0: work})
+        fixed = fixed_share(sample)
+        works = {gain: round(work * (1 + gain / (1 - fixed))) for gain in (EXACT, TRUE)}
+        samples[name] = replace(sample, work={0.0: work, **works})
+        print(f"{name}: {fixed:.2%} of its time is the call itself; work {work}, slower by a gain {works}", flush=True)
+    return samples
+
+
+PARAMETERS: Final = (("x", "const float*"), ("y", "float*"), ("work", "int"))
+
+
+def fixed_share(sample: Sample) -> float:
+    """How much of a call's time is there without any work, from a tenth of the work.
+
+    With all of it in one arm and a tenth in the other the ratio is r = fixed + (1 - fixed) / 10, so that an error of
+    one per cent in r is one of about a thousandth in the work that is added.
+    """
+    work = sample.work[0.0]
+    source = Source(sample, (work // 10, work), seed=1)
+    ratio = math.exp(float(np.median([log_ratio(source.pairs(1000 + number, 16)) for number in range(LONG)])))
+    tenth = (work // 10) / work
+    return (ratio - tenth) / (1 - tenth)
+
+
+def peers(sample: Sample, work: tuple[int, int], layouts: tuple[int, int], rng: np.random.Generator) -> dict[str, bool]:
+    """What other rules say of one pair of processes, each arm's runs in a row, as they take them."""
+    with ExitStack() as stack:
+        workers = [stack.enter_context(started(sample, *arm)) for arm in zip(layouts, work, strict=True)]
+
+        def runs(arm: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+            return np.array([workers[arm].run(sample.call(rng)).duration_ns for _ in range(count)], dtype=np.int64)
+
+        runs(0, 1), runs(1, 1)
+        three = runs(0, 3), runs(1, 3)
+        thirty = runs(0, 30), runs(1, 30)
+    rank = stats.mannwhitneyu(*thirty).pvalue
+    return {
+        "mean of 3 and 3, 2 %": bool(three[0].mean() / three[1].mean() >= 1 + PLAN.threshold),
+        "fastest mean of 30 wins": bool(thirty[1].mean() < thirty[0].mean()),
+        "Mann-Whitney 30 and 30, p < .05": bool(rank < LEVEL and np.median(thirty[1]) < np.median(thirty[0])),
+    }
+
+
+@contextmanager
+def loads() -> Iterator[Callable[[bool], None]]:
+    """Two processes that can be set to work and stopped."""
+    children = [subprocess.Popen([sys.executable, "-c", code]) for code in BUSY]
+
+    def switch(on: bool) -> None:
+        for child in children:
+            child.send_signal(signal.SIGCONT if on else signal.SIGSTOP)
+
+    try:
+        switch(False)
+        yield switch
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def tries(part: str, share: float, chosen: random.Random) -> list[Try]:
+    """All of them in random order, kernels in turn."""
+    names = sorted(KERNELS[part])
+    listed: list[Try] = []
+    for kind, gain, count, busy in (
+        ("identical code", 0.0, 1000, None),
+        ("exactly 2 %", EXACT, 300, None),
+        ("true 5 %", TRUE, 201, False),
+        ("true 5 %, two busy processes", TRUE, 201, True),
+    ):
+        for number in range(max(len(names), round(count * share))):
+            loaded = chosen.random() < 0.1 if busy is None else busy
+            listed.append(Try(kind, gain, names[number % len(names)], number % HOMES, loaded))
+    chosen.shuffle(listed)
+    return listed
+
+
+@dataclass
+class Run:
+    """One run over all tries; what the baseline against itself said is shared by tries that follow one another."""
+
+    samples: dict[str, Sample]
+    seed: int
+    itself: dict[tuple[str, float, bool], list[Any]]
+
+    def decide(self, number: int, one: Try) -> tuple[Decision | None, str, dict[str, bool]]:
+        sample = self.samples[one.kernel]
+        slow, fast = sample.work[one.gain], sample.work[0.0]
+        layouts = rule.draw_layouts(self.seed + number, PLAN)
+        alone = Source(sample, (slow, slow), self.seed + number)
+        candidate = Source(sample, (slow, fast), self.seed + number + 1, one.home)
+        rng = np.random.default_rng([self.seed, number])
+        other = int(rng.choice([layout for layout in range(LAYOUTS) if layout != one.home]))
+        others = peers(sample, (slow, fast), (other, one.home), rng)
+        known = self.itself.setdefault((one.kernel, one.gain, one.busy), [])
+        if not known:
+            try:
+                known[:] = [rule.against_itself(alone, layouts.itself, PLAN)] * SHARED
+            except Refused as refused:
+                known[:] = [refused] * SHARED
+        itself = known.pop()
+        if isinstance(itself, Refused):
+            return None, itself.guard, others
+        try:
+            decision = rule.decide(candidate, alone, layouts, PLAN, itself=itself)
+        except Refused as refused:
+            return None, f"worker: {refused.guard}", others
+        return decision, decision.guard or "accepted", others
+
+
+def bounds(accepted: int, count: int) -> tuple[float, float]:
+    """Clopper–Pearson, 95 %."""
+    low = float(stats.beta.ppf(0.025, accepted, count - accepted + 1)) if accepted else 0.0
+    return low, float(stats.beta.ppf(0.975, accepted + 1, count - accepted)) if accepted < count else 1.0
+
+
+def table(outcomes: Sequence[dict[str, Any]]) -> list[str]:
+    """Accepted by kind and rule, with their bounds, and what this project's rule refused by."""
+    lines: list[str] = []
+    for kind in dict.fromkeys(sorted(str(one["kind"]) for one in outcomes)):
+        of_kind = [one for one in outcomes if one["kind"] == kind]
+        for name in of_kind[0]["accepted"]:
+            count = sum(one["accepted"][name] for one in of_kind)
+            low, high = bounds(count, len(of_kind))
+            lines.append(
+                f"{kind} | {name} | {count} of {len(of_kind)} | {count / len(of_kind):.1%} | {low:.1%} to {high:.1%}"
+            )
+        words: dict[str, int] = defaultdict(int)
+        for one in of_kind:
+            words[one["word"]] += 1
+        lines.append(f"{kind} | this rule's words | {dict(sorted(words.items()))}")
+    return lines
+
+
+@click.command()
+@click.option("--tries", "share", type=float, default=1.0, show_default=True, help="Share of the full number of tries.")
+@click.option("--part", type=click.Choice(sorted(KERNELS)), default="held_out", show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), help="A JSON line for each try.")
+def main(share: float, part: str, seed: int, results: Path | None) -> None:
+    outcomes: list[dict[str, Any]] = []
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, loads() as switch, ExitStack() as stack:
+        kept = stack.enter_context(results.open("w")) if results else None
+        run = Run(built(part, Path(folder)), seed * 1_000_000, {})
+        for number, one in enumerate(tries(part, share, random.Random(seed))):
+            switch(one.busy)
+            decision, word, others = run.decide(number, one)
+            proved = decision.gain if decision else None
+            outcome = {
+                "kind": one.kind,
+                "kernel": one.kernel,
+                "home": one.home,
+                "busy": one.busy,
+                "word": word,
+                "accepted": {"this rule": word == "accepted", **others},
+                "searched": decision.search.ratio if decision and decision.search else None,
+                "ratio": proved.ratio if proved else None,
+                "ci_low": proved.ci_low if proved else None,
+                "layouts": decision.layouts if decision else PLAN.self_layouts,
+                "reason": decision.reason if decision else None,
+                "load": os.getloadavg()[0],
+                "seconds": time.monotonic() - began,
+            }
+            outcomes.append(outcome)
+            if kept:
+                kept.write(json.dumps(outcome) + "\n")
+                kept.flush()
+    print("\n".join(table(outcomes)))
+    for gain, kind in ((EXACT, "exactly"), (TRUE, "true")):
+        for kernel in KERNELS[part]:
+            ratios = [
+                one["searched"]
+                for one in outcomes
+                if one["kind"].startswith(kind) and one["kernel"] == kernel and one["searched"]
+            ]
+            print(f"{kernel}, made {1 + gain} times as fast: {np.median(ratios):.4f}, median of {len(ratios)} searches")
+    load = float(np.median([one["load"] for one in outcomes]))
+    print(f"{time.monotonic() - began:.0f} s, load average {load:.1f} (median), {LAYOUTS} layouts, {PLAN}")
+    missed = [
+        kind
+        for kind, least, most in (
+            ("identical code", 0.0, 0.0),
+            ("exactly 2 %", 0.0, 0.03),
+            ("true 5 %", 0.9, 1.0),
+            ("true 5 %, two busy processes", 0.9, 1.0),
+        )
+        if not least <= np.mean([one["word"] == "accepted" for one in outcomes if one["kind"] == kind]) <= most
+    ]
+    print(f"missed: {', '.join(missed)}" if missed else "all figures are met")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

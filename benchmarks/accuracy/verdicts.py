@@ -1,0 +1,324 @@
+"""Verdicts on sessions whose truth is known: false alarms, power, coverage, and what common tests say of the same.
+
+Identical and slower code on a shared CPU (`local_sessions.npz`, fresh processes in interleaved blocks), identical code
+on three GPU hosts, and arms with a known cause on one of them; and simulated blocks, sessions and iterations. What the
+rules were fixed on is kept apart: the even blocks of the first, and host a. Run as `python -m benchmarks.accuracy.verdicts`; it
+prints every figure beside its limit and exits with 1 when one is missed. Beside it Welch's test on iterations and on
+session medians, and Mann-Whitney on iterations: what they call different of the same campaigns.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.statistics.segmentation import segment_starts
+from aaco_pipeline.statistics.session_quantiles import session_quantiles
+from aaco_pipeline.statistics.verdicts.between_nights import LEAST_CANARY_NIGHTS, compare_between_nights
+from aaco_pipeline.statistics.verdicts.block_effects import LEAST_BLOCKS
+from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
+from aaco_pipeline.statistics.verdicts.identical_code import ledger_rows
+from aaco_pipeline.statistics.verdicts.sequential import LEVEL
+from benchmarks.accuracy.verdict_trials import (
+    BASELINE,
+    CANDIDATE,
+    WORKLOADS,
+    Picks,
+    campaigns,
+    gpu_sessions,
+    host_sessions,
+    interleaved,
+    local_sessions,
+    resampled_blocks,
+    three_levels,
+    times_longer,
+)
+
+TRIALS: Final = 1_000
+SIMULATED: Final = 2_000
+RESAMPLED: Final = 1_000
+SIZES: Final = (5, 10, 20)
+POLICY: Final = 0.01
+#: Sessions of +2, +5 and +10 %: which share is to be detected, and which called regressed, at ten blocks.
+POWER: Final = {"b2": (0.67, 0.26), "b5": (0.93, 0.89), "b10": (0.99, 0.98)}
+JUDGED: Final = ("regressed", "improved", "equivalent")
+#: Blocks that no rule was fixed on, and those that the rules were fixed on.
+HELD_OUT: Final = np.arange(1, 60, 2)
+TUNED_ON: Final = np.arange(0, 60, 2)
+ALL_BLOCKS: Final = np.arange(60)
+#: A campaign of fewer different blocks is not judged, so none is made of fewer by drawing some twice.
+DIFFERENT: Final = LEAST_BLOCKS
+_EMPTY_LEDGER: Final = pl.DataFrame(schema={"campaign_id": pl.String(), **polars_types("aa_ledger")})
+_PAIRS_OF_HOSTS: Final = (("host_a", "host_b"), ("host_a", "host_c"), ("host_b", "host_c"))
+
+
+class Claims:
+    """What was promised and what came out, printed as it comes."""
+
+    def __init__(self) -> None:
+        self.missed = 0
+
+    def state(self, what: str, value: object, kept: bool) -> None:
+        self.missed += not kept
+        print(f"{'kept  ' if kept else 'MISSED'} {what}: {value}", flush=True)
+
+
+def judged(sessions: pl.DataFrame, candidate: str = CANDIDATE, looks: tuple[int, ...] | None = None) -> pl.DataFrame:
+    """The verdicts on P50 of these campaigns; all are planned to end with the blocks that they have."""
+    plan = Plan(BASELINE, candidate, looks or (sessions.get_column("block").n_unique(),), POLICY)
+    return compare(sessions, plan, _EMPTY_LEDGER).filter(pl.col("metric") == "latency_p50")
+
+
+def share(verdicts: pl.DataFrame, condition: pl.Expr) -> float:
+    return float(verdicts.select(condition.fill_null(False).mean()).item())
+
+
+EXCLUDES_ONE: Final = (pl.col("ci_low") > 1) | (pl.col("ci_high") < 1)
+CHANGED: Final = pl.col("verdict").is_in(["regressed", "improved"])
+
+
+def upper_limit(found: float, trials: int) -> float:
+    """The upper 95 % limit of a share (Clopper and Pearson, one-sided)."""
+    count = round(found * trials)
+    return float(stats.beta.ppf(0.95, count + 1, trials - count)) if count < trials else 1.0
+
+
+def recorded_identical(claims: Claims, sessions: pl.DataFrame) -> None:
+    """False alarms, coverage and printed minimum detectable effects on identical code."""
+    for size in SIZES:
+        verdicts, effects = [], []
+        for workload in WORKLOADS:
+            of_workload = sessions.filter(pl.col("workload") == workload)
+            made = campaigns(of_workload, interleaved(of_workload, HELD_OUT, size, TRIALS))
+            verdicts.append(judged(made))
+            slower = judged(times_longer(made, 1.05))
+            effects.append(((slower["ci_low"] <= 1.05) & (slower["ci_high"] >= 1.05)).mean())
+            if size == 10:
+                detectable = float(verdicts[-1].get_column("minimum_detectable_ratio").median() or 0)  # type: ignore[arg-type]
+                # An effect is detected where it lifts the lower limit above 1.
+                needed = float((1 / verdicts[-1].get_column("ci_low").drop_nulls()).quantile(0.8) or 0) - 1
+                ratio = detectable / needed
+                what = f"{workload}: median minimum detectable effect over the one found in 80 %, 10 blocks"
+                claims.state(what, f"{detectable:.4f} / {needed:.4f} = {ratio:.2f} (0.8 to 1.2)", 0.8 <= ratio <= 1.2)
+        all_verdicts = pl.concat(verdicts)
+        alarms, changed = share(all_verdicts, EXCLUDES_ONE), share(all_verdicts, CHANGED)
+        count = all_verdicts.height
+        known = share(all_verdicts, pl.col("ci_low").is_not_null())
+        what = f"identical code, {size} blocks, {count} trials: interval excludes 1 (an interval in {known:.1%})"
+        claims.state(what, f"{alarms:.2%} (at most 6 %)", alarms <= 0.06)
+        claims.state("  regressed or improved", f"{changed:.2%} (at most 1 %)", changed <= 0.01)
+        if size == 10:
+            coverage = float(np.mean(effects))  # type: ignore[arg-type]
+            claims.state("  coverage of +5 %", f"{coverage:.1%} (93 to 97 %)", 0.93 <= coverage <= 0.97)
+
+
+def recorded_slower(claims: Claims, sessions: pl.DataFrame) -> None:
+    """Power against arms that do more work, at ten blocks; on the blocks the rules were fixed on for comparison."""
+    for arm, (least_detected, least_regressed) in POWER.items():
+        for words, blocks in (("held-out blocks", HELD_OUT), ("all", ALL_BLOCKS), ("fixed on", TUNED_ON)):
+            found = []
+            for workload in WORKLOADS:
+                of_workload = sessions.filter(pl.col("workload") == workload)
+                found.append(judged(campaigns(of_workload, interleaved(of_workload, blocks, 10, TRIALS, arm))))
+            detected = [share(each, pl.col("ci_low") > 1) for each in found]
+            regressed = [share(each, pl.col("verdict") == "regressed") for each in found]
+            each = ", ".join(f"{w} {d:.2f}/{r:.2f}" for w, d, r in zip(WORKLOADS, detected, regressed, strict=True))
+            what = (
+                f"+{arm[1:]} %, {words}: {np.mean(detected):.3f} detected, {np.mean(regressed):.3f} regressed ({each})"
+            )
+            if blocks is TUNED_ON:
+                print(f"       {what}")
+            else:
+                kept = bool(np.mean(detected) >= least_detected and np.mean(regressed) >= least_regressed)
+                claims.state(what, f"at least {least_detected}, {least_regressed}", kept)
+
+
+def simulated(claims: Claims) -> None:
+    """False alarms and coverage where all three levels are known, and over the looks of a growing campaign."""
+    made = three_levels(SIMULATED, max(SIZES), 11)
+    for size in SIZES:
+        verdicts = judged(made.filter(pl.col("block") < size))
+        alarms = share(verdicts, EXCLUDES_ONE)
+        limit = upper_limit(alarms, SIMULATED)
+        claims.state(f"simulated, {size} blocks", f"{alarms:.2%}, at most {limit:.2%} (8 %)", limit <= 0.08)
+        known = verdicts.filter(pl.col("ci_low").is_not_null())
+        coverage = 1 - share(known, EXCLUDES_ONE)
+        claims.state("  coverage", f"{coverage:.1%} of {known.height} (93 to 97 %)", 0.93 <= coverage <= 0.97)
+    looked = [judged(made.filter(pl.col("block") < size), looks=SIZES) for size in SIZES]
+    excluded = pl.concat(each.select("campaign_id", out=EXCLUDES_ONE) for each in looked)
+    ever = float(excluded.group_by("campaign_id").agg(pl.col("out").any()).get_column("out").mean())  # type: ignore[arg-type]
+    naive = [judged(made.filter(pl.col("block") < size)).select("campaign_id", out=EXCLUDES_ONE) for size in SIZES]
+    peeked = float(pl.concat(naive).group_by("campaign_id").agg(pl.col("out").any()).get_column("out").mean())  # type: ignore[arg-type]
+    what = f"looks at {SIZES}: any of them excludes 1"
+    claims.state(what, f"{ever:.2%} (at most 6 %); without the rule {peeked:.2%}", ever <= 0.06)
+
+
+def from_the_ledger(claims: Claims, sessions: pl.DataFrame) -> None:
+    """The floor of identical code and its confidence, from trials on some blocks, on trials on the others."""
+    plan = Plan(BASELINE, CANDIDATE, (10,), POLICY)
+    rows = []
+    for workload in WORKLOADS:
+        of_workload = sessions.filter(pl.col("workload") == workload)
+        known, new = (campaigns(of_workload, interleaved(of_workload, b, 10, 300)) for b in (TUNED_ON, HELD_OUT))
+        designs = known.select("campaign_id", "workload", "host").unique().with_columns(sessions_per_block=1, blocks=10)
+        ledger = ledger_rows(compare(known, plan, _EMPTY_LEDGER), designs)
+        rows.append(compare(new, plan, ledger).filter(pl.col("metric") == "latency_p50"))
+    verdicts = pl.concat(rows)
+    changed, floor = share(verdicts, CHANGED), verdicts.get_column("floor_ratio").unique().sort().to_list()
+    words = ", ".join(f"{each:.3f}" for each in floor)
+    claims.state(
+        f"identical code against its floors ({words}): changed", f"{changed:.2%} (at most 1 %)", changed <= 0.01
+    )
+
+
+def speed(claims: Claims, latency: Picks) -> None:
+    """CPU seconds of the search on 10,000 points, with and without levels, and of 3,000 sessions of 400 iterations."""
+    random = np.random.default_rng(0)
+    noise = random.standard_normal(10_000)
+    for what, series in (("without levels", noise), ("with 100", noise + np.repeat(random.normal(0, 3, 100), 100))):
+        began = time.process_time()
+        segment_starts(series, 15 * np.log(10_000))
+        spent = time.process_time() - began
+        claims.state(f"levels of 10,000 points, {what}", f"{spent:.2f} s CPU (at most 0.5)", spent <= 0.5)
+    twice = np.tile(latency, (2, 1))[:3_000]
+    count, each = twice.shape
+    frame = pl.DataFrame({"session_id": [f"s{i}" for i in range(count)], "arm": "a", "block": range(count)})
+    frame = frame.select(pl.all().repeat_by(each).explode()).with_columns(
+        iteration=pl.Series(np.tile(np.arange(each), count)), latency_ns=pl.Series(twice.ravel())
+    )
+    began = time.process_time()
+    session_quantiles(frame)
+    spent = time.process_time() - began
+    claims.state(f"{count} sessions of {each} iterations", f"{spent:.2f} s CPU (at most 1)", spent <= 1)
+
+
+def withheld(claims: Claims, sessions: pl.DataFrame) -> None:
+    """Without a baseline in the same blocks, and between nights without a canary, nothing is claimed."""
+    of_workload = sessions.filter(pl.col("workload") == "gemm")
+    made = times_longer(campaigns(of_workload, interleaved(of_workload, HELD_OUT, 10, TRIALS)), 1.1)
+    stored = compare(made, Plan(BASELINE, CANDIDATE, (10,), POLICY, design="stored baseline"), _EMPTY_LEDGER)
+    claimed = share(stored, pl.col("verdict").is_in(JUDGED))
+    claims.state(f"+10 % on {TRIALS} stored baselines: a verdict", f"{claimed:.0%} (0 %)", claimed == 0)
+    nights = pl.DataFrame({"host": ["h"] * (LEAST_CANARY_NIGHTS - 1), "level_ns": [1e6] * (LEAST_CANARY_NIGHTS - 1)})
+    few = made.filter(pl.col("campaign_id").is_in([f"trial {trial}" for trial in range(100)]))
+    kept_back = share(compare_between_nights(few, nights, BASELINE, CANDIDATE), pl.col("verdict") == "withheld")
+    claims.state("  between nights with 19 canary nights: withheld", f"{kept_back:.0%} (100 %)", kept_back == 1)
+
+
+def known_causes(claims: Claims, shared: Path) -> None:
+    """Arms of one GPU program with a known cause."""
+    sessions = gpu_sessions(shared)
+    found = {arm: judged(sessions, arm) for arm in ("baseline_repeat", "extra_launches", "host_delay")}
+    rows = {arm: verdicts.row(0, named=True) for arm, verdicts in found.items()}
+    told = {
+        arm: f"{r['verdict']}, {r['effect_ratio']:.4f} ({r['ci_low']:.4f} to {r['ci_high']:.4f})"
+        for arm, r in rows.items()
+    }
+    same, more, delay = (rows[arm] for arm in found)
+    claims.state("gpu_sessions, baseline_repeat", told["baseline_repeat"], same["verdict"] != "regressed")
+    kept = more["verdict"] == "regressed" and more["ci_low"] <= 1.040 <= more["ci_high"]
+    claims.state("gpu_sessions, extra_launches (regressed, 1.040 inside)", told["extra_launches"], kept)
+    claims.state("gpu_sessions, host_delay (equivalent)", told["host_delay"], delay["verdict"] == "equivalent")
+    again = share(judged(resampled_blocks(sessions, RESAMPLED, DIFFERENT, 3), "baseline_repeat"), CHANGED)
+    claims.state(f"  baseline_repeat in {RESAMPLED} resamples: changed", f"{again:.1%} (at most 1 %)", again <= 0.01)
+
+
+def three_hosts(claims: Claims, shared: Path) -> None:
+    """Identical code and one more kernel on two quiet hosts and a busy one."""
+    for host in ("host_a", "host_b", "host_c"):
+        for work in ("device_bound", "launch_bound"):
+            sessions = host_sessions(shared, host, work)
+            drawn = resampled_blocks(sessions, RESAMPLED, DIFFERENT, 5)
+            repeated = resampled_blocks(sessions, RESAMPLED, 1, 5)
+            row = judged(sessions, "baseline_repeat").row(0, named=True)
+            again = share(judged(drawn, "baseline_repeat"), CHANGED)
+            kept = row["verdict"] not in ("regressed", "improved") and again <= 0.01
+            doubled = share(judged(repeated, "baseline_repeat"), CHANGED)
+            told = f"{row['verdict']}; in {RESAMPLED} resamples changed {again:.1%} (at most 1 %)"
+            told += f"; {doubled:.1%} where fewer than {DIFFERENT} different blocks may be drawn"
+            claims.state(f"{host} {work}, identical", told, kept)
+        _one_more_kernel(claims, host, host_sessions(shared, host, "device_bound"))
+    differs = 0
+    for one, other in _PAIRS_OF_HOSTS:
+        pair = [host_sessions(shared, host, "device_bound").filter(pl.col("arm") == BASELINE) for host in (one, other)]
+        both = pl.concat([pair[0], pair[1].with_columns(arm=pl.lit(CANDIDATE))])
+        differs += (
+            judged(resampled_blocks(both, RESAMPLED, DIFFERENT, 7))
+            .filter(pl.col("verdict") == "hardware differs")
+            .height
+        )
+    total = len(_PAIRS_OF_HOSTS) * RESAMPLED
+    claims.state("one host against another: hardware differs", f"{differs} of {total} (all)", differs == total)
+
+
+def _one_more_kernel(claims: Claims, host: str, sessions: pl.DataFrame) -> None:
+    row = judged(sessions, "extra_kernel").row(0, named=True)
+    interval = "none" if row["ci_low"] is None else f"{row['ci_low']:.4f} to {row['ci_high']:.4f}"
+    detectable = row["minimum_detectable_ratio"]
+    told = f"{row['verdict']}, {interval}, detectable {detectable:.3f}, slow {row['slow_sessions']}"
+    if host == "host_c":
+        again = judged(resampled_blocks(sessions, RESAMPLED, DIFFERENT, 9), "extra_kernel")
+        regressed = share(again, pl.col("verdict") == "regressed")
+        busy = row["verdict"] == "inconclusive" and row["reasons"][0].startswith("a busy host")
+        what = f"{host}, +1.9 % (inconclusive, contamination named; regressed in resamples {regressed:.1%}, none)"
+        claims.state(what, f"{told}; {row['reasons'][0]}", busy and regressed == 0)
+    else:
+        found = row["ci_low"] is not None and row["ci_low"] > 1
+        claims.state(f"{host}, +1.9 % (found, or not detectable)", told, found or detectable > 0.019)
+
+
+def peers(sessions: pl.DataFrame, latency: Picks) -> None:
+    """What common tests call different of campaigns of ten blocks, p below 0.05; nothing is claimed of it."""
+    mean, square = latency.mean(axis=1), (latency.astype(np.float64) ** 2).mean(axis=1)
+    medians = np.median(latency, axis=1)
+    print("peers, 10 blocks, held-out blocks: share called different (identical, +2 %, +5 %, +10 %)")
+    told: dict[str, list[float]] = {"Welch on iterations": [], "Welch on session medians": [], "Mann-Whitney": []}
+    for arm in ("a", *POWER):
+        picks = np.concatenate(
+            [interleaved(sessions.filter(pl.col("workload") == w), HELD_OUT, 10, TRIALS, arm) for w in WORKLOADS]
+        )
+        count = latency.shape[1] * picks.shape[1]
+        pooled = mean[picks].mean(axis=1)
+        deviation = np.sqrt((square[picks].mean(axis=1) - pooled**2) * count / (count - 1))
+        sides = (pooled[:, 0], deviation[:, 0], count, pooled[:, 1], deviation[:, 1], count)
+        p_values = stats.ttest_ind_from_stats(*sides, equal_var=False).pvalue
+        told["Welch on iterations"].append(float((p_values < LEVEL).mean()))
+        one, other = np.log(medians[picks[:, :, 0]]), np.log(medians[picks[:, :, 1]])
+        p_values = stats.ttest_ind(one, other, axis=1, equal_var=False).pvalue
+        told["Welch on session medians"].append(float((p_values < LEVEL).mean()))
+        some = picks[:: len(picks) // 150]
+        values = [[latency[places[:, side]].ravel() for side in (0, 1)] for places in some]
+        told["Mann-Whitney"].append(float(np.mean([stats.mannwhitneyu(*pair).pvalue < LEVEL for pair in values])))
+    for name, shares in told.items():
+        print(f"       {name}: {', '.join(f'{each:.1%}' for each in shares)}")
+
+
+def main() -> int:
+    shared = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
+    if not (shared / "regression" / "local_sessions.npz").is_file():
+        print(f"{shared}: no regression/local_sessions.npz there; set AACO_SHARED")
+        return 2
+    began = time.process_time()
+    claims = Claims()
+    sessions, latency = local_sessions(shared)
+    recorded_identical(claims, sessions)
+    recorded_slower(claims, sessions)
+    simulated(claims)
+    from_the_ledger(claims, sessions)
+    withheld(claims, sessions)
+    known_causes(claims, shared)
+    three_hosts(claims, shared)
+    speed(claims, latency)
+    peers(sessions, latency)
+    print(f"{claims.missed} missed, {time.process_time() - began:.0f} s CPU")
+    return int(claims.missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

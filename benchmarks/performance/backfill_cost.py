@@ -1,0 +1,177 @@
+"""CPU of running the stage `timeline` again in 1,000 small sessions after its code has changed, with kills in between.
+
+A small session is measured; the lake is filled with copies of it under other ids (files are links, manifests are the
+project's own) whose stages say that an earlier version of the code published them. Measured, in units of the CPU of
+`python -c 'import dagster'` in the same run: `aaco reanalyse --stage timeline` over all of them in a fresh interpreter,
+and a run of Dagster's own over a hundred, by its in-process executor, as a backfill starts it. Then the sessions are
+made old again and the command is killed at random instants and called again until it is done.
+
+Run as `python -m benchmarks.performance.backfill_cost`; exits with 1 above 0.15 of the unit a session, or when a kill left anything
+undone, torn, or done twice.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import aaco_pipeline
+from aaco_pipeline.lake.health import faults
+from aaco_pipeline.lake.manifest import Manifest
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from benchmarks.performance.command_cost import call
+
+ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
+STAGE: Final = "timeline"
+_MOST: Final = 0.15
+_RUN: Final = ("run", "--model", "control_flow", "--iterations", "5", "--warmup", "1")
+_REANALYSE: Final = ("reanalyse", "--stage", STAGE, "--json")
+_EARLIER: Final = "0-earlier"
+_ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
+#: What a backfill begins for a batch of sessions: the job of the stage's asset over a range of partitions.
+_DAGSTER: Final = f"""
+import sys
+import dagster as dg
+from aaco_pipeline.automation.instance import open_instance
+from aaco_pipeline.definitions import defs
+from aaco_pipeline.resources.project import find_project
+with open_instance(find_project()) as instance:
+    keys = sys.argv[1:]
+    instance.add_dynamic_partitions("session", keys)
+    tags = {{"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}}
+    job = defs.resolve_implicit_global_asset_job_def()
+    done = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("{STAGE}")], tags=tags,
+        run_config={{"loggers": {{"console": {{"config": {{"log_level": "CRITICAL"}}}}}}}})
+    sys.exit(not done.success)
+"""
+
+
+def filled(made: TraceLake, path: Path, sessions: int) -> TraceLake:
+    """A lake of so many copies of the one session in `made`, their stages of an earlier version."""
+    (original,) = made.sessions()
+    manifest = made.manifest(original)
+    lake = TraceLake(path)
+    (path / "manifests").mkdir(parents=True)
+    for number in range(sessions):
+        copy = f"20240101T000000Z-{number:08x}{original[25:]}"
+        for folder in made.path.glob(f"*/session_id={original}"):
+            for file in (one for one in folder.rglob("*") if one.is_file()):
+                target = path / folder.parent.name / f"session_id={copy}" / file.relative_to(folder)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.link(file, target)
+        renamed = replace(
+            manifest,
+            id=copy,
+            entries=tuple(one._replace(file=one.file.replace(original, copy)) for one in manifest.entries),
+        )
+        lake.manifest_path(copy, "session").write_bytes(_older(renamed).to_bytes())
+    return lake
+
+
+def _older(manifest: Manifest) -> Manifest:
+    return replace(manifest, stages=tuple(one._replace(code_version=_EARLIER) for one in manifest.stages))
+
+
+def spent(command: list[str], environment: Mapping[str, str]) -> float:
+    """CPU seconds of a process that ends well."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env={**os.environ, **environment}, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def unit() -> list[float]:
+    """CPU seconds of `import dagster`, five times."""
+    return [spent([sys.executable, "-c", "import dagster"], {}) for _ in range(5)]
+
+
+def states_of(lake: TraceLake) -> dict[str, str]:
+    """By session the version of the code that published the stage."""
+    return {m.id: next(one.code_version for one in m.stages if one.stage == STAGE) for m in lake.manifests("session")}
+
+
+def with_kills(lake: TraceLake, environment: Mapping[str, str], kills: int, chance: random.Random) -> bool:
+    """Kill the command at random instants, then let it end; whether everything is done, once, and nothing is torn."""
+    for session in lake.sessions():
+        lake.manifest_path(session, "session").write_bytes(_older(lake.manifest(session)).to_bytes())
+    done_before = 0
+    holds = True
+    for number in range(kills):
+        command = [sys.executable, "-c", _ENTRY, *_REANALYSE]
+        process = subprocess.Popen(
+            command, env={**os.environ, **environment}, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(chance.uniform(0, 15))
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+        done = sum(version != _EARLIER for version in states_of(lake).values())
+        holds &= done >= done_before
+        print(f"  kill {number + 1}: {done:,} of {len(lake.sessions()):,} done", flush=True)
+        done_before = done
+    told = json.loads(_output([*_REANALYSE], environment))
+    holds &= len(told["sessions"]) == len(lake.sessions()) - done_before and len(told["current"]) == done_before
+    holds &= not told["failed"] and not told["skipped"] and _EARLIER not in states_of(lake).values()
+    left = [fault for fault in faults(lake) if fault.kind not in ("leftover", "stale lock")]
+    print(f"  then {len(told['sessions']):,} done and {len(told['current']):,} left alone; torn: {len(left)}")
+    return bool(holds) and not left
+
+
+def _output(arguments: list[str], environment: Mapping[str, str]) -> str:
+    command = [sys.executable, "-c", _ENTRY, *arguments]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sessions", type=int, default=1000)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="Where to work; else a temporary folder.")
+    options = parser.parse_args(arguments)
+    holds = True
+
+    def told(what: str, command: list[str], environment: Mapping[str, str], sessions: int) -> float:
+        """CPU a session in units measured before and after: on a machine that others use the unit itself moves."""
+        before, seconds, after = unit(), spent(command, environment), unit()
+        one = statistics.median([*before, *after])
+        each = seconds / sessions / one
+        units = f"unit {one:.2f} s, {statistics.median(before):.2f} before and {statistics.median(after):.2f} after"
+        print(f"{what}: {seconds:.1f} s CPU, {each:.3f} of the unit a session ({units})", flush=True)
+        return each
+
+    with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
+        made = TraceLake(f"{scratch}/made")
+        call(_RUN, {LAKE_VARIABLE: str(made.path), HOME_VARIABLE: f"{scratch}/made_home"})
+        lake = filled(made, Path(scratch) / "lake", options.sessions)
+        few = filled(made, Path(scratch) / "few", 100)
+        at = {LAKE_VARIABLE: str(lake.path), HOME_VARIABLE: f"{scratch}/home"}
+        what = f"aaco reanalyse over {options.sessions:,}"
+        command = [sys.executable, "-c", _ENTRY, *_REANALYSE]
+        holds &= told(what, command, at, options.sessions) <= _MOST
+        at_few = {LAKE_VARIABLE: str(few.path), HOME_VARIABLE: f"{scratch}/few_home"}
+        told("Dagster's own run over 100", [sys.executable, "-c", _DAGSTER, *few.sessions()], at_few, 100)
+        holds &= _EARLIER not in states_of(few).values()
+        holds &= with_kills(lake, at, options.kills, random.Random(options.seed))
+    print("holds" if holds else f"FAILS: at most {_MOST} of the unit a session, and every kill gone on from")
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

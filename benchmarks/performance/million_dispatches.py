@@ -1,0 +1,109 @@
+"""CPU and memory of `aaco ingest` for a million dispatches, from the file to labels and report, by format.
+
+`python -m benchmarks.performance.million_dispatches --before CHECKOUT` makes a rocpd database and a CUPTI stream, and takes each in
+with this checkout and with the other, in turn, each time in a fresh process, lake and home. It exits with 1 when this
+one needs more than 0.6 times the CPU of the other, when any process needs more than 1.5 GB (16 GB above a million
+dispatches), or when their answers or labels differ. Without `--before` only memory and labels are looked at; with
+`--dispatches 10000000` that is what is meant. A million dispatches need some 3 GB of disk, and ten some 15.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from aaco_pipeline.lake.store import TraceLake
+from benchmarks.performance import generate_cupti, generate_rocpd
+
+REQUIRED_RATIO: Final = 0.6
+MILLION: Final = 1_000_000
+PEAK_BYTES: Final = 1_500_000_000
+#: Of more than a million dispatches.
+PEAK_BYTES_OF_MORE: Final = 16_000_000_000
+FORMATS: Final = ("rocpd", "cupti")
+_HERE: Final = Path(__file__).resolve().parents[2]
+_COMMAND: Final = "from aaco_pipeline.cli.main import entry; entry()"
+_LABELS: Final = ("answers", "bottlenecks")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """CPU seconds of one ingest, the largest peak of its processes in bytes, and the tables that it ends in."""
+
+    cpu: float
+    peak: int
+    labels: dict[str, pl.DataFrame]
+
+
+def generated(kind: str, dispatches: int, folder: Path) -> Path:
+    """A capture of so many dispatches."""
+    if kind == "rocpd":
+        path = folder / "generated_results.db"
+        generate_rocpd.generate(path, dispatches)
+    else:
+        path = folder / "41-7.cupti"
+        generate_cupti.generate(path, dispatches, 0)
+    return path
+
+
+def used(command: list[str], environment: dict[str, str], folder: Path) -> tuple[float, int]:
+    """CPU seconds of a command with all that it started, and the largest peak of one of those processes in bytes."""
+    process = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command[-4:])} ended with {os.waitstatus_to_exitcode(status)}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10
+
+
+def taken(capture: Path, checkout: Path) -> Taken:
+    """Take a capture in with the package of a checkout."""
+    with tempfile.TemporaryDirectory(dir=capture.parent) as folder:
+        own = {"AACO_LAKE": f"{folder}/tracelake", "DAGSTER_HOME": f"{folder}/home", "TMPDIR": folder}
+        environment = {**os.environ, **own, "PYTHONPATH": str(checkout)}
+        command = [sys.executable, "-P", "-c", _COMMAND, "ingest", str(capture)]
+        cpu, peak = used(command, environment, Path(folder))
+        lake = TraceLake(Path(own["AACO_LAKE"]))
+        return Taken(cpu, peak, {name: lake.read(name).drop("session_id") for name in _LABELS})
+
+
+def holds(kind: str, dispatches: int, before: Path | None, folder: Path) -> bool:
+    """Whether one format keeps what is claimed."""
+    capture = generated(kind, dispatches, folder)
+    earlier = None if before is None else taken(capture, before)
+    now = taken(capture, _HERE)
+    capture.unlink()
+    limit = PEAK_BYTES if dispatches <= MILLION else PEAK_BYTES_OF_MORE
+    kernels = now.labels["bottlenecks"].filter(pl.col("scope") == "kernel").height
+    bounded = now.peak <= limit
+    told = f"{now.cpu:.1f} s of CPU, peak {now.peak / 1e6:.0f} MB (at most {limit / 1e6:.0f}), {kernels} kernels judged"
+    print(f"{kind}: {told}", flush=True)
+    if earlier is None:
+        return bounded and kernels > 0
+    ratio = now.cpu / earlier.cpu
+    same = [name for name in _LABELS if now.labels[name].equals(earlier.labels[name])]
+    print(f"{kind}: before {earlier.cpu:.1f} s of CPU, peak {earlier.peak / 1e6:.0f} MB", flush=True)
+    print(f"{kind}: {ratio:.2f} times the CPU (at most {REQUIRED_RATIO}); the same: {', '.join(same)}", flush=True)
+    return bounded and kernels > 0 and ratio <= REQUIRED_RATIO and len(same) == len(_LABELS)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--dispatches", type=int, default=MILLION)
+    parser.add_argument("--before", type=Path, help="another checkout, to be compared with")
+    parser.add_argument("--format", choices=FORMATS, action="append", help="default: both")
+    parser.add_argument("--folder", type=Path, help="where to work; default: the system's temporary folder")
+    asked = parser.parse_args()
+    before = None if asked.before is None else asked.before.resolve()
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        kept = [holds(kind, asked.dispatches, before, Path(folder)) for kind in asked.format or FORMATS]
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
