@@ -1,11 +1,7 @@
-"""The answer to every capture that an expert judged, and what becomes of it when evidence is taken away.
+"""Compare our answer on every shared capture with an expert's, then withhold evidence and compare again.
 
-`answers.yaml` beside the shared captures says of each what its raw files say: class, shares, rates, device. Each is
-taken in and judged; every figure that an entry states is compared with ours. Then host calls, shapes, counters and
-markers are taken out of the tables in turn, and all stages after them run again: a class may only become `unknown` or
-`incomplete`, never another one. Run as `python -m benchmarks.accuracy.answers [CAPTURE ...]`; further captures are printed and
-not compared. It exits with 1 when a figure is wrong or a class became another. `--lake` keeps the sessions, and goes on
-with those that are there; `--abstain` is the second part alone, `--compare` the first.
+Without host calls, shapes, counters or markers a class may only become `unknown` or `incomplete`. `--lake` keeps and
+reuses sessions; `--compare` and `--abstain` run one half each. Exits with 1 when a figure or class is wrong.
 """
 
 import argparse
@@ -28,6 +24,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_summary
 from aaco_pipeline.report.words.session import answer
 from aaco_pipeline.resources.ingestion import copy_capture
+from benchmarks.common import CONFIGS
 
 Entry = Mapping[str, Any]
 #: How far a share of the kernels' time, a rate, and a share of a window or of a roof may be from the expert's.
@@ -43,7 +40,6 @@ EVIDENCE: Final[Mapping[str, tuple[str, ...]]] = {
     "counters": ("counters",),
     "markers": ("markers", "iterations", "iteration_blocks"),
 }
-_CONFIGS: Final = Path(__file__).parents[2] / "configs"
 #: Stages that read the capture itself.
 _FIRST: Final = ("capture", "session_environment", "inference_run", "telemetry", "kernel_trace")
 _KNOWN: Final = "captures.json"
@@ -75,7 +71,7 @@ def judged(lake: TraceLake, capture: Path) -> str:
         session = new_session_id()
         with lake.receive_raw(session) as folder:
             copy_capture(run, folder, capture.name)
-        materialize(Session(lake, session, _CONFIGS))
+        materialize(Session(lake, session, CONFIGS))
         sessions[str(capture)] = session
         known.write_text(json.dumps(sessions, indent=1))
     return sessions[str(capture)]
@@ -142,7 +138,7 @@ def weakened(lake: TraceLake, session: str) -> Iterator[tuple[str, str, str, boo
             cut = {name: frame.clear() if name in names else frame for name, frame in own.items()}
             lake.publish(session, stage, cut)
         again = [name for name in stages() if name not in _FIRST]
-        materialize(Session(lake, session, _CONFIGS), again)
+        materialize(Session(lake, session, CONFIGS), again)
         after = lake.read("answers", session).item(0, "class")
         for stage, own in published.items():
             lake.publish(session, stage, own)

@@ -1,16 +1,11 @@
-"""Searches for a step among 64 builds whose truth is known, on recorded sessions of three workloads on a shared CPU.
+"""Searches for a +3 % step among 64 builds, on recorded sessions of three workloads.
 
-A block pairs two sessions of identical code of one recorded block; builds behind the step have theirs times 1.03.
-Blocks are drawn with replacement, because a search needs more of them than were recorded: a build of 60 blocks sees
-each of 30 about twice, mostly with other sessions. The rules were fixed on the even blocks and are judged on the odd
-ones. Run as `python -m benchmarks.accuracy.bisection`; it prints every figure beside its limit, and exits with 1 when one is
-missed.
+Blocks are drawn with replacement from recorded pairs; the rules were fixed on even blocks and are judged on odd ones.
+Exits with 1 when a limit is missed.
 """
 
-import os
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -20,6 +15,7 @@ import polars as pl
 from aaco_pipeline.statistics.bisection import MOST_BLOCKS, Answer, next_move
 from aaco_pipeline.statistics.steady_state import BIMODAL, UNSTEADY
 from benchmarks.accuracy.verdict_trials import WORKLOADS, local_sessions
+from benchmarks.common import SHARED
 
 STEPS: Final = 64
 EFFECT: Final = 1.03
@@ -118,7 +114,7 @@ def _with_failures(known: Floats, random: np.random.Generator) -> float:
 
 
 def main() -> int:
-    shared = Path(os.environ.get("AACO_SHARED", Path(__file__).parents[3] / "shared"))
+    shared = SHARED
     if not (shared / "regression" / "local_sessions.npz").is_file():
         print(f"{shared} has no regression/local_sessions.npz; set AACO_SHARED to where the captures are")
         return 1

@@ -1,13 +1,7 @@
-"""Causes of a change in latency, on recorded sessions with a known cause and on real traces with a fault put in.
+"""Causes of a change: recorded sessions with a known cause, and real traces with one injected fault or swap.
 
-Claims: (1) of interleaved GPU sessions, identical code names nothing, 40 added launches are the first cause, and host
-work behind the queue is told as hidden; (2) the split closes to 1 % on every pair; (3) every fault put into a trace
-exactly is the first cause; (4) every swap is the first thing selected differently, and pairs without one name nothing.
-Run as `python -m benchmarks.accuracy.causes [--lake PATH] [--part NAME]`; `--lake` keeps the sessions. It exits
-with 1 when a claim fails. The rules were written on `tuned`: blocks 0 to 4 and the H200 traces. `looked_at` (the other
-blocks, three traces of other devices), `looked_at_too` and `looked_at_last` (other arms, captures of other tools) were
-kept apart first, and rules were mended by what each showed. `held_out` (swaps by other names, and into other arms) was
-not looked at before its result was written down. The arms of claim 1 are all ten blocks.
+The split must close to 1 % on every pair, each fault must be the first cause, each swap the first selection change, and
+pairs without one must name nothing. `--part held_out` was not looked at before its result was written down.
 """
 
 import argparse

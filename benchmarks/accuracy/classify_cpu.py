@@ -1,12 +1,7 @@
-"""Sessions on the CPU with a cause by design, and how often the stage `classification` names that cause.
+"""CPU sessions with a cause by design, and how often the stage `classification` names it.
 
-Every session is a real one through the project's own stages: large matrix products (compute), additions of arrays far
-larger than the caches (memory), elements gathered along a random permutation (latency), hundreds of operators on a few
-numbers (launch), a program that sleeps in every iteration (host), and processes of others on the same CPUs (contended).
-Sizes and order are drawn from the seed; rules are developed on one seed and judged on others. Run as
-`python benchmarks/accuracy/classify_cpu.py --each 10 --seed 1`; it prints a row for each session and the confusion table, and
-exits with 1 when fewer than 95 % are right. Whatever else loads the machine is a cause of its own: `--priority -15` (as
-root) keeps it from all but the contended sessions.
+Compute, memory, latency, launch, host and contended sessions run through the real stages. As root, `--priority -15`
+shields all but the contended ones from other load. Exits with 1 when fewer than 95 % are right.
 """
 
 import argparse
@@ -34,8 +29,8 @@ from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.calibrate.calibration import calibrate
 from aaco_pipeline.resources.measure.runner import InferenceRunner
+from benchmarks.common import ROOT
 
-ROOT: Final = Path(__file__).parents[2]
 NEEDED: Final = 0.95
 #: What each design must be found to be: the class, and for operators at work what limits them.
 CAUSES: Final = {

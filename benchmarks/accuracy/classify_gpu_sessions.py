@@ -1,13 +1,6 @@
-"""GPU traces whose cause is known by construction, and the cause that the stage `classification` names.
-
-The traces are PyTorch's, of an NVIDIA H200, with shapes and without hardware counters. Run as
-`python benchmarks/accuracy/classify_gpu_sessions.py`; it prints a row for each trace and exits with 1 when one that was built to
-have a single cause gets another class, or its busy device another resource. `$AACO_SHARED` names the folder of shared
-data; else it is beside the checkout.
-"""
+"""Class and resource that `classification` gives H200 traces with a known cause; exits with 1 when one is wrong."""
 
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -21,6 +14,7 @@ from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.ingestion import copy_capture
+from benchmarks.common import CONFIGS, SHARED
 
 #: What the index calls a single cause, its class, and the resource that limits a busy device. Others have no one cause.
 CAUSES: Final[Mapping[str, tuple[str, tuple[str | None, ...]]]] = {
@@ -33,7 +27,6 @@ CAUSES: Final[Mapping[str, tuple[str, tuple[str | None, ...]]]] = {
 }
 #: Shares below this are not shown.
 _SHOWN: Final = 0.005
-_CONFIGS: Final = Path(__file__).parents[2] / "configs"
 _STAGES: Final = (
     *("capture", "session_environment", "inference_run", "kernel_trace", "telemetry", "timeline", "critical_path"),
     *("model_graph", "roofline", "classification"),
@@ -42,7 +35,7 @@ _STAGES: Final = (
 
 def traces() -> Path:
     """The folder of traces with a known cause; it need not exist."""
-    shared = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
+    shared = SHARED
     return shared / "gpu_sessions" / "traces"
 
 
@@ -52,7 +45,7 @@ def classified(lake: TraceLake, trace: Path) -> dict[str, Any]:
     session = new_session_id()
     with lake.receive_raw(session) as folder:
         copy_capture(run, folder, trace.name)
-    materialize(Session(lake, session, _CONFIGS), _STAGES)
+    materialize(Session(lake, session, CONFIGS), _STAGES)
     shares = lake.read("time_shares", session).filter(pl.col("reason").is_null() & (pl.col("share_ratio") >= _SHOWN))
     told = shares.sort("share_ratio", descending=True).select(pl.col("share").cast(pl.String), "share_ratio").rows()
     return {**lake.read("answers", session).row(0, named=True), "shares": told}

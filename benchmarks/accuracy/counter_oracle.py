@@ -1,12 +1,7 @@
-"""Compare every figure from counters with what ROCm Compute Profiler 3.3.0 makes of the same captures.
+"""Compare every counter-derived figure with ROCm Compute Profiler 3.3.0 on the same captures.
 
-`python benchmarks/accuracy/counter_oracle.py [folder of captures]` prints, by workload, how many of that tool's figures were
-compared, are equal (1e-6 relative), are deliberately different (`DIFFERENCES`, the one list of them) and are not
-reported; then the CPU seconds from reading to figures. It exits with 1 when a difference has no explanation.
-
-A figure is compared by its mean, minimum and maximum over all dispatches, and dispatch by dispatch. Where that tool
-took another duration, rates are compared as amounts; where a clock is implausible, figures are compared as they were
-before it made them null.
+A figure is compared by mean, minimum and maximum, and dispatch by dispatch, to 1e-6. `DIFFERENCES` is the one list of
+deliberate differences; exits with 1 for any other.
 """
 
 import csv

@@ -1,11 +1,7 @@
-"""The sample kernels on an emulated AMD GPU, as they are and with a loop unrolled by 2, 4 and 8.
+"""Run the sample kernels on an emulated AMD GPU, as they are and with a loop unrolled by 2, 4 and 8.
 
-Each sample's machine code is executed instruction by instruction on every size of its harness, in both orders of its
-wavefronts, and held against the source as it is: `bit_exact`, `within_bound` of the float64 reference, or what the
-emulator lacks. Instructions are those that wavefronts executed. Run as `python -m benchmarks.accuracy.emulated_samples` with
-AACO_EMULATOR set to a checkout of tinygrad; `--flag=-ffp-contract=off` compiles without fused multiply-add, so that
-what is left of a difference is the unrolling's. It exits with 1 when a row is wrong, or when fewer than three samples
-are emulated.
+Needs AACO_EMULATOR, a checkout of tinygrad. `--flag=-ffp-contract=off` isolates the effect of unrolling. Exits with 1
+when a row is wrong or fewer than three samples are emulated.
 """
 
 import argparse

@@ -1,8 +1,6 @@
-"""How much of harmless command lines the redaction loses: lines of manual pages, of documentation and of captures.
+"""Share of harmless command-line arguments that redaction loses, over manual pages, package docs and captures.
 
-Every line that looks like a command in the installed manual pages, in the documentation of installed packages and in
-the shared captures is passed through `safe_command`. An argument that comes out otherwise is lost. What the lines say
-of real passwords (`--password=secret` in an example) counts as lost, too, so the true figure is lower.
+Real passwords in examples count as lost too, so the true figure is lower.
 """
 
 import argparse

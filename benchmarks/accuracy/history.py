@@ -1,26 +1,23 @@
-"""Changes of level, drifts, forecasts and single runs over nights whose truth is known, beside what other tools find.
+"""Level changes, drifts, forecasts and single runs over series of nights whose truth is known.
 
-Series of 60 nights are composed from real fresh processes (`local_sessions.npz`): a slower arm is switched in at a
-known night. Even blocks are what the penalty was fixed on, odd ones what is judged; each side has 30, so that series of
-60 nights go through them twice. Mozilla's, Tigerbeetle's and NAB's series are data that nothing was fixed on.
-
-Run as `python -m benchmarks.accuracy.history`; exits with 1 when a limit is missed. `--peers PYTHON` names an interpreter that
-has apache-otava and ruptures; what is not there is said.
+Series are composed from real fresh processes, with a slower arm switched in at a known night; even blocks fixed the
+penalty, odd ones are judged. Mozilla's, Tigerbeetle's and NAB's series are printed. Exits with 1 at a missed limit.
 """
 
 import argparse
 import gzip
 import json
-import os
-import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
+from scipy import stats
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.history.anomaly import place_in_history
@@ -28,24 +25,168 @@ from aaco_pipeline.statistics.history.changes import with_levels
 from aaco_pipeline.statistics.history.forecast import back_test
 from aaco_pipeline.statistics.history.levels import find_levels
 from aaco_pipeline.statistics.history.nights import OF_THE_NIGHT
-from benchmarks.accuracy.history_series import (
-    NIGHTS,
-    SLOWER,
-    Floats,
-    Series,
-    composed,
-    perfherder,
-    score,
-    simulated,
-    sliding_welch,
-)
+from aaco_pipeline.statistics.verdicts.comparison import why_left_out
+from benchmarks.accuracy.verdict_trials import WORKLOADS, local_sessions
 from benchmarks.accuracy.verdicts import HELD_OUT, TUNED_ON, Claims
+from benchmarks.common import SHARED
+
+Floats = npt.NDArray[np.float64]
+Blocks = npt.NDArray[np.int64]
+
+NIGHTS: Final = 60
+#: Places of a change that is found, in nights.
+TOLERANCE: Final = 3
+#: No change is put nearer to an end of the series than this.
+_FROM_END: Final = 10
+#: The arms that do more work by 2, 5 and 10 %.
+SLOWER: Final = ("b2", "b5", "b10")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Log levels of a candidate and of unchanged code in the same nights; the night of its change, None without."""
+
+    workload: str
+    arm: str | None
+    at: int | None
+    candidate: Floats
+    canary: Floats
+
+    @property
+    def paired(self) -> Floats:
+        return self.candidate - self.canary
+
+
+def composed(shared: Path, blocks: Blocks, each: int, canary_sessions: int, seed: int) -> list[Series]:
+    """`each` series without a change and as many for each slower arm, of each workload, from those blocks alone.
+
+    A night is a block: one session of the candidate, and the mean of one to three other `a` sessions. Where there are
+    fewer blocks than nights they are gone through again in their order, with the block's `a` sessions changed round;
+    of a slower arm a block has one session, which then stands for two nights.
+    """
+    sessions, _ = local_sessions(shared)
+    random = np.random.default_rng(seed)
+    nights = np.tile(blocks, -(-NIGHTS // len(blocks)))[:NIGHTS]
+    again = np.arange(NIGHTS) // len(blocks)
+    made = []
+    for workload in WORKLOADS:
+        logs = {arm: _logs(sessions, workload, arm) for arm in ("a", *SLOWER)}
+        for _ in range(each):
+            order = np.argsort(random.random((60, 4)), axis=1)[nights]
+            order = np.take_along_axis(order, (np.arange(4)[None, :] + again[:, None]) % 4, 1)
+            of_blocks = np.take_along_axis(logs["a"][nights], order, 1)
+            canary = of_blocks[:, 1 : 1 + canary_sessions].mean(axis=1)
+            made.append(Series(workload, None, None, of_blocks[:, 0], canary))
+            for arm in SLOWER:
+                at = int(random.integers(_FROM_END, NIGHTS - _FROM_END))
+                candidate = np.where(np.arange(NIGHTS) >= at, logs[arm][nights, 0], of_blocks[:, 0])
+                made.append(Series(workload, arm, at, candidate, canary))
+    return made
+
+
+def _logs(sessions: pl.DataFrame, workload: str, arm: str) -> Floats:
+    """Log medians by block; a session whose median means nothing takes that of all its arm's, so that none is lost."""
+    usable = why_left_out("latency_p50", "p50_ns").is_null()
+    rows = sessions.filter((pl.col("workload") == workload) & (pl.col("arm") == arm)).sort("block", "place")
+    logs = rows.select(pl.when(usable).then(pl.col("p50_ns").log())).to_series()
+    return logs.fill_null(logs.median()).to_numpy().reshape(60, -1)
+
+
+def simulated(count: int, seed: int, correlation: float = 0.5, sessions: int = 10) -> tuple[Floats, Floats, Floats]:
+    """Nights of ten sessions an arm: raw log levels, log ratios to a canary, and standard errors of both.
+
+    Nights wander by 2 %, sessions differ by 2.5 % with the tails of a t of 5 degrees.
+    """
+    random = np.random.default_rng(seed)
+    wander = random.standard_normal((count, NIGHTS))
+    for night in range(1, NIGHTS):
+        wander[:, night] = correlation * wander[:, night - 1] + np.sqrt(1 - correlation**2) * wander[:, night]
+    drawn = 0.025 / np.sqrt(5 / 3) * random.standard_t(5, (count, NIGHTS, 2, sessions))
+    raw = 0.02 * wander + drawn[:, :, 0].mean(axis=2)
+    apart = drawn[:, :, 0] - drawn[:, :, 1]
+    errors = np.stack([drawn[:, :, 0].std(axis=2, ddof=1), apart.std(axis=2, ddof=1)]) / np.sqrt(sessions)
+    return raw, apart.mean(axis=2), errors
+
+
+def sliding_welch(values: Floats, window: int = 10, level: float = 0.01) -> list[int]:
+    """Welch's test of the ten nights before against the ten after; the least p of its neighbourhood below 1 %."""
+    count = len(values)
+    p_values = np.ones(count)
+    for night in range(3, count - 2):
+        before, after = values[max(0, night - window) : night], values[night : night + window]
+        p_values[night] = stats.ttest_ind(before, after, equal_var=False).pvalue
+    return _peaks(-p_values, -level, window // 2)
+
+
+def perfherder(values: Floats, back: int = 12, fore: int = 12, threshold: float = 7.0) -> list[int]:
+    """A t statistic of linearly weighted windows, nearer nights more, above 7; the highest of its neighbourhood."""
+    count = len(values)
+    score = np.zeros(count)
+    for night in range(2, count - fore + 1):
+        sides = values[max(0, night - back) : night][::-1], values[night : night + fore]
+        weights = [np.arange(len(side), 0, -1) / len(side) for side in sides]
+        means = [float(np.average(side, weights=w)) for side, w in zip(sides, weights, strict=True)]
+        spread = [
+            float(w @ (side - mean) ** 2 / w.sum() / (len(side) - 1))
+            for side, w, mean in zip(sides, weights, means, strict=True)
+        ]
+        score[night] = abs(means[1] - means[0]) / max(np.sqrt(sum(spread)), 1e-12)
+    return _peaks(score, threshold, fore // 2)
+
+
+def _peaks(score: Floats, threshold: float, reach: int) -> list[int]:
+    """Places above the threshold that are the highest within so many on either side."""
+    return [
+        place
+        for place in np.flatnonzero(score > threshold).tolist()
+        if score[place] == score[max(0, place - reach) : place + reach + 1].max()
+    ]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a rule found of many series: hits and false ones where there is a change, false ones where there is none."""
+
+    hits: int
+    false: int
+    missed: int
+    false_per_null: float
+    detected: dict[str, float]
+
+    @property
+    def f1(self) -> float:
+        return 2 * self.hits / max(2 * self.hits + self.false + self.missed, 1)
+
+    def __str__(self) -> str:
+        precision, recall = self.hits / max(self.hits + self.false, 1), self.hits / max(self.hits + self.missed, 1)
+        each = ", ".join(f"+{arm[1:]} % {share:.2f}" for arm, share in self.detected.items())
+        return (
+            f"F1 {self.f1:.3f} (precision {precision:.2f}, recall {recall:.2f}; {each}), "
+            f"{self.false_per_null:.3f} false a series without a change"
+        )
+
+
+def score(series: list[Series], found: list[list[int]]) -> Score:
+    """Hits within three nights, one a change; all else that was found is false."""
+    hit = [
+        one.at is not None and any(abs(place - one.at) <= TOLERANCE for place in places)
+        for one, places in zip(series, found, strict=True)
+    ]
+    changed = [one.at is not None for one in series]
+    false = [len(places) - got for places, got in zip(found, hit, strict=True)]
+    null = [many for many, is_changed in zip(false, changed, strict=True) if not is_changed]
+    of_arm = {arm: [got for one, got in zip(series, hit, strict=True) if one.arm == arm] for arm in SLOWER}
+    return Score(
+        sum(hit),
+        sum(false) - sum(null),
+        sum(changed) - sum(hit),
+        float(np.mean(null)),
+        {arm: float(np.mean(each)) for arm, each in of_arm.items()},
+    )
+
 
 EACH: Final = 40
 MOST_FALSE: Final = 0.2
-#: Penalties that ruptures is tried with, in noise variances; the best on the blocks that ours was fixed on is taken.
-PENALTIES: Final = (8.0, 10.0, 12.0, 14.0, 16.0, 20.0)
-Peers = dict[str, dict[str, Any]]
 
 
 def ours(values: Floats, errors: Floats | None = None, *, paired: bool = True) -> list[int]:
@@ -53,37 +194,15 @@ def ours(values: Floats, errors: Floats | None = None, *, paired: bool = True) -
     return [change.start for change in find_levels(values, unknown, paired=paired).changes]
 
 
-def peers(python: str | None, series: list[Floats]) -> Peers:
-    """What the tools that this interpreter has find; empty without one."""
-    if python is None:
-        print("       apache-otava, ruptures: peer not installed (--peers PYTHON names an interpreter that has them)")
-        return {}
-    asked = json.dumps({"series": [one.tolist() for one in series], "penalties": PENALTIES})
-    script = Path(__file__).with_name("history_peers.py")
-    done = subprocess.run([python, str(script)], input=asked, capture_output=True, text=True, check=True, env={})
-    answers: Peers = json.loads(done.stdout)
-    return answers
-
-
-def best_of_each(found: Peers, series: list[Series]) -> dict[str, str]:
-    """The setting of each tool with the highest F1, by the tool's name."""
-    scores = {name: score(series, answer["found"]).f1 for name, answer in found.items()}
-    tools = {name: " ".join(name.split()[:-1]) for name in scores}
-    return {tool: max((n for n in scores if tools[n] == tool), key=scores.__getitem__) for tool in tools.values()}
-
-
-def composed_series(claims: Claims, shared: Path, python: str | None) -> None:
+def composed_series(claims: Claims, shared: Path) -> None:
     """F1 on held-out blocks beside the best peer given the same pairing, false changes, detection."""
     for canary in (3, 1):
         tuned, judged = (composed(shared, blocks, EACH, canary, 1) for blocks in (TUNED_ON, HELD_OUT))
         print(f"composed of {3 * 4 * EACH} series, canary of {canary} session(s) a night, candidate of one")
-        settings = best_of_each(peers(python, [one.paired for one in tuned]), tuned)
-        found = peers(python, [one.paired for one in judged])
-        rivals = {name: score(judged, found[name]["found"]) for name in settings.values()}
-        rivals["apache-otava p<0.001"] = score(judged, found["apache-otava p<0.001"]["found"]) if found else None  # type: ignore[assignment]
-        rivals = {name: one for name, one in rivals.items() if one is not None}
-        rivals["sliding Welch p<0.01"] = score(judged, [sliding_welch(one.paired) for one in judged])
-        rivals["Perfherder t>7"] = score(judged, [perfherder(one.paired) for one in judged])
+        rivals = {
+            "sliding Welch p<0.01": score(judged, [sliding_welch(one.paired) for one in judged]),
+            "Perfherder t>7": score(judged, [perfherder(one.paired) for one in judged]),
+        }
         for name, theirs in rivals.items():
             print(f"       {name}: {theirs}")
         print(f"       ours, blocks it was fixed on: {score(tuned, [ours(one.paired) for one in tuned])}")
@@ -210,7 +329,7 @@ def single_runs(claims: Claims) -> None:
     )
 
 
-def speed(claims: Claims, python: str | None) -> None:
+def speed(claims: Claims) -> None:
     """CPU of the whole search on 10,000 points, with levels and without."""
     random = np.random.default_rng(0)
     noise = random.standard_normal(10_000)
@@ -218,13 +337,10 @@ def speed(claims: Claims, python: str | None) -> None:
         began = time.process_time()
         ours(series)
         spent = time.process_time() - began
-        answers = {name: one for name, one in peers(python, [series]).items() if name.endswith(("0.001", " 16"))}
-        ratios = [f"{spent / max(one['cpu_s'], 0.01):.2g} times {name}" for name, one in answers.items()]
-        told = f"{spent:.2f} s CPU (at most 0.5); {', '.join(ratios) or 'no peer'}"
-        claims.state(f"10,000 points, {what}", told, spent <= 0.5)
+        claims.state(f"10,000 points, {what}", f"{spent:.2f} s CPU (at most 0.5)", spent <= 0.5)
 
 
-def other_data(shared: Path, python: str | None) -> None:
+def other_data(shared: Path) -> None:
     """Series that nothing was fixed on: what is found, beside the labels (Mozilla's are those of the t>7 rule)."""
     folder = shared / "regression"
     cases = [
@@ -233,17 +349,15 @@ def other_data(shared: Path, python: str | None) -> None:
         for case in json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes()))
     ]
     logs = [np.log(np.array(case["values"], np.float64)) for case in cases]
-    found = peers(python, logs)
-    for place, (case, values) in enumerate(zip(cases, logs, strict=True)):
+    for case, values in zip(cases, logs, strict=True):
         labels = next(iter(case["labels"].values()))
         levels = find_levels(values, np.full(len(values), np.nan), paired=False)
         told = [
             f"{change.start} {change.effect:+.1%}{' drift' * (change.kind == 'drift')}" for change in levels.changes
         ]
         near = sum(any(abs(change.start - label) <= 5 for change in levels.changes) for label in labels)
-        theirs = f"; otava finds {len(found['apache-otava p<0.001']['found'][place])}" if found else ""
         words = ", ".join(told[:8]) + (f" and {len(told) - 8} more" if len(told) > 8 else "")
-        print(f"       {case['id']}: {near} of {len(labels)} labels {labels}, found {len(told)}: {words}{theirs}")
+        print(f"       {case['id']}: {near} of {len(labels)} labels {labels}, found {len(told)}: {words}")
     hits = windows = alarms = points = 0
     for case in json.loads(gzip.decompress((folder / "nab_server.json.gz").read_bytes())):
         values = np.array(case["values"], np.float64)
@@ -262,22 +376,20 @@ def other_data(shared: Path, python: str | None) -> None:
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--peers", metavar="PYTHON", help="an interpreter that has apache-otava and ruptures")
-    python = asked.parse_args().peers
-    shared = Path(os.environ.get("AACO_SHARED", Path(__file__).parents[3] / "shared"))
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    shared = SHARED
     if not (shared / "regression" / "local_sessions.npz").exists():
         print(f"{shared}: no recorded sessions; name the folder that holds `regression` in AACO_SHARED")
         return 2
     began = time.process_time()
     claims = Claims()
-    composed_series(claims, shared, python)
+    composed_series(claims, shared)
     whose(claims, shared)
     simulated_nights(claims)
     forecast_past(claims)
     single_runs(claims)
-    speed(claims, python)
-    other_data(shared, python)
+    speed(claims)
+    other_data(shared)
     print(f"{time.process_time() - began:.0f} s CPU, {claims.missed} missed")
     return int(claims.missed > 0)
 

@@ -1,16 +1,7 @@
-"""Candidates of others through every guard of the loop: those that cheat or harm, and improvements that are honest.
+"""Run other people's candidate kernels through every guard of the optimization loop on the cpu target.
 
-`--set adversarial/first` to `fourth` hold candidates that were written by somebody who had not seen the
-guards, to be accepted though they are wrong, cheat, change nothing or harm the machine: none may be. `--set honest`
-holds improvements that are right and gain 5 % or more (`benchmarks.accuracy.honest_optimizations` says so): nine in ten must be
-accepted, since refusing everything is no guard. Each candidate is held against its sample as it ships, with the static
-verdict where a compiler for AMD GPUs is installed, as `aaco optimize --target cpu` does. Of one that differs outside
-its kernel in comments alone the kernel is judged, or a comment would decide.
-
-Run as `python -m benchmarks.accuracy.judged_candidates --set NAME [--results FILE]`. It exits with 1 when a set does not hold.
-`--correctness-only` asks the checks of outputs and no other guard, of the sources as they are: which bad candidates
-they find by themselves, and whether they refuse an honest one, which none may be.
-Some candidates harm: they fork, fill the memory, look for files. They run in the loop's own confinement alone.
+Adversarial sets were written without sight of the guards, and none of them may be accepted; of the `honest` set nine in
+ten must be. `--correctness-only` asks the output checks alone. Candidates run in the loop's own confinement only.
 """
 
 import argparse

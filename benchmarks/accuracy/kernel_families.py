@@ -1,18 +1,10 @@
-"""How often a kernel's name alone tells the family its launching operator implies, and what reading names costs.
+"""How often a kernel's name alone gives the family of its launching operator, on the shared corpus of names.
 
-`python benchmarks/accuracy/kernel_families.py` reads the corpus of real kernel names in the shared data (found beside the
-checkout, or where AACO_SHARED says). It scores rows whose kernel is the longest of its operator in at least half of the
-launches. A third of the distinct names was held out, by a fixed seed, while the first rules were written; later rules
-had all of them at hand, so that this guards and no longer proves. It exits with 1 below a target or above the budget of
-time.
-
-Two kinds of label say nothing about a name and are scored apart: those of FBGEMM's operators, which all count as
-products because the library's name ends in `gemm`, and those of kernels that Inductor generated and launched under
-their own names, which repeat the name instead of telling an operator.
+FBGEMM's operators and Inductor's generated kernels say nothing about a name and are scored apart. Exits with 1 below a
+target or above the time budget.
 """
 
 import argparse
-import os
 import re
 import sys
 import time
@@ -23,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.analysis.kernels.names import classify_names, operator_family, with_operators
+from benchmarks.common import SHARED
 
 SEED: Final = 20261121
 LEAST_BY_NAME: Final = 0.97
@@ -162,7 +155,7 @@ def report_cost(rows: pl.DataFrame) -> bool:
 def main() -> int:
     """Run every report; 1 where a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    beside = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
+    beside = SHARED
     parser.add_argument("--folder", type=Path, default=beside / "kernels")
     rows = corpus(parser.parse_args().folder)
     results = [report_accuracy(rows), report_decoding(rows), report_cost(rows)]

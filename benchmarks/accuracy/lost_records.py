@@ -1,14 +1,10 @@
-"""Kernels removed at random from real captures, and whether the loss is found.
+"""Remove kernels at random from real captures and check that the loss is found.
 
-From each capture whose launches are recorded, kernels are removed in five ways: 1, 5 and 20 % anywhere, all of one
-stream, all of one graph launch, the first or the last ones. A loss of five records or more is to be found (a fault or a
-bound that says so) in 95 % of the trials or more, and nothing but what the whole capture already has in the whole one.
-Run as `python -m benchmarks.accuracy.lost_records --each 20 --seed 1`; `$AACO_SHARED` names the folder of captures; else it is
-beside the checkout. Exits with 1 when a promise does not hold.
+1, 5 and 20 % anywhere, a stream, a graph launch, an end. A loss of five records or more must be found in 95 % of the
+trials, and a whole capture must show nothing new.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +18,7 @@ from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, everything
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.lake.validation import empty_table
+from benchmarks.common import SHARED
 
 #: Captures that hold launches and are whole by the judgement of a person who read them.
 CAPTURES: Final = (
@@ -123,7 +120,7 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    shared = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
+    shared = SHARED
     random = np.random.default_rng(asked.seed)
     counts: dict[str, list[int]] = {way: [0, 0] for way in WAYS}
     sound = True

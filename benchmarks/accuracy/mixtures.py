@@ -1,14 +1,7 @@
-"""Sessions of two causes in known proportion: which cause the answer puts first and second, and how large.
+"""Sessions that mix two causes in known proportion: both must be named, the larger first, within 5 points.
 
-On the GPU the steps of two real traces, each built to have one cause, run one after another on one axis, with their
-host calls and links. What is true follows from the construction: time in which a kernel runs is the device's, time in
-which only copies run is theirs, and idle time inside a step has the cause that its trace was built to have. Idle time
-of a trace that was built to keep the device busy, and around a step, has none: it may count for any idle share. On the
-CPU the iterations are made up: each is divided among operators, runtime, sleep and waits for a processor, with noise.
-The arithmetic here is its own and shares nothing with the product.
-
-Run as `python -m benchmarks.accuracy.mixtures --seed 1`. It exits with 1 when of all mixtures fewer than 90 % have both causes
-right, or a share is further than 5 points from the truth.
+GPU steps of two real traces run one after another on one axis; CPU iterations are synthetic. The truth follows from the
+construction and shares no arithmetic with the product.
 """
 
 import argparse

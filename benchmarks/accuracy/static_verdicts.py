@@ -1,10 +1,7 @@
-"""The static verdict's figures are the compiler's own, for every sample kernel, loop and unroll factor.
+"""Compare the static verdict with the compiler's remarks for every sample kernel, loop and unroll factor.
 
-Each sample is compiled for gfx90a and gfx942 as it is, and with `#pragma unroll 2`, `4` and `8` in front of each of its
-loops in turn. Registers, spills, scratch, LDS and occupancy are read from the code object (occupancy is reckoned from
-them by the rules of `aaco_pipeline.hardware`) and compared with the compiler's remarks; what the guard says of each
-candidate is shown beside them. Run as `python -m benchmarks.accuracy.static_verdicts`; it exits with 1 when a figure differs, or
-when the stencil unrolled by 2 keeps its occupancy or is not refused for having lost it.
+Compiles for gfx90a and gfx942. Exits with 1 when a figure differs, or when the stencil unrolled by 2 is not refused for
+its lost occupancy.
 """
 
 import argparse

@@ -1,9 +1,6 @@
-"""Time finding the steady part of an invented recording, by number of kernels, and check what is found.
+"""Time the search for the steady part of a generated recording, by number of kernels, and check its borders.
 
-Steps of 400 kernels, one in 200 of them an extra one, with grids that grow, follow a set-up of kernels that do not
-repeat, with calls that load modules; every kernel has its launch. Each size runs in a process of its own. Run as
-`python benchmarks/accuracy/steady.py --kernels 100000 1000000`; it prints CPU seconds after imports, peak memory, and time per
-kernel against the first size, and exits with 1 when a stated limit is exceeded or a border missed.
+Steps of 400 kernels, some with an extra one, follow a set-up that does not repeat. Each size runs in its own process.
 """
 
 import argparse

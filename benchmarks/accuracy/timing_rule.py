@@ -1,14 +1,7 @@
-"""The timing rule on the `cpu` target, with kernels whose gain is known, beside rules that others use.
+"""The timing rule on the `cpu` target, on kernels whose gain is known, beside rules that others use.
 
-Identical code in 20 layouts (order of functions, padding, load address), 50 tries each: none accepted. A true gain of
-exactly the threshold: at most 3 % of 300. A true 5 % at the threshold of 2 %: at least 90 % of 200, on the machine as
-it is and beside two busy processes. All tries in random order in one run; a refusal counts as not accepted. A gain is
-the same machine code given less work; how much less is fixed by a run before, and shown by the median of all searches
-after. In every pair the two arms lie in different layouts, which is harder than what a loop
-does. Code digests and instruction checks, which would refuse identical code at once, are not used.
-
-Run as `python -m benchmarks.accuracy.timing_rule [--tries 0.1] [--part development]`: the part `held_out` is judged, the
-rule and its plan were chosen on other kernels. Exits with 1 when a figure is missed.
+Identical code in 20 layouts is never accepted; a gain of exactly the threshold in at most 3 % of 300; a true 5 % in at
+least 90 % of 200, alone and beside two busy processes. `--part held_out` is judged; `--tries 0.1` shortens the run.
 """
 
 import json

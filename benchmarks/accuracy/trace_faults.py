@@ -1,7 +1,7 @@
-"""Real traces' tables with one fault put in exactly: what `causes.py` judges the causes by.
+"""Inject one exact fault into a real trace's tables, for `causes.py`.
 
-A fault changes what was recorded (dispatches, calls, steps); gaps are found anew from that by the product's analysis.
-Times are moved by a warp of the whole axis: an instant moves by all delays that were put in at or before it.
+A fault moves, adds or removes dispatches, calls or steps; gaps are recomputed by the product's analysis. Times move by
+a warp of the whole axis.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,6 @@
-"""Real traces' tables with one thing selected differently: what `causes.py` judges the selection by.
+"""Swap one thing in a real trace's tables for a real alternative, for `causes.py`.
 
-Kernels are swapped for real names that the same operator launched elsewhere, from the shared list of kernel names; what
-the product knows of a name (library, format, tile) comes from its own reading of it.
+Replacement names are kernels that the same operator launched elsewhere, from the shared list of names.
 """
 
 import csv

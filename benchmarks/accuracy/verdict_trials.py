@@ -1,6 +1,6 @@
-"""Campaigns whose truth is known, for `verdicts.py`: resampled from real sessions, or simulated on three levels.
+"""Campaigns whose truth is known, resampled from real sessions or simulated on three levels.
 
-Every maker gives the sessions of many campaigns in one frame, as `comparison.compare` takes them.
+Each maker returns the sessions of many campaigns in one frame, as `comparison.compare` takes them.
 """
 
 import json

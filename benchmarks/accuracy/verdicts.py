@@ -1,13 +1,9 @@
-"""Verdicts on sessions whose truth is known: false alarms, power, coverage, and what common tests say of the same.
+"""Verdicts on sessions whose truth is known: false alarms, power, coverage.
 
-Identical and slower code on a shared CPU (`local_sessions.npz`, fresh processes in interleaved blocks), identical code
-on three GPU hosts, and arms with a known cause on one of them; and simulated blocks, sessions and iterations. What the
-rules were fixed on is kept apart: the even blocks of the first, and host a. Run as `python -m benchmarks.accuracy.verdicts`; it
-prints every figure beside its limit and exits with 1 when one is missed. Beside it Welch's test on iterations and on
-session medians, and Mann-Whitney on iterations: what they call different of the same campaigns.
+Rules were fixed on even blocks and host a; the rest is judged. Welch's test and Mann-Whitney are printed for the same
+campaigns. Exits with 1 when a limit is missed.
 """
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -39,6 +35,7 @@ from benchmarks.accuracy.verdict_trials import (
     three_levels,
     times_longer,
 )
+from benchmarks.common import SHARED
 
 TRIALS: Final = 1_000
 SIMULATED: Final = 2_000
@@ -300,7 +297,7 @@ def peers(sessions: pl.DataFrame, latency: Picks) -> None:
 
 
 def main() -> int:
-    shared = Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
+    shared = SHARED
     if not (shared / "regression" / "local_sessions.npz").is_file():
         print(f"{shared}: no regression/local_sessions.npz there; set AACO_SHARED")
         return 2

@@ -1,9 +1,8 @@
-"""Counters on a real NVIDIA GPU: what ncu counts of kernels whose work is known, by every filter of L2's sectors.
+"""Count kernels of known work with ncu on a real NVIDIA GPU, by every filter of L2's sectors.
 
     python3 benchmarks/live/h200_counters.py OUT [--seconds 500]
 
-Needs the standard library, ncu, nvcc and a Python with torch. Leaves OUT/counters.json (rewritten after each part) and
-OUT/counters.tar.gz with what ncu wrote. Programs: counted_kernels.cu, matrix_products.py.
+Needs ncu, nvcc and a Python with torch. Writes OUT/counters.json after each part, and ncu's output as counters.tar.gz.
 """
 
 import argparse

@@ -1,22 +1,9 @@
-"""Programs with a known cause on a real NVIDIA GPU: as they are, with the cause removed, traced, profiled, recorded.
+"""Run the programs with a known cause on a real NVIDIA GPU: plain, fixed, traced, profiled and recorded.
 
     python3 benchmarks/live/h200_programs.py OUT [--only NAME,…] [--ways WAY,…] [--rounds 5] [--seconds 390]
 
-Needs the standard library, nvcc, a C++ compiler and a Python with torch. Each run of a program is a fresh process, in
-one of the ways
-
-    plain, fixed             as it is, and with its cause removed
-    traced, traced_fixed     the same under the CUPTI injection library
-    profiled                 PyTorch's under torch.profiler
-    recorded                 by `aaco record`: fresh processes without a profiler, and one under CUPTI
-    recorded_fixed           by `aaco record --trace off`, with the cause removed
-
-In a round every program runs in all ways that were asked for, in random order, so that what tracing costs is a matter
-of neighbours in time; `traced_fixed` and the recorded ways come in the first round alone, the recorded ones behind it.
-`--only` takes names of programs and of the catalogue's sets. OUT gets runs.jsonl (a line a run, as it ends),
-captures_N.tar (gzipped streams of the first traced runs), recorded_N.tar.gz (the folders PROGRAM-recorded and
-PROGRAM-recorded_fixed), gpu.csv (what nvidia-smi says every half second). Nothing is judged here: `judge.py` does that,
-where the project is installed.
+Every run is a fresh process; ways alternate in random order within a round. `fixed` has the cause removed. OUT gets
+runs.jsonl, captures_N.tar, recorded_N.tar.gz and gpu.csv, which `judge.py` evaluates where the project is installed.
 """
 
 import argparse

@@ -1,12 +1,9 @@
-"""The measured roofs of a real NVIDIA GPU beside what libraries reach on it, and from which level its caches read.
+"""Compare the measured roofs of a real NVIDIA GPU with what libraries reach, and locate its caches' reads.
 
     python3 benchmarks/live/h200_roofs.py OUT [--seconds 20] [--within 130]
 
-Parts, in this order, each as long as there is time: the kernels of L1 and L2 under ncu and by themselves
-(cache_levels.cu), the program of `aaco calibrate --device`, what libraries reach (library_rates.py), what decides how
-quickly matrices are multiplied (product_variants.py), and the program as it would be without rests and with windows of
-3 ms. Needs the standard library, nvcc, ncu and a Python with torch. Leaves OUT/roofs.json, OUT/roofs.jsonl,
-OUT/without_rests.jsonl, OUT/levels.jsonl, OUT/levels.csv and OUT/variants.json; prints a table.
+Needs nvcc, ncu and a Python with torch. Runs cache_levels.cu under ncu, the program of `aaco calibrate --device`,
+library_rates.py, and that program without rests; leaves JSON and CSV in OUT and prints a table.
 """
 
 import argparse

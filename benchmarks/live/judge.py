@@ -1,22 +1,7 @@
-"""What the pipeline says of the programs with a known cause that `h200_programs.py` ran on a real NVIDIA GPU.
+"""Judge the pipeline on the programs that `h200_programs.py` ran: records, class, resource, gain, tracing cost.
 
-Claims: (1) every kernel, fill and copy is in the tables: of the C++ programs as many as they counted, of PyTorch's the
-names and counts of torch.profiler in another process, its kernels' time within 2 %; (2) the answer's class, and its
-resource where the device limits and one is said, are those that the program was built for; (3) where the cause alone
-was removed, `saves_at_most` bounds what that gained in the unprofiled runs, and is at most 25 % above it in three
-quarters of the programs. Of a program that `aaco record` ran, answer and gain are those of its recordings: what is
-saved of an iteration as it runs without a profiler, and the loops of these runs. Of others the bound is the traced
-window's, and the gain that of the plain runs. A resource may be left unsaid, for these captures have neither counters
-nor shapes. Not judged are what tracing cost, which stands beside torch.profiler's, and busy time with copies: the host
-paces a pageable one, and processes differ by an eighth.
-
-Kernels of two processes are compared as they are, except where both keep the device busy throughout: then as parts of
-the loop by the program's own clock. Matrix products draw as much power as the limit allows, and the clock follows it:
-on an H100 that samples at 1,455 to 1,980 MHz under `sw_power_cap` the same product takes 1.39 to 1.62 ms within one
-loop, and loops of one program differ by 3 %.
-
-Run as `python -m benchmarks.live.judge RESULTS`, the folder that came back from the GPU machine; it exits with 1 when a
-claim fails. `--lake PATH` keeps the sessions, `--only` takes names of programs and of the catalogue's sets.
+Every kernel, fill and copy must be there; class and resource must be as built; `saves_at_most` must bound the gain
+measured without a profiler, within 25 % in three quarters of the programs. `--lake PATH` keeps the sessions.
 """
 
 import argparse

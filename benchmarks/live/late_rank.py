@@ -1,12 +1,8 @@
-"""Two GPUs, one late rank, recorded as anybody records a program: `programs/two_ranks.py` under `aaco record`.
+"""Record a two-GPU job with one late rank (`programs/two_ranks.py`) under `aaco record` and torch.profiler.
 
     python3 benchmarks/live/late_rank.py OUT [--seconds 120] [--steps 50]
 
-Needs the standard library, a C++ compiler and a Python with torch, on a host with two NVIDIA GPUs. Recorded as it is
-(one rank has more work), with the cause removed, with the late rank's host asleep, and with one GPU visible to each
-rank: one or two runs each, and a traced one under the CUPTI injection library; then once more under torch.profiler. OUT
-gets ranks.tar.gz (the recordings, and the profiler's traces) and runs.jsonl (what was run, how long it took, what its
-ranks said of each run). Nothing is judged here: `judge_ranks.py` does that, where the project is installed.
+Needs two NVIDIA GPUs, a C++ compiler and a Python with torch. OUT gets ranks.tar.gz and runs.jsonl for judge_ranks.py.
 """
 
 import argparse

@@ -1,9 +1,6 @@
-"""The guarded optimization loop on a GPU: bad kernels refused, identical code never accepted, samples searched.
+"""The guarded optimization loop on a real GPU: bad kernels refused, identical code never accepted.
 
-`python -m benchmarks.live.optimize_gpu` builds and runs on this machine's GPU (an AMD one with `--target amd`); `--results
-FILE` keeps every decision as a line of JSON. It exits with 1 when a bad kernel is not refused by the guard that is
-named, when identical code is accepted, when a sample's search does not come to its end, or when the GPU is not well
-afterwards. Needs numpy, scipy and tree-sitter-cuda beside this package's sources; nothing of the lake or of Dagster.
+`--target amd` for an AMD GPU; `--results FILE` keeps every decision. Needs numpy, scipy and tree-sitter-cuda only.
 """
 
 import argparse

@@ -1,11 +1,8 @@
-"""Counters that `aaco record --counters` took of kernels of known work on a real NVIDIA GPU, against that work.
+"""Compare counters from `aaco record --counters` with the known work of counted_kernels.cu or matrix_products.py.
 
     python -m benchmarks.live.recorded_counters FOLDER…
 
-Each is a folder that the recorder left of counted_kernels.cu or matrix_products.py, which print what they do. Taken in
-as any recording is; each traced dispatch's work must be that of its kernel: operations within 0.5 %, bytes within 2 %
-of it (of memory's: of the arrays, where a kernel reads or writes none). Of a recording with --count-first every kernel
-must have so many counted executions, or all of its. Exits with 1 when one is off.
+Operations within 0.5 %, bytes within 2 %; with --count-first so many executions of each kernel.
 """
 
 import argparse

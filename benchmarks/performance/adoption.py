@@ -1,10 +1,6 @@
-"""A lake of many sessions of which Dagster knows nothing, adopted by its daemon: CPU time, growth, and kills.
+"""CPU time of Dagster's daemon adopting sessions that the command made, its growth, and kills in between.
 
-One small session is measured and published under as many ids as asked for. First 50 sessions are adopted in this
-process, then the daemon adopts the backlog (its own CPU time and that of all it starts are counted), then 50 more are
-adopted in this process. With `--kills` the daemon and all it started are killed with SIGKILL that often while runs
-adopt, and it is started again. Afterwards every session has every stage once and no tick has failed, or the exit code
-is 1. Run as `python -m benchmarks.performance.adoption`, and as `python -m benchmarks.performance.adoption --kills 20`.
+Afterwards every session must have every stage exactly once and no tick may have failed. `--kills 20` adds kills.
 """
 
 import argparse
@@ -23,7 +19,6 @@ from typing import Final
 
 import dagster as dg
 
-import aaco_pipeline
 from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.automation.adopting import adopt_sessions
 from aaco_pipeline.automation.adoption import JOB
@@ -36,8 +31,8 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, WORKSPACE, Project
+from benchmarks.common import ROOT
 
-ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 MORE: Final = 50
 #: A tick of the daemon is half a minute after the one before, and adopts 50 sessions.
 LONGEST_SECONDS_A_SESSION: Final = 6.0

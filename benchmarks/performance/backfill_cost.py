@@ -1,13 +1,6 @@
-"""CPU of running the stage `timeline` again in 1,000 small sessions after its code has changed, with kills in between.
+"""CPU of `aaco reanalyse --stage timeline` over 1,000 sessions after a code change, with kills in between.
 
-A small session is measured; the lake is filled with copies of it under other ids (files are links, manifests are the
-project's own) whose stages say that an earlier version of the code published them. Measured, in units of the CPU of
-`python -c 'import dagster'` in the same run: `aaco reanalyse --stage timeline` over all of them in a fresh interpreter,
-and a run of Dagster's own over a hundred, by its in-process executor, as a backfill starts it. Then the sessions are
-made old again and the command is killed at random instants and called again until it is done.
-
-Run as `python -m benchmarks.performance.backfill_cost`; exits with 1 above 0.15 of the unit a session, or when a kill left anything
-undone, torn, or done twice.
+Exits with 1 above 0.15 of `import dagster` a session, or when a kill left anything undone, torn or done twice.
 """
 
 import argparse
@@ -27,20 +20,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import aaco_pipeline
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from benchmarks.common import ENTRY, ROOT
 from benchmarks.performance.command_cost import call
 
-ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 STAGE: Final = "timeline"
 _MOST: Final = 0.15
 _RUN: Final = ("run", "--model", "control_flow", "--iterations", "5", "--warmup", "1")
 _REANALYSE: Final = ("reanalyse", "--stage", STAGE, "--json")
 _EARLIER: Final = "0-earlier"
-_ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
 #: What a backfill begins for a batch of sessions: the job of the stage's asset over a range of partitions.
 _DAGSTER: Final = f"""
 import sys
@@ -110,7 +101,7 @@ def with_kills(lake: TraceLake, environment: Mapping[str, str], kills: int, chan
     done_before = 0
     holds = True
     for number in range(kills):
-        command = [sys.executable, "-c", _ENTRY, *_REANALYSE]
+        command = [sys.executable, "-c", ENTRY, *_REANALYSE]
         process = subprocess.Popen(
             command, env={**os.environ, **environment}, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -131,7 +122,7 @@ def with_kills(lake: TraceLake, environment: Mapping[str, str], kills: int, chan
 
 
 def _output(arguments: list[str], environment: Mapping[str, str]) -> str:
-    command = [sys.executable, "-c", _ENTRY, *arguments]
+    command = [sys.executable, "-c", ENTRY, *arguments]
     done = subprocess.run(
         command, env={**os.environ, **environment}, cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -163,7 +154,7 @@ def main(arguments: list[str]) -> int:
         few = filled(made, Path(scratch) / "few", 100)
         at = {LAKE_VARIABLE: str(lake.path), HOME_VARIABLE: f"{scratch}/home"}
         what = f"aaco reanalyse over {options.sessions:,}"
-        command = [sys.executable, "-c", _ENTRY, *_REANALYSE]
+        command = [sys.executable, "-c", ENTRY, *_REANALYSE]
         holds &= told(what, command, at, options.sessions) <= _MOST
         at_few = {LAKE_VARIABLE: str(few.path), HOME_VARIABLE: f"{scratch}/few_home"}
         told("Dagster's own run over 100", [sys.executable, "-c", _DAGSTER, *few.sessions()], at_few, 100)

@@ -1,8 +1,6 @@
-"""What the `aaco` command itself costs: CPU seconds of each command, without the processes that it measures.
+"""CPU seconds of the `aaco` command itself, without the processes that it measures.
 
-Each command runs in a fresh interpreter on a temporary lake of three sessions; the figure is the user and system time
-of that process alone, the median of several repeats after one warm-up. The time of the processes it started is shown
-beside it. Run as `python benchmarks/performance/command_cost.py`; it exits with 1 when a budget is exceeded.
+Medians of fresh interpreters on a lake of three sessions. Exits with 1 when a budget is exceeded.
 """
 
 import argparse
@@ -15,13 +13,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-import aaco_pipeline
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from benchmarks.common import ROOT
 
-ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 SESSIONS: Final = 3
 _RUN: Final = ("run", "--model", "squeezenet")
 _FILL: Final = (*_RUN, "--iterations", "5", "--warmup", "1")

@@ -1,10 +1,4 @@
-"""Make a CUPTI stream as `aaco record` writes it, of any number of launches, the same for the same seed.
-
-`python -m benchmarks.performance.generate_cupti --launches 1000000 /tmp/1-1.cupti`: buffers of 4,000 launches with their calls,
-written as the injected library writes one, packed where it packs. A step of 1,000 launches is an NVTX range around a
-copy to the device, a fill, the launches on four streams, and a copy back that is waited for. `--cut` leaves out the
-last bytes, as a kill does.
-"""
+"""Generate a CUPTI stream as `aaco record` writes it, of any number of launches; `--cut` drops the last bytes."""
 
 import argparse
 import sys

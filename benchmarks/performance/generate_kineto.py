@@ -1,9 +1,4 @@
-"""Make a PyTorch trace as Kineto writes it on an MI300X: steps of a transformer block, the same bytes every time.
-
-`python benchmarks/performance/generate_kineto.py FILE.json.gz`: nothing in it was measured. Shapes, names and order are those of a
-block in bf16; how long each kernel takes follows from a rate that is written beside it below. It stands in where no AMD
-GPU is, to show what a capture of one becomes.
-"""
+"""Generate a PyTorch trace of a transformer block on an MI300X, as Kineto writes it; nothing in it was measured."""
 
 import gzip
 import json

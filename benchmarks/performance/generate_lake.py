@@ -1,17 +1,9 @@
-"""Makes a lake of any number of sessions out of a hundred distinct real ones; checks nothing.
+"""Generate a lake of any number of sessions from a hundred real ones.
 
-The originals are real, taken in and measured by the command itself into `originals/`: ONNX Runtime runs of the small
-built-in models at several batch sizes, threads and optimization levels, recorded programs, and captures of GPUs (Kineto
-of H100, H200, A100 and MI300X, rocprofv3's CSV and JSON, rocpd, counters), of which those with the most rows are left
-out. Each is then republished through the project's own publishing, stage by stage, under other ids and start times. All
-times and durations of a copy are scaled by one factor, drawn for it between 0.8 and 1.25, and rates by its inverse;
-`clock_domains` moves the wall clock with the start. Ratios, counts, labels and sentences stay the original's, so a copy
-answers as its original does. Raw captures, traces and reports are there, as hard links to the original's, received and
-stated as of any other session. Not there: campaigns, the journal of ingestion, requests, Dagster's runs.
+    python -m benchmarks.performance.generate_lake --sessions 10000 FOLDER/lake_10000
 
-A lake that was begun, or is to have more sessions, is gone on with; the same originals and seed give the same bytes.
-Nothing is waited for until it is on the disk, which would be most of the time.
-Run as `python -m benchmarks.performance.generate_lake --sessions 10000 FOLDER/lake_10000`; the originals are kept beside the lake.
+Originals are measured and taken in once, beside the lake. Copies are published stage by stage under other ids, their
+times scaled by one factor each; raw captures are hard links. A lake that was begun is continued.
 """
 
 import argparse
@@ -30,6 +22,7 @@ from typing import Final
 from unittest.mock import patch
 
 import polars as pl
+from benchmarks.reliability.ingest_captures import SHARED
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import contract
@@ -39,7 +32,6 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
 from benchmarks.performance.command_cost import call
-from benchmarks.reliability.ingest_captures import SHARED
 
 DISTINCT: Final = 100
 SEED: Final = 16

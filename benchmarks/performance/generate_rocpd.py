@@ -1,9 +1,4 @@
-"""Make a rocpd database as rocprofv3 writes it (schema 3), of any size, the same for the same seed.
-
-`python benchmarks/performance/generate_rocpd.py --dispatches 1000000 /tmp/million_results.db`: every dispatch has its launch call
-and one call of the compiler's interface before it, each with an event of its own, so a million dispatches are three
-million events. Rows are written in chunks; names are of the length and kind that real captures have.
-"""
+"""Generate a rocpd database (schema 3) of any number of dispatches, the same for the same seed."""
 
 import argparse
 import sqlite3

@@ -1,11 +1,6 @@
-"""What taking in a tiny capture costs, in units of `import dagster` of the same environment.
+"""CPU of taking in a tiny capture, in units of `import dagster` in the same environment.
 
-The unit is the CPU time of `python -c "import dagster"`: it moves with the machine and with Dagster's release as the
-rest does. All commands run interleaved in one sitting on one lake with a Dagster home that exists; each figure is the
-median over the rounds of the command's CPU time over that round's unit. A command's CPU time is that of all processes
-that it started, also those that outlive it, but for the measuring workers: these are known by their program's name, and
-their time is the last that the kernel stated before they were gone, which is short of the whole by 0.02 s at most.
-Run as `python benchmarks/performance/ingest_cost.py [--tree CHECKOUT] [--rounds 7]`; it exits with 1 when a budget is exceeded.
+Counts all processes that a command starts, except the measuring workers. `--tree CHECKOUT` measures another checkout.
 """
 
 import argparse

@@ -1,16 +1,9 @@
-"""What the commands cost as the lake grows: CPU and peak memory beside 1,000 and 10,000 sessions, and the exponent.
-
-Each command runs in a fresh process, turn by turn over the lakes with `python -c 'import dagster'` between, which is
-the unit: user and system time of the process and all its children, the median of the repeats, and the largest resident
-memory of any of them. Cold is without the cache that this host keeps of the lake. Publishing is a session of the lake
-once more, under a new id, stage by stage: the CPU in a process that has done so before, and the whole process, which
-publishes six times. With --before PATH the same commands of another checkout run in the same turns.
-Lakes are made by `benchmarks/performance/generate_lake.py`. Run as
+"""CPU and peak memory of the commands beside 1,000 and 10,000 sessions, with the growth exponent.
 
     python -m benchmarks.performance.lake_growth --lake FOLDER/lake_1000 --lake FOLDER/lake_10000 [--compact]
 
-With --compact the lakes are compacted first, and what that costs is told. Budgets hold for the largest lake, the
-exponent from the smallest to it; exits with 1 naming those that are not met.
+Units are `import dagster`, run in turn; cold is without this host's cache of the lake. `--before PATH` runs another
+checkout in the same turns. Exits with 1 when a budget is exceeded.
 """
 
 import argparse
@@ -27,7 +20,8 @@ from pathlib import Path
 from time import process_time
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+from benchmarks.common import ROOT
+
 MOST_MB: Final = 400.0
 MOST_EXPONENT: Final = 0.1
 _FURTHER: Final = 100_000

@@ -1,10 +1,6 @@
-"""CPU and memory of `aaco ingest` for a million dispatches, from the file to labels and report, by format.
+"""CPU and memory of `aaco ingest` for a million dispatches, from file to labels, as rocpd and CUPTI.
 
-`python -m benchmarks.performance.million_dispatches --before CHECKOUT` makes a rocpd database and a CUPTI stream, and takes each in
-with this checkout and with the other, in turn, each time in a fresh process, lake and home. It exits with 1 when this
-one needs more than 0.6 times the CPU of the other, when any process needs more than 1.5 GB (16 GB above a million
-dispatches), or when their answers or labels differ. Without `--before` only memory and labels are looked at; with
-`--dispatches 10000000` that is what is meant. A million dispatches need some 3 GB of disk, and ten some 15.
+`--before CHECKOUT` takes turns with another checkout and compares answers and labels. Needs 3 GB of disk.
 """
 
 import argparse
@@ -19,6 +15,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.lake.store import TraceLake
+from benchmarks.common import ENTRY
 from benchmarks.performance import generate_cupti, generate_rocpd
 
 REQUIRED_RATIO: Final = 0.6
@@ -28,7 +25,6 @@ PEAK_BYTES: Final = 1_500_000_000
 PEAK_BYTES_OF_MORE: Final = 16_000_000_000
 FORMATS: Final = ("rocpd", "cupti")
 _HERE: Final = Path(__file__).resolve().parents[2]
-_COMMAND: Final = "from aaco_pipeline.cli.main import entry; entry()"
 _LABELS: Final = ("answers", "bottlenecks")
 
 
@@ -66,7 +62,7 @@ def taken(capture: Path, checkout: Path) -> Taken:
     with tempfile.TemporaryDirectory(dir=capture.parent) as folder:
         own = {"AACO_LAKE": f"{folder}/tracelake", "DAGSTER_HOME": f"{folder}/home", "TMPDIR": folder}
         environment = {**os.environ, **own, "PYTHONPATH": str(checkout)}
-        command = [sys.executable, "-P", "-c", _COMMAND, "ingest", str(capture)]
+        command = [sys.executable, "-P", "-c", ENTRY, "ingest", str(capture)]
         cpu, peak = used(command, environment, Path(folder))
         lake = TraceLake(Path(own["AACO_LAKE"]))
         return Taken(cpu, peak, {name: lake.read(name).drop("session_id") for name in _LABELS})

@@ -1,12 +1,6 @@
-"""What the kernel plane costs what it looks at: sessions with it on and off, one after the other, in turn.
+"""Cost of the kernel plane to what it observes: sessions with and without it in random order. Run as root.
 
-Each pair measures a small model without a trace, with the plane and without, the order drawn anew each time. Told are
-the ratios on/off of mean wall time, mean CPU time and P99 of the iterations, as the mean of the pairs' logarithms with
-its upper 95 % limit. And what one recorded switch costs: two processes that wake one another as fast as they can, with
-a recording and without, over the number of events that were recorded.
-
-Run as root: `python -m benchmarks.performance.observer_effect --pairs 20`. Exits with 1 when an upper limit of mean wall or mean
-CPU time exceeds 1.02.
+Exits with 1 when an upper 95 % limit of mean wall or CPU time exceeds 1.02.
 """
 
 import argparse

@@ -1,10 +1,4 @@
-"""Runs and ingests of one capture, all started at once in a new home and a new lake: nothing fails, nothing doubles.
-
-Every command is a process of its own. Afterwards: each exit code is 0, nothing was printed on standard error, the
-capture is one session, each run is one, every session has all its stages, and `aaco doctor` finds nothing. Runs take
-the measurement slot one after the other, so it lasts minutes. Run as `python benchmarks/reliability/at_once.py`; it exits with 1
-when a promise was broken.
-"""
+"""Start runs and ingests of one capture all at once in a new home and lake: no error, no duplicate, all whole."""
 
 import argparse
 import json
@@ -17,26 +11,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import aaco_pipeline
 from aaco_pipeline.assets.stage import stages_of
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from benchmarks.common import ENTRY, ROOT
 
-ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 RUN: Final = ("run", "--model", "squeezenet", "--iterations", "2", "--warmup", "1")
 CAPTURE: Final = (
     '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
     '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
     '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"scale",3,1000,2000,64,640\n'
 )
-_ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
 
 
 def start(place: Path, *arguments: str) -> "subprocess.Popen[str]":
     """`aaco` with `arguments` on the lake and the home in `place`, in a process of its own."""
     places = {LAKE_VARIABLE: str(place / "lake"), HOME_VARIABLE: str(place / "home"), "TMPDIR": str(place / "tmp")}
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", _ENTRY, *arguments],
+        [sys.executable, "-P", "-c", ENTRY, *arguments],
         cwd=ROOT,
         env={**os.environ, **places},
         stdin=subprocess.DEVNULL,

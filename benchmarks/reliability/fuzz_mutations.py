@@ -1,8 +1,4 @@
-"""How `fuzz_readers.py` damages files: bytes, ranges, splices, words of the format, numbers at bounds; and, so that
-damage gets beyond the parser, values of JSON documents, fields of ONNX models, cells of SQLite databases.
-
-What is damaged is `fuzz_seeds.py`. The same random number generator gives the same bytes.
-"""
+"""How `fuzz_readers.py` damages files: bytes, ranges, splices, words, bounds, JSON values, cells."""
 
 import copy
 import gzip

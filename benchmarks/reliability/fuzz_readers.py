@@ -1,12 +1,7 @@
-"""Feed every reader with damaged captures, and look for anything but a reading or the documented error.
+"""Feed damaged captures to every reader; each must give valid tables or the one documented error.
 
-Each input is a small capture with a few random changes: flipped, lost, repeated or foreign bytes, splices of two
-examples, words of the format, numbers at bounds, a cut end, other cells of a database. A reader may give tables that
-fulfil their contracts, or raise its error in one line; it may not raise anything else, take more than `--cpu` seconds
-of CPU, hang, crash, or grow the process above `--memory` MiB. An input is known by its reader and number, so a
-finding is seen again by `--only READER --reproduce NUMBER`. Inputs are read in child processes, `--batch` in each.
-Run as `python -m benchmarks.reliability.fuzz_readers --results /tmp/fuzz.jsonl`; a second run with the same file goes on where the
-first was ended. It exits with 1 when there is any finding.
+No other exception, hang or crash, at most `--cpu` seconds and `--memory` MiB. `--only READER --reproduce NUMBER`
+repeats one input; `--results FILE` is resumed. Exits with 1 when there is any finding.
 """
 
 import argparse
@@ -26,7 +21,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-ROOT: Final = Path(__file__).parents[2]
+from benchmarks.common import ROOT
+
 #: Every so many inputs, what was read is also put together as a run's parts are.
 _MERGED_EVERY: Final = 4
 #: Wall time on one input after which its process is ended: a wait that uses no CPU.

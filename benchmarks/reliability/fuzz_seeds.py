@@ -1,7 +1,4 @@
-"""What `fuzz_readers.py` starts from: small captures of every reader, mostly those of the tests, and how each is read.
-
-How they are damaged is `fuzz_mutations.py`. Nothing here needs the shared captures.
-"""
+"""Small captures of every reader for `fuzz_readers.py`, mostly from the tests, and how each is read."""
 
 import base64
 import gzip

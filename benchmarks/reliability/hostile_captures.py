@@ -1,11 +1,7 @@
-"""Ingest hostile captures with the real command, and check that none hurts its host.
+"""Ingest more than 250 hostile captures with the real command and check that none harms its host.
 
-Each is made in an empty folder and ingested by an `aaco ingest` of its own, watched in time and memory. Promised are:
-an end within `--seconds`; no traceback; at most `--memory` MiB in the command itself (its confined readers have bounds
-of their own); nothing of the host's files in the lake; one line of printable text on standard error and exit code 6.
-Some may be taken all the same, because what is hostile in them is left out; they are named, with why it is harmless.
-Run as `python -m benchmarks.reliability.hostile_captures --results /tmp/hostile.jsonl`; a second run with the same file goes on
-where the first was ended. It exits with 1 when a promise was broken.
+An end in time, bounded memory, no traceback, nothing of the host in the lake, one line and exit code 6.
+`--results FILE` is resumed. Cases that may be taken, because what is hostile in them is left out, say why.
 """
 
 import argparse
@@ -24,10 +20,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
-from benchmarks.reliability.hostile_makers import cases
+from benchmarks.common import ROOT
+from benchmarks.reliability.hostile_files import (
+    of_databases,
+    of_documents,
+    of_every_format,
+    of_metrics,
+    of_series,
+    of_texts,
+)
+from benchmarks.reliability.hostile_folders import of_folders, of_taken
 from benchmarks.reliability.hostile_parts import MARKER, Case, fill_host
 
-ROOT: Final = Path(__file__).parents[2]
+
+def cases() -> list[Case]:
+    """All of them, in one order."""
+    found = [
+        *of_every_format(),
+        *of_databases(),
+        *of_documents(),
+        *of_texts(),
+        *of_metrics(),
+        *of_series(),
+        *of_folders(),
+        *of_taken(),
+    ]
+    assert len({one.name for one in found}) == len(found)
+    return found
+
+
 #: The command, which says at its end how much memory it took itself.
 _ENTRY: Final = (
     "import atexit, os, resource\n"

@@ -1,4 +1,4 @@
-"""Hostile folders, archives, models and what lies beside a capture; also what may be taken and is harmless."""
+"""Hostile folders, archives and models, and what may be taken because it is harmless."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the makers of hostile captures share: a case, the host beside it, and small changes to files."""
+"""A hostile case, the host beside it that must not leak, and small changes to files."""
 
 import gzip
 import os

@@ -1,9 +1,6 @@
-"""Hand hostile paths to Dagster's jobs as source, harness and model, and check that nothing behind them is ever run.
+"""Hand hostile paths to Dagster's jobs as source, harness and model; nothing outside the trusted folder may run.
 
-Each path leads, or may lead, to a file outside the one folder that `trusted_folders.yaml` names: through links at every
-depth, `..`, devices, look-alikes, or a thread or process that swaps what lies at the path while it is used. A run may
-fail in one line or take what lies in the trusted folder; it may not read a source or model from outside, nor run a
-harness from there. Run as `python -m benchmarks.reliability.hostile_paths`; it exits with 1 when a promise was broken.
+Links at every depth, `..`, devices, look-alikes, and swaps by a thread or process while the path is used.
 """
 
 import argparse

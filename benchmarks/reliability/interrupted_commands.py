@@ -1,12 +1,6 @@
-"""Send SIGINT and SIGTERM to commands at instants spread over their run: one line, the right code, nothing left.
+"""Send SIGINT and SIGTERM to every command at five instants, in a terminal and in the background.
 
-Each command runs in the foreground of a terminal of its own, where SIGINT is Ctrl-C and reaches the whole group, and in
-the background of a shell without job control, which has SIGINT ignored; SIGTERM goes to the command alone. Afterwards
-standard error has got one line since the signal, the exit code is 130 or 143, no process lives that inherited the
-trial's mark, and the lake is whole. A command that had ended by the time the signal came counts as such.
-
-Run as `python -m benchmarks.reliability.interrupted_commands --folder WORK`; `--only run --only sql` chooses commands. Exits with
-1 when any promise was broken.
+Afterwards: one line on standard error, exit code 130 or 143, nothing left running, a whole lake. `--only run` chooses.
 """
 
 import argparse
@@ -29,14 +23,12 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-import aaco_pipeline
 from aaco_pipeline.lake import health
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from benchmarks.common import ENTRY, ROOT
 from benchmarks.performance.generate_rocpd import generate
 
-ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
-_ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
 #: Makes its standard input the terminal of its session, and becomes the command.
 _AT_TERMINAL: Final = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -124,7 +116,7 @@ def prepare(folder: Path) -> None:
     (folder / "tracelake").mkdir(exist_ok=True)  # this is the project, not what is above it; the lake is named
     for model in ("squeezenet", "control_flow"):
         subprocess.run(
-            [sys.executable, "-P", "-c", _ENTRY, "run", "--model", model, *_QUICK],
+            [sys.executable, "-P", "-c", ENTRY, "run", "--model", model, *_QUICK],
             env=_environment(folder, "prepare"), cwd=folder, check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
     generate(folder / "capture.db", _CAPTURED)
@@ -275,7 +267,7 @@ def _workplace(folder: Path) -> Iterator[Path]:
 def _command(work: Path, name: str) -> list[str]:
     sessions = TraceLake(work / "lake").sessions()
     places = {"work": work, "first": sessions[0], "last": sessions[-1]}
-    return [sys.executable, "-P", "-c", _ENTRY, *(word.format(**places) for word in COMMANDS[name])]
+    return [sys.executable, "-P", "-c", ENTRY, *(word.format(**places) for word in COMMANDS[name])]
 
 
 def _environment(work: Path, mark: str) -> dict[str, str]:

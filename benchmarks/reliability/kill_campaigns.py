@@ -1,12 +1,6 @@
-"""Kill `aaco compare` at random instants and resume it; then each campaign has come to its end exactly once.
+"""Kill `aaco compare` at random instants and resume it: each campaign comes to its end exactly once.
 
-Killed with SIGKILL: the command alone, now and then the command that resumes it, too. Each campaign has a lake of its
-own. Afterwards: the planned blocks are finished, each with one session of every arm; no session that was finished
-before the kill is lost or changed, none is doubled, none is half; the campaign is judged; `aaco doctor` finds nothing,
-not even what the killed process was writing; nobody holds the measurement slot, and no run has stayed unfinished.
-
-Run as `python -m benchmarks.reliability.kill_campaigns --kills 50 --folder WORK --results FILE`. Each campaign is a line of JSON in
-FILE; called again with the same folder and file it goes on. Exits with 1 when any promise was broken.
+No finished session is lost or changed, none is doubled or half, and `aaco doctor` finds nothing. Resumes `--results`.
 """
 
 import argparse

@@ -1,13 +1,4 @@
-"""Kill compaction at random instants, with readers and writers beside it: no row is lost, doubled or torn.
-
-A child compacts one round after another, each half a grace later than the one before, so that it writes segments,
-rewrites them, and removes files and segments all the time. Meanwhile a session is published anew, one is removed and
-one is added, and readers read all tables of sessions that nobody touches, one by one and through kernel_history. The
-child is killed with SIGKILL at a random instant; then every table of every session is compared with what was published.
-
-Run as `python benchmarks/reliability/kill_compaction.py --kills 100 --folder WORK --results FILE`. Each kill is a line of JSON in
-FILE; called again with the same folder and file it goes on. Exits with 1 when any promise was broken.
-"""
+"""Kill compaction at random instants, with readers and writers beside it: no row is lost, doubled or torn."""
 
 import argparse
 import json

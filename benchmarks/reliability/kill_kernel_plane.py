@@ -1,10 +1,4 @@
-"""Kill measuring commands with the kernel plane on, at random instants: the next command finds nothing of them left.
-
-Each kill is a fresh `aaco run --kernel-plane` or `aaco quiet`, killed with SIGKILL between its start and its end; then
-a short `aaco quiet` is run, and tracefs and processes are looked at: no instance of ours, no probe, no measured one.
-
-Run as root: `python -m benchmarks.reliability.kill_kernel_plane --kills 60`. Exits with 1 when anything was left.
-"""
+"""Kill measuring commands with the kernel plane on: the next command finds nothing of them. Run as root."""
 
 import argparse
 import os
@@ -21,8 +15,8 @@ from typing import Final
 
 from aaco_pipeline.resources.kernel_plane.instances import stale_of
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from benchmarks.common import ENTRY
 
-_ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
 _COMMANDS: Final = (
     ("run", "--model", "squeezenet", "--iterations", "200", "--kernel-plane"),
     ("quiet", "--seconds", "3"),
@@ -58,14 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         environment = {**os.environ, LAKE_VARIABLE: f"{scratch}/lake", HOME_VARIABLE: f"{scratch}/home"}
         for number in range(options.kills):
-            command = [sys.executable, "-c", _ENTRY, *chance.choice(_COMMANDS)]
+            command = [sys.executable, "-c", ENTRY, *chance.choice(_COMMANDS)]
             process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(chance.uniform(0.3, _LONGEST_SECONDS))
             alive = process.poll() is None
             process.send_signal(signal.SIGKILL)
             process.wait()
             during += alive and any(f"aaco_{process.pid}_" in one.name for one in _INSTANCES.iterdir())
-            after = [sys.executable, "-c", _ENTRY, "quiet", "--seconds", "0.5"]
+            after = [sys.executable, "-c", ENTRY, "quiet", "--seconds", "0.5"]
             subprocess.run(after, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             left = left_behind()
             broken += bool(left)

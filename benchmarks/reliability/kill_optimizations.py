@@ -1,13 +1,6 @@
-"""Kill `aaco optimize` at random instants; then the source is whole, the journal readable and nothing left running.
+"""Kill `aaco optimize --apply` at random instants: the source is whole, the journal readable, nothing left running.
 
-Killed with SIGKILL: the command alone, on the CPU target with `--apply`, so that the instant may fall into replacing
-the source, too. Afterwards: the source's bytes are those of before or of a state that was accepted; beside it lies
-nothing that was not there; the journal is read, and decides itself again as it was; the tables have the journal's
-attempts, but for one that was being published; no process of the search is left after a few seconds; and after the
-next search, however short, `aaco doctor` finds nothing: what a killed publication was writing is cleared away by it.
-
-Run as `python -m benchmarks.reliability.kill_optimizations --kills 100 --folder WORK --results FILE`. Each kill is a line of JSON
-in FILE; called again with the same folder and file it goes on. Exits with 1 when any promise was broken.
+The source must be as before or as accepted, the journal must decide itself again, and the next search must clean up.
 """
 
 import argparse

@@ -1,9 +1,4 @@
-"""Kill a publishing process at random instants and check that the lake always holds the old state or the new.
-
-A child publishes one generation after another, each of several tables with the generation in every row, and tells
-each one that is done. It is killed with SIGKILL at a random instant; then everything the lake promises is checked.
-Run as `python benchmarks/reliability/kill_publishing.py --instants 200`; it exits with 1 when any promise was broken.
-"""
+"""Kill a publishing process at random instants: the lake always shows the old state or the new."""
 
 import argparse
 import os

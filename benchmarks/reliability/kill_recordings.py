@@ -1,10 +1,4 @@
-"""Kills the recorder at random instants with SIGKILL: what is torn, what runs on, is the measurement slot free?
-
-    python -m benchmarks.reliability.kill_recordings [--kills 100] [--seed 0]
-
-The recorded program forks, makes a daemon, and writes all the time; its processes are known by a variable of their
-environment. A slot and a folder of its own are used, so that nothing else is disturbed.
-"""
+"""Kill `aaco record` at random instants: no torn folder, no process left, and the measurement slot is free."""
 
 import argparse
 import collections

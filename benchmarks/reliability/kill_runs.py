@@ -1,12 +1,7 @@
-"""Kill commands and Dagster's own runs at random instants; then every session is whole and answered, and nothing hangs.
+"""Kill commands and Dagster's own runs at random instants: every session ends whole and answered.
 
-Killed with SIGKILL: `aaco run`, `ingest`, `calibrate`, `doctor --mend`, `gc`, and runs that Dagster's daemon started,
-by the run's process, the daemon alone, or everything at once. Then one `aaco doctor --mend`, or the next command on the
-same thing, or the daemon again. Afterwards: every session has all its stages and an answer, none is doubled, none is
-lost, those of before are the same bytes, nobody holds the measurement slot, and no run has stayed unfinished.
-
-Run as `python benchmarks/reliability/kill_runs.py --kills 150 --folder WORK --results FILE`. Each kill is a line of JSON in FILE;
-called again with the same folder and file it goes on. Exits with 1 when any promise was broken.
+After each kill one `aaco doctor --mend`, the same command again, or the restarted daemon must make everything whole,
+lose or double nothing, and free the measurement slot. `--results FILE` is resumed.
 """
 
 import argparse
@@ -27,7 +22,6 @@ from typing import Final
 
 import dagster as dg
 
-import aaco_pipeline
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.runs import UNFINISHED
 from aaco_pipeline.lake.health import faults
@@ -37,13 +31,11 @@ from aaco_pipeline.report.document.session import session_summary
 from aaco_pipeline.report.words.session import half
 from aaco_pipeline.resources.host.process_identity import PID_TAG
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, WORKSPACE, Project
+from benchmarks.common import ENTRY, ROOT
 
-ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 MODEL: Final = "squeezenet"
 ITERATIONS: Final = 5
 KINDS: Final = ("run", "ingest", "calibrate", "doctor", "gc", "daemon")
-#: So many iterations last longer than anybody waits here: a run that only a kill ends.
-FOR_EVER: Final = 10_000_000
 LONGEST_RUN_SECONDS: Final = 1800.0
 #: From the daemon's start to the end of what it has found to do: ticks are half a minute apart.
 LONGEST_DAEMON_SECONDS: Final = 1800.0
@@ -53,11 +45,9 @@ _CAPTURE: Final = (
     '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
     '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"scale",3,1000,{end},64,640\n'
 )
-_ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
 _POLL_SECONDS: Final = 0.02
 #: Numbers from here on are of captures that are taken in before anything is killed.
 _WARM: Final = 1_000_000
-START_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +66,7 @@ class Workplace:
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """`aaco` with `arguments`, at the head of a process group of its own."""
-        return self._started([sys.executable, "-P", "-c", _ENTRY, *arguments], ROOT, subprocess.PIPE)
+        return self._started([sys.executable, "-P", "-c", ENTRY, *arguments], ROOT, subprocess.PIPE)
 
     def start_run(self, iterations: int = ITERATIONS) -> "subprocess.Popen[str]":
         return self.start("run", "--model", MODEL, "--iterations", str(iterations), "--warmup", "1", "--json")
@@ -277,34 +267,6 @@ def check(
             complaints.append(f"capture dropped-{name} is several sessions")
     complaints += [f"{f.kind}: {f.path}" for f in faults(place.lake) if f.kind in ("torn file", "missing file")]
     return complaints + list(_held_or_unended(place))
-
-
-def take_over(place: Workplace, other: Workplace, pause_seconds: float) -> tuple[float | None, list[str]]:
-    """Kill the run that measures while one in `other` waits: seconds until that measured, and complaints."""
-    before, complaints = other.whole(), list[str]()
-    holder, waiter = place.start_run(FOR_EVER), None
-    try:
-        if not wait_until(place.measuring, holder):
-            raise RuntimeError("the run that was to hold the slot never measured")
-        waiter = other.start_run()
-        time.sleep(START_SECONDS + pause_seconds)  # a run that waits has nothing in the lake yet to be seen by
-        if len({*place.measuring(), *other.measuring()}) != 1:
-            complaints.append("two runs measured at the same time")
-        killed_ns = time.monotonic_ns()
-        holder.kill()
-        done = finished(waiter)
-    finally:
-        kill_group(holder)
-        if waiter is not None:
-            kill_group(waiter)
-    new = [session for session in other.whole() if session not in before]
-    if done.returncode != 0 or len(new) != 1:
-        complaints.append(f"the waiting run ended with {done.returncode} and left {new}: {done.stderr.strip()}")
-        return None, complaints
-    began_ns = other.measured(new[0])[0]
-    if began_ns < killed_ns:
-        complaints.append(f"session {new[0]} was measured while the slot was held")
-    return (began_ns - killed_ns) / 1e9, complaints
 
 
 def summary(kills: Sequence[Kill]) -> str:

@@ -1,10 +1,4 @@
-"""Every road names manifests that were removed or renamed by hand: one, several, all, and a campaign's.
-
-A small campaign is measured, and the lake is filled with copies of its sessions. Then its manifests are damaged in one
-way after another, and put back: each road that rests on what is gone has to end with 8 and name it, and roads that do
-not rest on it have to answer and may name it. Before the first and after the last damage all roads have to be well.
-Run as `python -m benchmarks.reliability.lost_manifests --sessions 50`; exits with 1 when a road did not name a loss.
-"""
+"""Remove or rename manifests: every command that rests on them ends with 8 and names them, others still answer."""
 
 import argparse
 import io
@@ -26,6 +20,7 @@ from aaco_pipeline.lake.layout import MANIFESTS
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.session_stages import run_stages
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
+from benchmarks.common import ROOT
 from benchmarks.performance.generate_lake import copy_number, publish, read_original
 
 SESSIONS: Final = 50
@@ -36,7 +31,6 @@ _COMPARED: Final = (
     "--candidate",
     "control_flow --iterations 5 --threads 2",
 )
-_ROOT: Final = Path(__file__).parents[2]
 #: A stage that reads the tables of others, and measures nothing.
 _STAGE: Final = "completeness"
 _ALL: Final = "select count(*) from sessions"
@@ -183,7 +177,7 @@ def is_named(answer: Answer, rests: Collection[str]) -> bool:
 
 def made(folder: Path, sessions: int) -> Place:
     """A lake of so many sessions with one campaign."""
-    project = Project(_ROOT, folder / "lake", folder / "home")
+    project = Project(ROOT, folder / "lake", folder / "home")
     told = _command(project, ("compare", *_COMPARED, "--sessions", "5", "--traced", "1", "--format", "json"))()
     if told.code not in (0, 5):
         raise SystemExit(f"the campaign was not measured: {told.said}")

@@ -1,16 +1,9 @@
-"""Seeded mutants of the package, each judged by the tests of its own room and a few smoke tests of the command.
+"""Seeded mutants of the package, judged by the tests that execute them: kill rate by room.
 
     python -m benchmarks.reliability.mutants RESULTS.jsonl --tree CHECKOUT --number 300 --seed 35
 
-Functions are drawn by the seed from all files, and one change of each: a comparison turned, `+` and `-` or `and` and
-`or` exchanged, a number moved by one, a condition negated, None returned, a call or an addition left out. The draw
-depends on a function's own text alone, so that checkouts that share a function share its mutant.
-
-A room's tests run once as they are, with a probe in each function, which tells the tests that execute it, also by a
-process that they start or a fixture that they share; tests that fail so are left out. A mutant then meets these tests
-and those of its module's own file, that file's first, until one fails. A process of three times the CPU time that the
-tests took, and 20 s, ends as killed by time. RESULTS.jsonl has a line a mutant, and a run goes on after the last; the
-tests of rooms are kept beside it. TREE is a checkout with its environment in `.venv`; it is copied, never changed.
+A draw depends on a function's own text alone, so checkouts that share a function share its mutant. A probe records
+which tests execute each function. RESULTS.jsonl has a line per mutant and is resumed. TREE is copied, never changed.
 """
 
 import argparse

@@ -1,12 +1,6 @@
-"""Plant code in a cache as another user could: none of it is executed, for every kind of code, and the work goes on.
+"""Plant code in a cache as another user could: none of it runs, and the work still gets done. Run as root.
 
-Every kind of code that is made once and executed later is made in a cache of one's own, then replaced by code that
-says so when it runs, with its digest. For each way in which another user could have put it there (who owns what, who
-may write, links, further names, a link that is changed all the time) a fresh process does the work that needs it, as
-root and as an ordinary user. Each way that can fire is tried first with the door's checks taken out: it has to fire.
-
-Run as root: `python -m benchmarks.reliability.planted_caches`. Exits with 1 when planted code ran, work failed, or a control did
-not fire.
+Every kind of cached code, every ownership, link and race; a control run without the checks must fire.
 """
 
 import argparse
@@ -27,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aaco_pipeline import cache_folder
+from benchmarks.common import ROOT
 
 if TYPE_CHECKING:
     from aaco_pipeline.optimization.targets import Build
     from aaco_pipeline.resources.targets.cpu import CpuTarget
 
-ROOT: Final = Path(__file__).parents[2]
 FIRED: Final = "PLANTED CODE RUNS"
 WORKS: Final = "the work is done"
 #: Users that are the victims, and who plants for each.

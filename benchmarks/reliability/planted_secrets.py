@@ -1,13 +1,6 @@
-"""Secrets planted everywhere a capture or a process can hold them, and looked for wherever this package leaves bytes.
+"""Plant 200 secrets in captures and environments, take these in, and search every byte that the package leaves.
 
-Two hundred secrets, made up anew from a seed in all shapes of `tests/formats/parsing/redaction/secret_shapes.py`, are
-planted into captures of every format (databases with free pages and triggers, JSON, CSV, YAML, profiles, names of files
-and folders), into the name of a model, and into the environments of `aaco run`, `aaco ingest` and Dagster's daemon. The
-captures are taken in by the command and, in another lake, by the daemon from its inbox. Then every byte of both lakes,
-of Dagster's homes, and of what was printed is searched: databases row by row, Parquet column by column, packed files
-unpacked. Not counted are the names of files that the command was given and says again in the terminal. A key that
-nothing announces is not planted where it may as well be a name. Run as `python -m benchmarks.reliability.planted_secrets`; it exits
-with 1 when a secret is found or a run is not whole.
+Databases row by row, Parquet column by column, archives unpacked; lake, Dagster's storage, logs and output.
 """
 
 import argparse
@@ -34,14 +27,13 @@ import onnx
 import polars as pl
 from onnx import TensorProto, helper
 
-import aaco_pipeline
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from benchmarks.common import ENTRY, ROOT
 from benchmarks.performance.generate_rocpd import GUID, generate, insert
 from tests.formats.examples import EXAMPLES
 from tests.formats.parsing.redaction.secret_shapes import shapes
 
-ROOT: Final = Path(aaco_pipeline.__file__).parents[1]
 SECRETS: Final = 200
 #: A secret that is a word is replaced by one that stands nowhere else.
 _LEAST_UNIQUE: Final = 16
@@ -60,7 +52,6 @@ _VARIABLES: Final = (
     *("TRITON_HOME", "MIOPEN_CUSTOM_CACHE_DIR", "MIOPEN_SYSTEM_DB_PATH", "ROCBLAS_TENSILE_LIBPATH", "NCCL_DEBUG"),
     *("HIPBLASLT_TENSILE_LIBPATH", "ORT_MIGRAPHX_CACHE_PATH", "PYTORCH_TUNABLEOP_FILENAME", "MIGRAPHX_MLIR_TUNING_DB"),
 )
-_ENTRY: Final = "from aaco_pipeline.cli.main import entry; entry()"
 _DAEMON_SECONDS: Final = 1800.0
 _SUFFIX: Final = "_" + GUID.replace("-", "_")
 
@@ -265,7 +256,7 @@ def by_command(place: Path, captures: Path, model: Path, variables: Mapping[str,
     for number, command in enumerate(commands):
         with (place / f"printed_{number}.log").open("wb") as printed:
             code = subprocess.call(
-                [sys.executable, "-P", "-c", _ENTRY, *command], cwd=ROOT, env=variables, stdout=printed, stderr=printed
+                [sys.executable, "-P", "-c", ENTRY, *command], cwd=ROOT, env=variables, stdout=printed, stderr=printed
             )
         if code != (2 if command[-1] == "no such session" else 0):
             wrong.append(f"aaco {command[0]} ended with {code}; see {place / f'printed_{number}.log'}")

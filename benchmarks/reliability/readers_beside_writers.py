@@ -1,9 +1,4 @@
-"""Read a lake in a loop while another process publishes 200 times into one session and makes and removes another.
-
-Every generation of the writer is in every row of its tables and in a file beside them. However a reader asks, by frame,
-by SQL over several tables or for the file, it must see one whole generation after another and never an error. Run as
-`python -m benchmarks.reliability.readers_beside_writers`; it exits with 1 when an answer was torn or wrong.
-"""
+"""Read a lake in a loop while another process publishes: readers see one whole generation after another."""
 
 import argparse
 import os

@@ -1,17 +1,12 @@
-"""Digests of every table of over sixty sessions, to compare what two checkouts publish of the same inputs.
+"""Digests of every table of over sixty sessions, to compare what two checkouts publish from the same inputs.
 
     python -m benchmarks.reliability.table_digests prepare INPUTS --tree BEFORE
-    python -m benchmarks.reliability.table_digests make INPUTS LAKE --tree BEFORE --output before.json
     python -m benchmarks.reliability.table_digests make INPUTS LAKE --tree AFTER --output after.json
     python -m benchmarks.reliability.table_digests compare before.json after.json
     python -m benchmarks.reliability.table_digests read LAKE --before BEFORE --after AFTER
 
-`prepare` copies the shared captures, records programs and measures models once; further raw
-folders of sessions may be laid into INPUTS/raw. `make` starts `TREE/.venv/bin/aaco` in
-a new lake: measured sessions are replayed from their raw folders by `doctor --mend`, captures taken in by `ingest`, a
-process each. A digest is over the values of all rows in the order published, with columns sorted by name, and not over
-the bytes of a file. `compare` exits with 1 when a table differs. `read` asks both commands the same of a copy of a lake
-and exits with 1 when an answer differs. TREE is a checkout with its environment in `.venv`.
+`prepare` copies captures, records programs and measures models once; further raw folders may be added to INPUTS/raw.
+`make` replays or ingests them with `TREE/.venv/bin/aaco`. A digest covers values in published order, columns by name.
 """
 
 import argparse
@@ -28,7 +23,8 @@ from typing import Any, Final
 
 import polars as pl
 
-SHARED: Final = Path(os.environ.get("AACO_SHARED") or Path(__file__).resolve().parents[3] / "shared")
+from benchmarks.common import SHARED
+
 LEAST_SESSIONS: Final = 60
 #: Each of these, below the shared folder, is one input. Of the forty sessions measured on an H200 the first two blocks.
 SINGLE: Final = (

@@ -1,8 +1,6 @@
-"""Runs in the measured process of `benchmarks.accuracy.spike_causes` alone: does what was planned at the start of an iteration.
+"""Inject the delays of `benchmarks.accuracy.spike_causes` at the start of an iteration, inside the measured process.
 
-The folder `$AACO_INJECTED` holds `plan.json` (`cpus`, to be kept to; `acts`: by the number of the call, what to do and
-how much) and is told what was done: `pid` once the model is first called, `acts.jsonl` a line an act with the time that
-it took by CLOCK_MONOTONIC and what the kernel counted of it.
+`$AACO_INJECTED/plan.json` says what to do at which call; `pid` and `acts.jsonl` there report what was done and when.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""The programs of this folder and what each is slow by: by construction, not by measurement.
-
-Standard library alone, for it is read on the GPU machine too.
-"""
+"""The programs of this folder and the cause that each was built to have. Standard library alone."""
 
 from dataclasses import dataclass
 from typing import Final

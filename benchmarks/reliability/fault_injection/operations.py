@@ -1,11 +1,13 @@
-"""The operations under fault injection: initial lake, steps, and the state by which a lake is judged."""
+"""The operations under fault injection, a tiny ingest among them, and the state by which a lake is judged."""
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import polars as pl
 
@@ -13,12 +15,19 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.journal import Journal, JournalEntry
 from aaco_pipeline.lake.layout import SEGMENTS
-from aaco_pipeline.lake.removals import ACCOUNT
+from aaco_pipeline.lake.removals import ACCOUNT, Account
 from aaco_pipeline.lake.retention import Limits
 from aaco_pipeline.lake.segments.compaction import GRACE, compact
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import raw_digests
+from aaco_pipeline.pipeline.doctor import examine
+from aaco_pipeline.pipeline.ingestion import discovered, ingest
 from aaco_pipeline.pipeline.retention import clean_up
+from aaco_pipeline.pipeline.session_stages import finish_session
+from aaco_pipeline.resources.confinement import server
+from benchmarks.common import CONFIGS
+from benchmarks.performance.ingest_cost import write_capture
+from benchmarks.reliability.fault_injection.library import STATE_FILE
 from benchmarks.reliability.kill_publishing import GENERATION_COLUMNS, OTHER_STAGE, STAGE, generation_frames
 
 Shown = Mapping[str, Any]
@@ -198,3 +207,72 @@ OPERATIONS: Final = {
     "gc": Operation(_prepare_retention, (_kept(2),), mend=_gone_on_with),
     "compaction": Operation(_prepare_compaction, (_compacted(3), _compacted(5))),
 }
+
+
+def operation(folder: Path) -> Operation:
+    """Taking in the second of two captures, which lie in `folder`, into a lake that has the first."""
+    # What the reader of captures writes is struck as well.
+    patch.object(server, "_PASSED_ON", (*server._PASSED_ON, "LD_PRELOAD", STATE_FILE)).start()
+    first, second = (write_capture(folder / f"capture_{number}", number) for number in (1, 2))
+
+    def taken_in(capture: Path, lake: TraceLake) -> None:
+        for one in ingest(lake, discovered(lake, capture), finish=lambda session: _finish(lake, session)):
+            if one.error is not None:
+                raise one.error
+
+    return Operation(
+        lambda lake: taken_in(first, lake),
+        (lambda lake: taken_in(second, lake),),
+        mend=_mend,
+        show=_shown,
+        files=_files,
+        is_gradual=True,
+    )
+
+
+def _finish(lake: TraceLake, session: str) -> None:
+    finish_session(lake, session, CONFIGS)
+
+
+def _mend(lake: TraceLake) -> None:
+    """Mend as `aaco doctor --mend` does."""
+    treated: set[tuple[str, str]] = set()
+    while True:
+        found = [
+            one
+            for one in examine(lake, lambda session: _finish(lake, session))
+            if (one.kind, one.subject) not in treated
+        ]
+        if not found:
+            return
+        for one in found:
+            treated.add((one.kind, one.subject))
+            if one.mend is None or not one.mend():
+                raise LakeError(f"{one.kind} of {one.subject} was not mended: {one.explanation}")
+
+
+def _shown(lake: TraceLake) -> Shown:
+    """Read the lake as its readers do; of the journal only whether it has an entry, since entries change in steps."""
+    seen = shown(lake, _called(lake))
+    return {aspect: "" if aspect.startswith("journal of") else value for aspect, value in seen.items()}
+
+
+def _files(lake: TraceLake) -> dict[str, str]:
+    """The names of all files, those of tables without their digests, and what is not whole or pending."""
+    called = _called(lake)
+    names = (re.sub(r"-[0-9a-f]{12}\.parquet$", "", called(name)) for name in files(lake))
+    left = {"unfinished": str(lake.unfinished()), "pending": str(Account(lake).pending())}
+    return {**dict.fromkeys(names, ""), **left}
+
+
+def _called(lake: TraceLake) -> Callable[[str], str]:
+    """Give each session a name that is the same in every run."""
+    known = {*lake.sessions(), *lake.captured(), *(one.session_id for one in Journal(lake).entries())}
+    names = {session: f"session {number}" for number, session in enumerate(sorted(known), 1)}
+
+    def called(text: str) -> str:
+        for session, name in names.items():
+            text = text.replace(session, name)
+        return text
+
+    return called

@@ -1,4 +1,4 @@
-"""Doing a step of an operation with one call struck, in a process of its own, and judging what is left."""
+"""Run a step of an operation with one call struck, in its own process, and judge what is left."""
 
 import ctypes
 import errno
@@ -17,8 +17,7 @@ from typing import Any, Final, TypeVar
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.health import faults, mend
 from aaco_pipeline.lake.store import TraceLake
-from benchmarks.reliability.fault_injection.comparing import traced
-from benchmarks.reliability.fault_injection.library import State
+from benchmarks.reliability.fault_injection.library import State, traced
 from benchmarks.reliability.fault_injection.operations import Operation, Shown, Step
 
 _Answer = TypeVar("_Answer")

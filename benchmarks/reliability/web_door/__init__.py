@@ -1,1 +1,1 @@
-"""What other pages, other users and people do to a running `aaco ui`."""
+"""Attacks on, and ends of, a running `aaco ui`."""

@@ -1,8 +1,6 @@
-"""Pages of other origins attack a server with a real browser; what of it reaches Dagster is counted by the server.
+"""Attack a server from pages of other origins in a real browser; the server counts what reaches Dagster.
 
-    python -m benchmarks.reliability.web_door.attacks
-
-The same attacks on Dagster's own web server show that they work: there many get through.
+The same attacks on Dagster's own web server show that they work.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""A server of Dagster whose application counts what reaches it, behind the door and without one."""
+"""A Dagster web server that counts what reaches it, behind the door and without one."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""`aaco ui` is ended in every way there is: one line, the exit code, and nothing of it left running.
-
-python -m benchmarks.reliability.web_door.endings
-"""
+"""End `aaco ui` in every way there is: one line, the exit code, nothing left running."""
 
 import os
 import pty

@@ -1,7 +1,4 @@
-"""Another user of the host tries to get anything of a running `aaco ui`: by HTTP, its sockets, its files, /proc.
-
-python -m benchmarks.reliability.web_door.other_user        (as root, for `setpriv`)
-"""
+"""Try to read a running `aaco ui` as another user of the host: HTTP, sockets, files, /proc. Run as root."""
 
 import json
 import shutil
