@@ -31,8 +31,8 @@ from benchmarks.accuracy.verdict_trials import (
     three_levels,
     times_longer,
 )
-from benchmarks.accuracy.verdicts import ALL_BLOCKS, HELD_OUT, TUNED_ON, Claims
-from benchmarks.common import SHARED
+from benchmarks.accuracy.verdicts import ALL_BLOCKS, HELD_OUT, TUNED_ON
+from benchmarks.common import SHARED, Claims
 
 PLACEBO: Final = "placebo"
 ARMS: Final = (BASELINE, CANDIDATE, PLACEBO)
@@ -307,13 +307,12 @@ def elsewhere(scale: pl.DataFrame, moved: pl.Expr, sessions: pl.DataFrame) -> pl
 
 
 def main() -> int:
-    shared = SHARED
-    if not (shared / "regression" / "local_sessions.npz").is_file():
-        print(f"{shared}: no regression/local_sessions.npz there; set AACO_SHARED")
+    if not (SHARED / "regression" / "local_sessions.npz").is_file():
+        print(f"{SHARED}: no regression/local_sessions.npz there; set AACO_SHARED")
         return 2
     began = time.process_time()
     claims = Claims()
-    sessions, _ = local_sessions(shared)
+    sessions, _ = local_sessions(SHARED)
     for what, blocks in (("odd blocks", HELD_OUT), ("even blocks", TUNED_ON), ("all blocks", ALL_BLOCKS)):
         source = Recomposed(sessions, blocks, NIGHTS, LASTING + 1)
         identical(claims, f"recomposed of {what}", source)

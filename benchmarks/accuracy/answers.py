@@ -6,7 +6,6 @@ reuses sessions; `--compare` and `--abstain` run one half each. Exits with 1 whe
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.document.session import session_summary
 from aaco_pipeline.report.words.session import answer
 from aaco_pipeline.resources.ingestion import copy_capture
-from benchmarks.common import CONFIGS
+from benchmarks.common import CONFIGS, SHARED
 
 Entry = Mapping[str, Any]
 #: How far a share of the kernels' time, a rate, and a share of a window or of a roof may be from the expert's.
@@ -55,11 +54,6 @@ class Compared:
     stated: object
     found: object
     right: bool
-
-
-def shared() -> Path:
-    """The folder of shared captures; it need not exist."""
-    return Path(os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared")
 
 
 def judged(lake: TraceLake, capture: Path) -> str:
@@ -237,11 +231,11 @@ def main() -> int:
     part.add_argument("--compare", action="store_true", help="compare only")
     part.add_argument("--abstain", action="store_true", help="take evidence away only")
     given = arguments.parse_args()
-    listed = shared() / "answers" / "answers.yaml"
+    listed = SHARED / "answers" / "answers.yaml"
     if not listed.is_file():
         print(f"{listed}: not there; set AACO_SHARED")
         return 2
-    stated = {shared() / one["capture"]: one for one in yaml.safe_load(listed.read_text(encoding="utf-8"))}
+    stated = {SHARED / one["capture"]: one for one in yaml.safe_load(listed.read_text(encoding="utf-8"))}
     entries: dict[Path, Entry] = {
         path: one for path, one in stated.items() if given.only is None or given.only in str(path)
     } | {path: {} for path in given.captures}

@@ -114,12 +114,11 @@ def _with_failures(known: Floats, random: np.random.Generator) -> float:
 
 
 def main() -> int:
-    shared = SHARED
-    if not (shared / "regression" / "local_sessions.npz").is_file():
-        print(f"{shared} has no regression/local_sessions.npz; set AACO_SHARED to where the captures are")
+    if not (SHARED / "regression" / "local_sessions.npz").is_file():
+        print(f"{SHARED} has no regression/local_sessions.npz; set AACO_SHARED to where the captures are")
         return 1
     began = time.process_time()
-    sessions, _ = local_sessions(shared)
+    sessions, _ = local_sessions(SHARED)
     kept = True
     for workload in WORKLOADS:
         judge(workload, pairs(sessions, workload, 0), "blocks the rules were fixed on")

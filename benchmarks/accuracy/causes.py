@@ -24,7 +24,7 @@ from aaco_pipeline.statistics.causes.arms import FACTS, Arm, arm
 from aaco_pipeline.statistics.causes.decomposition import Decomposition, decompose
 from aaco_pipeline.statistics.causes.matching import replaced_kernels
 from aaco_pipeline.statistics.causes.selection import selections
-from benchmarks.accuracy.answers import judged, shared
+from benchmarks.accuracy.answers import judged
 from benchmarks.accuracy.trace_faults import FAULTS, Fault, sampled
 from benchmarks.accuracy.trace_swaps import (
     Swap,
@@ -36,6 +36,7 @@ from benchmarks.accuracy.trace_swaps import (
     placement_swaps,
     without_operators,
 )
+from benchmarks.common import SHARED
 
 Tables = dict[str, pl.DataFrame]
 _READ: Final = tuple(dict.fromkeys((*ACCOUNTED_FROM, *FACTS, *RECORDED_FROM, "markers")))
@@ -90,7 +91,7 @@ class Sessions:
 
     def recorded(self, block: int, name: str) -> Tables:
         """A session of the interleaved ones: its trace, with its unprofiled iterations."""
-        path = shared() / "gpu_sessions" / "sessions" / f"b{block:02d}_{name}.json"
+        path = SHARED / "gpu_sessions" / "sessions" / f"b{block:02d}_{name}.json"
         tables = self.of(path.with_name(path.name + ".trace.json.gz"))
         latency = json.loads(path.read_text())["latency_ns"][_WARMUP:]
         rows = pl.DataFrame(
@@ -106,8 +107,8 @@ class Sessions:
 
     def trace(self, name: str) -> Tables:
         """A single trace."""
-        places = [shared() / f"gpu_sessions/traces/{name}.json.gz", shared() / f"kineto/{name}.json.gz"]
-        return self.of(next((path for path in places if path.exists()), shared() / "captures" / name))
+        places = [SHARED / f"gpu_sessions/traces/{name}.json.gz", SHARED / f"kineto/{name}.json.gz"]
+        return self.of(next((path for path in places if path.exists()), SHARED / "captures" / name))
 
 
 def split(baseline: Arm, candidate: Arm) -> Decomposition:
@@ -249,7 +250,7 @@ def _clocked(tables: Tables, fault: Fault) -> Tables:
 
 
 def _swaps(sessions: Sessions, part: str, onnx: tuple[Tables, Tables] | None) -> Iterator[Swap]:
-    names = known_names(shared() / "kernels" / "kernel_names.csv.gz")
+    names = known_names(SHARED / "kernels" / "kernel_names.csv.gz")
     # Every other name of the list: traces that come in two parts meet other names in each.
     names = names.filter(pl.int_range(pl.len()) % 2 == (part not in ("tuned", "looked_at_last", "held_out")))
     blocks = _BLOCKS[part]
@@ -296,8 +297,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--onnx-lake", type=Path, help="a lake with two sessions of `aaco run --model squeezenet`")
     parser.add_argument("--part", choices=(*_TRACES, "all"), default="all")
     options = parser.parse_args(arguments)
-    if not (shared() / "gpu_sessions" / "sessions").is_dir():
-        print(f"{shared()}: no recorded sessions there; set AACO_SHARED")
+    if not (SHARED / "gpu_sessions" / "sessions").is_dir():
+        print(f"{SHARED}: no recorded sessions there; set AACO_SHARED")
         return 2
     parts = tuple(_TRACES) if options.part == "all" else (options.part,)
     with tempfile.TemporaryDirectory() as scratch:

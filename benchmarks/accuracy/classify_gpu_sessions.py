@@ -35,8 +35,7 @@ _STAGES: Final = (
 
 def traces() -> Path:
     """The folder of traces with a known cause; it need not exist."""
-    shared = SHARED
-    return shared / "gpu_sessions" / "traces"
+    return SHARED / "gpu_sessions" / "traces"
 
 
 def classified(lake: TraceLake, trace: Path) -> dict[str, Any]:

@@ -7,7 +7,6 @@ deliberate differences; exits with 1 for any other.
 import csv
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from aaco_pipeline.analysis.roofline.derived_metrics import counted, metrics_of
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.formats.capture_tables import Limits
+from benchmarks.common import SHARED
 
 TOLERANCE: Final = 1e-6
 GIGA: Final = 1e9
@@ -388,8 +388,7 @@ def line(found: Coverage, nulled: int) -> str:
 
 def main() -> int:
     """Print the coverage; 1 if a difference has no explanation."""
-    shared = os.environ.get("AACO_SHARED") or Path(__file__).parents[3] / "shared"
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(shared) / "counters"
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else SHARED / "counters"
     heads = ("compared", "equal", "different", "unexplained", "not reported", "values", "null by clock")
     print(f"{'capture':24}" + "".join(f"{head:>14}" for head in heads))
     coverages = []

@@ -27,8 +27,8 @@ from aaco_pipeline.statistics.history.levels import find_levels
 from aaco_pipeline.statistics.history.nights import OF_THE_NIGHT
 from aaco_pipeline.statistics.verdicts.comparison import why_left_out
 from benchmarks.accuracy.verdict_trials import WORKLOADS, local_sessions
-from benchmarks.accuracy.verdicts import HELD_OUT, TUNED_ON, Claims
-from benchmarks.common import SHARED
+from benchmarks.accuracy.verdicts import HELD_OUT, TUNED_ON
+from benchmarks.common import SHARED, Claims
 
 Floats = npt.NDArray[np.float64]
 Blocks = npt.NDArray[np.int64]
@@ -377,19 +377,18 @@ def other_data(shared: Path) -> None:
 
 def main() -> int:
     argparse.ArgumentParser(description=__doc__).parse_args()
-    shared = SHARED
-    if not (shared / "regression" / "local_sessions.npz").exists():
-        print(f"{shared}: no recorded sessions; name the folder that holds `regression` in AACO_SHARED")
+    if not (SHARED / "regression" / "local_sessions.npz").exists():
+        print(f"{SHARED}: no recorded sessions; name the folder that holds `regression` in AACO_SHARED")
         return 2
     began = time.process_time()
     claims = Claims()
-    composed_series(claims, shared)
-    whose(claims, shared)
+    composed_series(claims, SHARED)
+    whose(claims, SHARED)
     simulated_nights(claims)
     forecast_past(claims)
     single_runs(claims)
     speed(claims)
-    other_data(shared)
+    other_data(SHARED)
     print(f"{time.process_time() - began:.0f} s CPU, {claims.missed} missed")
     return int(claims.missed > 0)
 

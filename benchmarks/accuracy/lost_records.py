@@ -120,15 +120,14 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    shared = SHARED
     random = np.random.default_rng(asked.seed)
     counts: dict[str, list[int]] = {way: [0, 0] for way in WAYS}
     sound = True
     for name in CAPTURES:
-        if not (shared / name).exists():
+        if not (SHARED / name).exists():
             print(f"{name}: not there; set AACO_SHARED")
             return 2
-        tables = tables_of(shared / name)
+        tables = tables_of(SHARED / name)
         if untouched := telling(tables):
             print(f"{name}: the whole capture has {', '.join(sorted(untouched))}")
             sound = False

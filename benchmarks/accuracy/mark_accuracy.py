@@ -12,9 +12,10 @@ import numpy as np
 
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.native.program.marks import ITERATION, read_marks
+from benchmarks.common import ROOT
 
 COUNT: Final = 20_000
-HELPERS: Final = Path(__file__).parents[2] / "aaco_pipeline" / "recording"
+HELPERS: Final = ROOT / "aaco_pipeline" / "recording"
 PYTHON: Final = f"""
 import json, sys, time
 sys.path.insert(0, {str(HELPERS)!r})

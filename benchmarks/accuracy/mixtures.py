@@ -22,7 +22,7 @@ from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, recorded
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.lake.validation import empty_table, in_contract, to_contract
 from aaco_pipeline.providers import CPU_PROVIDER
-from benchmarks.accuracy.answers import shared
+from benchmarks.common import SHARED
 
 Tables = dict[str, pl.DataFrame]
 NEEDED: Final = 0.9
@@ -71,7 +71,7 @@ class Mixture:
 
 def steps(name: str) -> list[Step]:
     """The warm steps of a trace. A step's device work lies within its mark on the host: it ends with a wait."""
-    tables = dict(kineto.read(shared() / "gpu_sessions" / "traces" / f"{name}.json.gz").tables)
+    tables = dict(kineto.read(SHARED / "gpu_sessions" / "traces" / f"{name}.json.gz").tables)
     marks = tables["markers"].filter(
         pl.col("thread_id").is_not_null() & pl.col("name").cast(pl.String).str.contains(r"^step#")
     )
@@ -329,7 +329,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--seed", type=int, default=0)
     given = arguments.parse_args()
-    index = shared() / "gpu_sessions" / "traces" / "index.json"
+    index = SHARED / "gpu_sessions" / "traces" / "index.json"
     if not index.is_file():
         print(f"{index}: not there; set AACO_SHARED")
         return 2

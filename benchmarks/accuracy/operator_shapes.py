@@ -50,9 +50,8 @@ def report_trace(path: Path) -> bool:
 
 
 def main() -> int:
-    shared = SHARED
     print(f"{'trace':26} {'work':>9} {'roofline':>9} {'bound':>9}")
-    paths = [shared / "kineto" / f"{name}.json.gz" for name in TRACES]
+    paths = [SHARED / "kineto" / f"{name}.json.gz" for name in TRACES]
     kept = min([report_trace(path) for path in paths if path.is_file()], default=True)
     return 0 if kept else 1
 

@@ -35,7 +35,7 @@ from benchmarks.accuracy.verdict_trials import (
     three_levels,
     times_longer,
 )
-from benchmarks.common import SHARED
+from benchmarks.common import SHARED, Claims
 
 TRIALS: Final = 1_000
 SIMULATED: Final = 2_000
@@ -53,17 +53,6 @@ ALL_BLOCKS: Final = np.arange(60)
 DIFFERENT: Final = LEAST_BLOCKS
 _EMPTY_LEDGER: Final = pl.DataFrame(schema={"campaign_id": pl.String(), **polars_types("aa_ledger")})
 _PAIRS_OF_HOSTS: Final = (("host_a", "host_b"), ("host_a", "host_c"), ("host_b", "host_c"))
-
-
-class Claims:
-    """What was promised and what came out, printed as it comes."""
-
-    def __init__(self) -> None:
-        self.missed = 0
-
-    def state(self, what: str, value: object, kept: bool) -> None:
-        self.missed += not kept
-        print(f"{'kept  ' if kept else 'MISSED'} {what}: {value}", flush=True)
 
 
 def judged(sessions: pl.DataFrame, candidate: str = CANDIDATE, looks: tuple[int, ...] | None = None) -> pl.DataFrame:
@@ -297,20 +286,19 @@ def peers(sessions: pl.DataFrame, latency: Picks) -> None:
 
 
 def main() -> int:
-    shared = SHARED
-    if not (shared / "regression" / "local_sessions.npz").is_file():
-        print(f"{shared}: no regression/local_sessions.npz there; set AACO_SHARED")
+    if not (SHARED / "regression" / "local_sessions.npz").is_file():
+        print(f"{SHARED}: no regression/local_sessions.npz there; set AACO_SHARED")
         return 2
     began = time.process_time()
     claims = Claims()
-    sessions, latency = local_sessions(shared)
+    sessions, latency = local_sessions(SHARED)
     recorded_identical(claims, sessions)
     recorded_slower(claims, sessions)
     simulated(claims)
     from_the_ledger(claims, sessions)
     withheld(claims, sessions)
-    known_causes(claims, shared)
-    three_hosts(claims, shared)
+    known_causes(claims, SHARED)
+    three_hosts(claims, SHARED)
     speed(claims, latency)
     peers(sessions, latency)
     print(f"{claims.missed} missed, {time.process_time() - began:.0f} s CPU")

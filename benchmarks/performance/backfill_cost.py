@@ -7,7 +7,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import signal
 import statistics
 import subprocess
@@ -21,11 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.lake.health import faults
-from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
-from benchmarks.common import ENTRY, ROOT
+from benchmarks.common import ENTRY, ROOT, cpu_seconds
 from benchmarks.performance.command_cost import call
+from benchmarks.performance.many_sessions import filled
 
 STAGE: Final = "timeline"
 _MOST: Final = 0.15
@@ -50,43 +49,17 @@ with open_instance(find_project()) as instance:
 """
 
 
-def filled(made: TraceLake, path: Path, sessions: int) -> TraceLake:
-    """A lake of so many copies of the one session in `made`, their stages of an earlier version."""
-    (original,) = made.sessions()
-    manifest = made.manifest(original)
-    lake = TraceLake(path)
-    (path / "manifests").mkdir(parents=True)
-    for number in range(sessions):
-        copy = f"20240101T000000Z-{number:08x}{original[25:]}"
-        for folder in made.path.glob(f"*/session_id={original}"):
-            for file in (one for one in folder.rglob("*") if one.is_file()):
-                target = path / folder.parent.name / f"session_id={copy}" / file.relative_to(folder)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                os.link(file, target)
-        renamed = replace(
-            manifest,
-            id=copy,
-            entries=tuple(one._replace(file=one.file.replace(original, copy)) for one in manifest.entries),
-        )
-        lake.manifest_path(copy, "session").write_bytes(_older(renamed).to_bytes())
-    return lake
-
-
-def _older(manifest: Manifest) -> Manifest:
-    return replace(manifest, stages=tuple(one._replace(code_version=_EARLIER) for one in manifest.stages))
-
-
-def spent(command: list[str], environment: Mapping[str, str]) -> float:
-    """CPU seconds of a process that ends well."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, env={**os.environ, **environment}, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def make_old(lake: TraceLake) -> None:
+    """Let every manifest say that an earlier version of the code published its stages."""
+    for session in lake.sessions():
+        manifest = lake.manifest(session)
+        stages = tuple(one._replace(code_version=_EARLIER) for one in manifest.stages)
+        lake.manifest_path(session, "session").write_bytes(replace(manifest, stages=stages).to_bytes())
 
 
 def unit() -> list[float]:
     """CPU seconds of `import dagster`, five times."""
-    return [spent([sys.executable, "-c", "import dagster"], {}) for _ in range(5)]
+    return [cpu_seconds([sys.executable, "-c", "import dagster"]) for _ in range(5)]
 
 
 def states_of(lake: TraceLake) -> dict[str, str]:
@@ -96,8 +69,7 @@ def states_of(lake: TraceLake) -> dict[str, str]:
 
 def with_kills(lake: TraceLake, environment: Mapping[str, str], kills: int, chance: random.Random) -> bool:
     """Kill the command at random instants, then let it end; whether everything is done, once, and nothing is torn."""
-    for session in lake.sessions():
-        lake.manifest_path(session, "session").write_bytes(_older(lake.manifest(session)).to_bytes())
+    make_old(lake)
     done_before = 0
     holds = True
     for number in range(kills):
@@ -140,7 +112,7 @@ def main(arguments: list[str]) -> int:
 
     def told(what: str, command: list[str], environment: Mapping[str, str], sessions: int) -> float:
         """CPU a session in units measured before and after: on a machine that others use the unit itself moves."""
-        before, seconds, after = unit(), spent(command, environment), unit()
+        before, seconds, after = unit(), cpu_seconds(command, env={**os.environ, **environment}, cwd=ROOT), unit()
         one = statistics.median([*before, *after])
         each = seconds / sessions / one
         units = f"unit {one:.2f} s, {statistics.median(before):.2f} before and {statistics.median(after):.2f} after"
@@ -148,10 +120,11 @@ def main(arguments: list[str]) -> int:
         return each
 
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
-        made = TraceLake(f"{scratch}/made")
-        call(_RUN, {LAKE_VARIABLE: str(made.path), HOME_VARIABLE: f"{scratch}/made_home"})
-        lake = filled(made, Path(scratch) / "lake", options.sessions)
-        few = filled(made, Path(scratch) / "few", 100)
+        made = Path(scratch) / "made"
+        call(_RUN, {LAKE_VARIABLE: str(made), HOME_VARIABLE: f"{scratch}/made_home"})
+        lake, few = (filled(made, Path(scratch) / name, n) for name, n in (("lake", options.sessions), ("few", 100)))
+        make_old(lake)
+        make_old(few)
         at = {LAKE_VARIABLE: str(lake.path), HOME_VARIABLE: f"{scratch}/home"}
         what = f"aaco reanalyse over {options.sessions:,}"
         command = [sys.executable, "-c", ENTRY, *_REANALYSE]

@@ -22,7 +22,6 @@ from typing import Final
 from unittest.mock import patch
 
 import polars as pl
-from benchmarks.reliability.ingest_captures import SHARED
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import contract
@@ -31,6 +30,7 @@ from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
+from benchmarks.common import SHARED
 from benchmarks.performance.command_cost import call
 
 DISTINCT: Final = 100

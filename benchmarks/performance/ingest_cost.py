@@ -18,6 +18,8 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Final, NamedTuple
 
+from benchmarks.common import ROOT
+
 HEADER: Final = (
     "Kind,Agent_Id,Queue_Id,Stream_Id,Thread_Id,Dispatch_Id,Kernel_Id,Kernel_Name,Correlation_Id,Start_Timestamp,"
     "End_Timestamp,LDS_Block_Size,Scratch_Size,VGPR_Count,Accum_VGPR_Count,SGPR_Count,Workgroup_Size_X,"
@@ -177,8 +179,7 @@ def figures(tree: Path, rounds: int, *, measure: bool) -> dict[str, list[float]]
 def main() -> int:
     """Print each figure's median, least and most; 1 when a median exceeds its budget."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    here = Path(__file__).resolve().parents[2]
-    parser.add_argument("--tree", type=Path, default=here, help="checkout with its environment in .venv")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="checkout with its environment in .venv")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--no-run", action="store_true", help="leave `aaco run` out, which measures for seconds")
     chosen = parser.parse_args()

@@ -15,7 +15,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.lake.store import TraceLake
-from benchmarks.common import ENTRY
+from benchmarks.common import ENTRY, ROOT
 from benchmarks.performance import generate_cupti, generate_rocpd
 
 REQUIRED_RATIO: Final = 0.6
@@ -24,7 +24,6 @@ PEAK_BYTES: Final = 1_500_000_000
 #: Of more than a million dispatches.
 PEAK_BYTES_OF_MORE: Final = 16_000_000_000
 FORMATS: Final = ("rocpd", "cupti")
-_HERE: Final = Path(__file__).resolve().parents[2]
 _LABELS: Final = ("answers", "bottlenecks")
 
 
@@ -72,7 +71,7 @@ def holds(kind: str, dispatches: int, before: Path | None, folder: Path) -> bool
     """Whether one format keeps what is claimed."""
     capture = generated(kind, dispatches, folder)
     earlier = None if before is None else taken(capture, before)
-    now = taken(capture, _HERE)
+    now = taken(capture, ROOT)
     capture.unlink()
     limit = PEAK_BYTES if dispatches <= MILLION else PEAK_BYTES_OF_MORE
     kernels = now.labels["bottlenecks"].filter(pl.col("scope") == "kernel").height

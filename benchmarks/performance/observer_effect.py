@@ -21,7 +21,7 @@ from scipy import stats
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.resources.kernel_plane.recording import KernelPlane
 from aaco_pipeline.resources.measure.inference import capture_inference
-from benchmarks.accuracy.spike_causes import ROOT
+from benchmarks.common import ROOT
 
 MOST: Final = 1.02
 _ITERATIONS: Final = 400

@@ -14,7 +14,7 @@ from typing import Final
 from aaco_pipeline.assets.stage import stages_of
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
-from benchmarks.common import ENTRY, ROOT
+from benchmarks.common import ENTRY, ROOT, reported
 
 RUN: Final = ("run", "--model", "squeezenet", "--iterations", "2", "--warmup", "1")
 CAPTURE: Final = (
@@ -85,17 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ingests", type=int, default=8, help="how many `aaco ingest` of one capture are started")
     parser.add_argument("--times", type=int, default=1, help="how often, each time in a new home and a new lake")
     options = parser.parse_args(arguments)
-    broken = 0
+    broken: list[str] = []
     for turn in range(1, options.times + 1):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as place:
             complaints = started_at_once(Path(place), options.runs, options.ingests)
         took = f"{time.monotonic() - began:.0f} s"
-        print(f"{turn}: {options.runs} runs and {options.ingests} ingests, {took}: {len(complaints)} broken promises")
-        for complaint in complaints:
-            print(complaint, file=sys.stderr)
-        broken += len(complaints)
-    return 1 if broken else 0
+        print(f"{turn}: {options.runs} runs and {options.ingests} ingests, {took}")
+        broken += complaints
+    return reported([], broken)
 
 
 if __name__ == "__main__":

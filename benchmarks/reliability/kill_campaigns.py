@@ -3,16 +3,14 @@
 No finished session is lost or changed, none is doubled or half, and `aaco doctor` finds nothing. Resumes `--results`.
 """
 
-import argparse
 import json
 import random
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -22,6 +20,7 @@ import polars as pl
 from aaco_pipeline.pipeline.comparing.judging import STAGE as LAST_STAGE
 from aaco_pipeline.pipeline.comparing.measuring import members
 from aaco_pipeline.pipeline.comparing.plan import read_plan
+from benchmarks.common import keep_trial, killing, reported, seconds_of, trials_of
 from benchmarks.reliability.kill_runs import Workplace
 
 BLOCKS: Final = 3
@@ -89,42 +88,24 @@ def check(place: Workplace, kept: dict[str, str]) -> list[str]:
     return [*complaints, *_unwell(place)]
 
 
-def summary(trials: Sequence[Trial]) -> str:
-    """The trials as a table of text, with the verdict last."""
-    met = Counter(one for trial in trials for one in trial.met)
-    rows = [(f"killed {name}", count) for name, count in sorted(met.items())]
-    broken = sum(bool(one.violations) for one in trials)
-    rows += [("kills", met.total()), ("done before their kill", sum(one.too_late for one in trials))]
-    rows += [("campaigns", len(trials)), ("campaigns with a broken promise", broken)]
-    width = max(len(name) for name, _ in rows)
-    table = "\n".join(f"{name:<{width}}  {value:>6}" for name, value in rows)
-    return f"{table}\n{'some promise was broken' if broken else 'every promise was kept'}"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Kill until so many kills met a campaign, and print what was found; 1 when a promise was broken."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=20250102)
-    parser.add_argument("--folder", type=Path, required=True, help="where lakes and Dagster's homes come to lie")
-    parser.add_argument("--results", type=Path, required=True, help="a line for each campaign is appended here")
-    options = parser.parse_args(arguments)
-    folder, trials = options.folder.absolute(), list(_read(options.results))
-    usual_seconds = _usual_seconds(_new_place(folder, "usual"))
+    options = killing(__doc__, 10).parse_args(arguments)
+    folder, trials = options.folder.absolute(), trials_of(options.results, Trial)
+    usual = _new_place(folder, "usual")
+    usual_seconds = seconds_of(lambda: usual.call(*_command(usual)))
     while sum(len(one.kills) for one in trials) < options.kills:
         number = len(trials) + 1
         place = _new_place(folder, f"campaign-{number}")
         trial = kill_one(place, number, random.Random(f"{options.seed}-{number}"), usual_seconds)
-        trials.append(trial)
-        with options.results.open("a") as file:
-            file.write(json.dumps(asdict(trial)) + "\n")
+        keep_trial(options.results, trials, trial)
         if not trial.violations:  # what broke a promise is kept to be looked at
             shutil.rmtree(place.folder)
-    print(summary(trials))
-    for one in trials:
-        for violation in one.violations:
-            print(f"campaign {one.number} ({', '.join(one.met)}): {violation}", file=sys.stderr)
-    return 1 if any(one.violations for one in trials) else 0
+    met = Counter(one for trial in trials for one in trial.met)
+    rows = [(f"killed {name}", count) for name, count in sorted(met.items())]
+    rows += [("kills", met.total()), ("done before their kill", sum(one.too_late for one in trials))]
+    broken = [f"campaign {one.number} ({', '.join(one.met)}): {each}" for one in trials for each in one.violations]
+    return reported([*rows, ("campaigns", len(trials))], broken)
 
 
 def _command(place: Workplace) -> tuple[str, ...]:
@@ -192,22 +173,6 @@ def _new_place(folder: Path, name: str) -> Workplace:
     shutil.rmtree(place.folder, ignore_errors=True)
     place.folder.mkdir(parents=True)
     return place
-
-
-def _usual_seconds(place: Workplace) -> float:
-    """How long a campaign lasts when nobody kills it."""
-    began = time.monotonic()
-    done = place.call(*_command(place))
-    seconds = time.monotonic() - began
-    if done.returncode != 0:
-        raise RuntimeError(f"a campaign that nobody kills ended with {done.returncode}: {done.stderr}")
-    return seconds
-
-
-def _read(path: Path) -> Iterator[Trial]:
-    if path.is_file():
-        for line in path.read_text().splitlines():
-            yield Trial(**json.loads(line))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Kill compaction at random instants, with readers and writers beside it: no row is lost, doubled or torn."""
 
-import argparse
 import json
 import multiprocessing
 import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from multiprocessing.connection import Connection
@@ -21,6 +20,7 @@ from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.health import faults, mend
 from aaco_pipeline.lake.segments.compaction import GRACE, compact
 from aaco_pipeline.lake.store import TraceLake
+from benchmarks.common import keep_trial, killing, reported, trials_of
 
 STAGE: Final = "killed_stage"
 #: Each table with the column that holds the version, and the rows that a session has of it.
@@ -168,12 +168,7 @@ def _check(lake: TraceLake, published: Digests, outcome: Kill) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Kill compactions and print what was found; 1 when a promise was broken."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=20250102)
-    parser.add_argument("--folder", type=Path, required=True, help="where the lake is made, or gone on with")
-    parser.add_argument("--results", type=Path, required=True, help="a line for each kill is appended here")
-    options = parser.parse_args(arguments)
+    options = killing(__doc__, 100).parse_args(arguments)
     lake, known = TraceLake(options.folder.absolute() / "lake"), options.folder.absolute() / "published.json"
     if known.exists():
         published: Digests = json.loads(known.read_text())
@@ -182,27 +177,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in range(UNTOUCHED + TOUCHED):
             publish(lake, session_id(number), 0, published)
         known.write_text(json.dumps(published))
-    done = (
-        [Kill(**json.loads(line)) for line in options.results.read_text().splitlines()]
-        if (options.results.exists())
-        else []
-    )
-    with options.results.open("a") as file:
-        for number in range(len(done), options.kills):
-            one = kill_once(lake, published, number, random.Random(options.seed + number))
-            known.write_text(json.dumps(published))
-            file.write(json.dumps(asdict(one)) + "\n")
-            file.flush()
-            done.append(one)
-    broken = [f"kill {one.number}: {violation}" for one in done for violation in one.violations]
-    print(
-        f"kills {len(done)}, rounds done before them {sum(one.rounds for one in done)}, reads beside them "
-        f"{sum(one.reads for one in done)}, kills that left something {sum(bool(one.left) for one in done)}, "
-        f"broken promises {len(broken)}"
-    )
-    for line in broken:
-        print(line, file=sys.stderr)
-    return 1 if broken else 0
+    done = trials_of(options.results, Kill)
+    for number in range(len(done), options.kills):
+        one = kill_once(lake, published, number, random.Random(options.seed + number))
+        known.write_text(json.dumps(published))
+        keep_trial(options.results, done, one)
+    rows = [("kills", len(done)), ("rounds done before them", sum(one.rounds for one in done))]
+    rows += [("reads beside them", sum(one.reads for one in done))]
+    rows += [("kills that left something", sum(bool(one.left) for one in done))]
+    return reported(rows, [f"kill {one.number}: {each}" for one in done for each in one.violations])
 
 
 if __name__ == "__main__":

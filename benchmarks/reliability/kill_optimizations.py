@@ -3,7 +3,6 @@
 The source must be as before or as accepted, the journal must decide itself again, and the next search must clean up.
 """
 
-import argparse
 import json
 import os
 import random
@@ -14,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -25,6 +24,7 @@ from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.pipeline.optimizing.record import journal_path
 from aaco_pipeline.pipeline.optimizing.running import decide_again
 from aaco_pipeline.pipeline.optimizing.samples import copy_samples
+from benchmarks.common import keep_trial, killing, reported, seconds_of, trials_of
 from benchmarks.reliability.kill_runs import Workplace
 
 SAMPLE: Final = "row_dot"
@@ -63,43 +63,23 @@ def kill_one(place: Workplace, number: int, seconds: float, budget: str) -> Tria
     return trial
 
 
-def summary(trials: Sequence[Trial]) -> str:
-    """The trials as a table of text, with the verdict last."""
-    met = Counter(trial.met for trial in trials)
-    rows = [*sorted(met.items()), ("kills", sum(trial.met != "it had ended" for trial in trials))]
-    broken = sum(bool(one.violations) for one in trials)
-    rows.append(("kills with a broken promise", broken))
-    width = max(len(name) for name, _ in rows)
-    table = "\n".join(f"{name:<{width}}  {value:>6}" for name, value in rows)
-    return f"{table}\n{'some promise was broken' if broken else 'every promise was kept'}"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Kill until so many kills met a search, and print what was found; 1 when a promise was broken."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=20250102)
+    parser = killing(__doc__, 10)
     parser.add_argument("--budget", default="60s", help="what each search may take")
-    parser.add_argument("--folder", type=Path, required=True, help="where sources, the lake and the cache come to lie")
-    parser.add_argument("--results", type=Path, required=True, help="a line for each kill is appended here")
     options = parser.parse_args(arguments)
     place = Workplace(options.folder.absolute())
     place.folder.mkdir(parents=True, exist_ok=True)
     os.environ[_CACHE] = str(place.folder / "cache")
-    trials = list(_read(options.results))
-    usual_seconds = _usual_seconds(place, options.budget)
+    trials = trials_of(options.results, Trial)
+    usual_seconds = seconds_of(lambda: place.call(*_command(_source(place), options.budget)))
     while sum(trial.met != "it had ended" for trial in trials) < options.kills:
         number = len(trials) + 1
         seconds = random.Random(f"{options.seed}-{number}").uniform(0, usual_seconds)
-        trial = kill_one(place, number, seconds, options.budget)
-        trials.append(trial)
-        with options.results.open("a") as file:
-            file.write(json.dumps(asdict(trial)) + "\n")
-    print(summary(trials))
-    for one in trials:
-        for violation in one.violations:
-            print(f"kill {one.number} ({one.met}): {violation}", file=sys.stderr)
-    return 1 if any(one.violations for one in trials) else 0
+        keep_trial(options.results, trials, kill_one(place, number, seconds, options.budget))
+    met = sorted(Counter(trial.met for trial in trials).items())
+    broken = [f"kill {one.number} ({one.met}): {each}" for one in trials for each in one.violations]
+    return reported([*met, ("kills", sum(trial.met != "it had ended" for trial in trials))], broken)
 
 
 def _command(source: Path, budget: str) -> tuple[str, ...]:
@@ -201,23 +181,8 @@ def _unwell(place: Workplace, source: Path) -> Iterator[str]:
         yield f"{one.kind}: {one.subject}: {one.explanation}"
 
 
-def _usual_seconds(place: Workplace, budget: str) -> float:
-    """How long a search lasts when nobody kills it."""
-    began = time.monotonic()
-    done = place.call(*_command(_source(place), budget))
-    if done.returncode != 0:
-        raise RuntimeError(f"a search that nobody kills ended with {done.returncode}: {done.stderr}")
-    return time.monotonic() - began
-
-
 def _digest(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
-
-
-def _read(path: Path) -> Iterator[Trial]:
-    if path.is_file():
-        for line in path.read_text().splitlines():
-            yield Trial(**json.loads(line))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Kill a publishing process at random instants: the lake always shows the old state or the new."""
 
 import argparse
-import os
 import random
 import subprocess
 import sys
@@ -16,13 +15,13 @@ from typing import Any, Final
 
 import polars as pl
 
-import aaco_pipeline
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.health import faults, mend
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
+from benchmarks.common import table, with_package
 
 SESSION: Final = "20250102T000000Z-0000000b"
 EARLIER_SESSION: Final = "20250101T000000Z-0000000a"
@@ -133,15 +132,9 @@ def run(lake: TraceLake, *, instants: int, seed: int) -> Outcome:
 
 def summary(outcome: Outcome) -> str:
     """The outcome as a table of text."""
-    rows = [
-        ("instants", f"{outcome.instants}"),
-        ("generations published before a kill", f"{outcome.generations}"),
-        *((name, f"{count}") for name, count in sorted(outcome.states.items())),
-        ("seconds", f"{outcome.seconds:.1f}"),
-        ("broken promises", f"{len(outcome.violations)}"),
-    ]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value:>8}" for name, value in rows)
+    rows = [("instants", outcome.instants), ("generations published before a kill", outcome.generations)]
+    rows += [*sorted(outcome.states.items()), ("broken promises", len(outcome.violations))]
+    return table([*rows, ("seconds", f"{outcome.seconds:.1f}")])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -163,10 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _killed_publisher(lake: TraceLake, generation: int, delay_seconds: float) -> int:
     """The last generation that a publisher told as done before it was killed; it has told at least one."""
-    root = Path(aaco_pipeline.__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, str(Path(__file__).resolve()), "--child", str(lake.path), str(generation)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(command, env=with_package(), stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         first = child.stdout.readline()
         time.sleep(delay_seconds)
@@ -193,18 +184,18 @@ def _check_state(lake: TraceLake, done: int, complaints: list[str], *, exactly: 
             elif sha256(file.read_bytes()).hexdigest() != entry.sha256:
                 complaints.append(f"published but torn: {entry.file}")
     shown: set[int] = set()
-    for table, column in GENERATION_COLUMNS.items():
+    for name, column in GENERATION_COLUMNS.items():
         try:
-            frame = lake.read(table, SESSION)
+            frame = lake.read(name, SESSION)
         except AacoError as error:
-            complaints.append(f"{table} cannot be read: {error}")
+            complaints.append(f"{name} cannot be read: {error}")
             continue
-        if table == "evidence":
+        if name == "evidence":
             if frame.filter(stage=OTHER_STAGE).height != 1:
                 complaints.append("the other stage's evidence is lost")
             frame = frame.filter(stage=STAGE)
-        if frame.height != (1 if table == "evidence" else ROWS):
-            complaints.append(f"{table} shows {frame.height} rows")
+        if frame.height != (1 if name == "evidence" else ROWS):
+            complaints.append(f"{name} shows {frame.height} rows")
         shown.update(frame.get_column(column).to_list())
     if len(shown) != 1:
         complaints.append(f"the tables show the generations {sorted(shown)}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.resources.measure.measurement_slot import slot_is_free
+from benchmarks.common import table
 
 #: Beyond this whatever still runs is counted as left behind: SIGTERM's grace of 5 s, and some.
 PATIENCE_SECONDS: Final = 20.0
@@ -58,11 +59,9 @@ def main() -> int:
         alone = [sys.executable, "-c", RECORD, str(place / "slot"), "--runs", "1", "--output"]
         subprocess.run([*alone, str(place / "recordings/last"), "--", "true"], check=True, stderr=subprocess.DEVNULL)
         told["unfinished folders after the next recording"] = len([*(place / "recordings").glob(".*")])
-    for name in ("killed", "ended before", "torn", "processes left", "slot taken"):
-        print(f"{name:<45}{told[name]:>6}")
-    name = "unfinished folders after the next recording"
-    print(f"{name:<45}{told[name]:>6}")
-    return int(any(told[wrong] for wrong in ("torn", "processes left", "slot taken", name)))
+    wrong = ("torn", "processes left", "slot taken", "unfinished folders after the next recording")
+    print(table([(name, told[name]) for name in ("killed", "ended before", *wrong)]))
+    return int(any(told[name] for name in wrong))
 
 
 def one_kill(place: Path, number: int, seconds: float) -> list[str]:

@@ -4,7 +4,6 @@ After each kill one `aaco doctor --mend`, the same command again, or the restart
 lose or double nothing, and free the measurement slot. `--results FILE` is resumed.
 """
 
-import argparse
 import json
 import os
 import random
@@ -15,7 +14,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -31,10 +31,9 @@ from aaco_pipeline.report.document.session import session_summary
 from aaco_pipeline.report.words.session import half
 from aaco_pipeline.resources.host.process_identity import PID_TAG
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, WORKSPACE, Project
-from benchmarks.common import ENTRY, ROOT
+from benchmarks.common import ENTRY, ROOT, keep_trial, killing, reported, seconds_of, trials_of
 
-MODEL: Final = "squeezenet"
-ITERATIONS: Final = 5
+_RUN: Final = ("run", "--model", "squeezenet", "--iterations", "5", "--warmup", "1", "--json")
 KINDS: Final = ("run", "ingest", "calibrate", "doctor", "gc", "daemon")
 LONGEST_RUN_SECONDS: Final = 1800.0
 #: From the daemon's start to the end of what it has found to do: ticks are half a minute apart.
@@ -68,8 +67,8 @@ class Workplace:
         """`aaco` with `arguments`, at the head of a process group of its own."""
         return self._started([sys.executable, "-P", "-c", ENTRY, *arguments], ROOT, subprocess.PIPE)
 
-    def start_run(self, iterations: int = ITERATIONS) -> "subprocess.Popen[str]":
-        return self.start("run", "--model", MODEL, "--iterations", str(iterations), "--warmup", "1", "--json")
+    def start_run(self) -> "subprocess.Popen[str]":
+        return self.start(*_RUN)
 
     def start_daemon(self) -> "subprocess.Popen[str]":
         """Dagster's daemon, which evaluates the sensors and starts their runs in processes of its code server."""
@@ -84,12 +83,6 @@ class Workplace:
     def measuring(self) -> list[Path]:
         """The folders of captures that are being measured at this instant: their runs hold the slot."""
         return [work.parent for work in (self.lake.path / "raw").glob(".tmp-*/.*") if work.is_dir()]
-
-    def measured(self, session: str) -> tuple[int, int]:
-        """When the measured part of `session` began and ended, on the host's monotonic clock."""
-        raw = self.lake.raw(session)
-        first, last = (json.loads((raw / f"{name}.json").read_text()) for name in ("latency", "trace"))
-        return first["clocks_before"]["monotonic_ns"], last["clocks_after"]["monotonic_ns"]
 
     def whole(self) -> dict[str, str]:
         """For every whole session the digest of its manifest, which holds those of its tables."""
@@ -269,28 +262,12 @@ def check(
     return complaints + list(_held_or_unended(place))
 
 
-def summary(kills: Sequence[Kill]) -> str:
-    """The kills as a table of text, with the verdict last."""
-    counted = [one for one in kills if not one.too_late]
-    broken = [one for one in kills if one.violations]
-    rows = [(f"killed {name}", count) for name, count in sorted(Counter(one.kind for one in counted).items())]
-    rows += [(f"then {name}", count) for name, count in sorted(Counter(one.then for one in counted).items())]
-    rows += [("done before their kill", len(kills) - len(counted)), ("kills with a broken promise", len(broken))]
-    width = max(len(name) for name, _ in rows)
-    table = "\n".join(f"{name:<{width}}  {value:>6}" for name, value in rows)
-    return f"{table}\n{'some promise was broken' if broken else 'every promise was kept'}"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Kill until so many kills met something, and print what was found; 1 when a promise was broken."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--kills", type=int, default=150)
+    parser = killing(__doc__, 150)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--seed", type=int, default=20250102)
-    parser.add_argument("--folder", type=Path, required=True, help="where the lake and Dagster's home come to lie")
-    parser.add_argument("--results", type=Path, required=True, help="a line for each kill is appended here")
     options = parser.parse_args(arguments)
-    place, kills = Workplace(options.folder.absolute()), list(_read(options.results))
+    place, kills = Workplace(options.folder.absolute()), trials_of(options.results, Kill)
     place.folder.mkdir(parents=True, exist_ok=True)
     usual = _usual_seconds(place, [kind for kind in options.kinds if kind not in ("doctor", "daemon")])
     while sum(not one.too_late for one in kills) < options.kills:
@@ -298,25 +275,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rng = random.Random(f"{options.seed}-{number}")
         kind = options.kinds[number % len(options.kinds)]
         kill = kill_once(place, kind, number, rng, usual.get(kind, usual.get("run", 30.0)))
-        kills.append(kill)
+        keep_trial(options.results, kills, kill)
         if kill.too_late:
             usual[kind] = kill.seconds
-        with options.results.open("a") as file:
-            file.write(json.dumps(asdict(kill)) + "\n")
         if len(place.lake.sessions()) > 3 * KEPT_SESSIONS:  # every check reads every table
             place.call("gc", "--keep-last", str(KEPT_SESSIONS))
-    print(summary(kills))
-    for one in kills:
-        for violation in one.violations:
-            print(f"kill {one.number} ({one.kind}, {one.met}, then {one.then}): {violation}", file=sys.stderr)
-    return 1 if any(one.violations for one in kills) else 0
+    counted = [one for one in kills if not one.too_late]
+    rows = [(f"killed {name}", count) for name, count in sorted(Counter(one.kind for one in counted).items())]
+    rows += [(f"then {name}", count) for name, count in sorted(Counter(one.then for one in counted).items())]
+    broken = [f"kill {k.number} ({k.kind}, {k.met}, then {k.then}): {each}" for k in kills for each in k.violations]
+    return reported([*rows, ("done before their kill", len(kills) - len(counted))], broken)
 
 
 def _command(place: Workplace, kind: str, number: int) -> tuple[str, ...]:
     if kind == "ingest":
         return "ingest", str(place.drop_capture(f"dropped-{number}", place.folder / "captures"))
     return {
-        "run": ("run", "--model", MODEL, "--iterations", str(ITERATIONS), "--warmup", "1", "--json"),
+        "run": _RUN,
         "calibrate": ("calibrate", "--threads", "1", "--seconds", "1"),
         "doctor": ("doctor", "--mend", "--json"),
         "gc": ("gc", "--keep-last", str(max(2, len(place.lake.sessions()) - 2))),
@@ -340,19 +315,10 @@ def _usual_seconds(place: Workplace, kinds: Sequence[str]) -> dict[str, float]:
     usual = {}
     for turn in range(2):
         for number, kind in enumerate(kinds):
-            began = time.monotonic()
-            done = place.call(*_command(place, kind, _WARM + number + turn * len(kinds)))
-            if done.returncode != 0:
-                raise RuntimeError(f"a {kind} that nobody kills ended with {done.returncode}: {done.stderr}")
-            usual[kind] = time.monotonic() - began
+            command = _command(place, kind, _WARM + number + turn * len(kinds))
+            usual[kind] = seconds_of(partial(place.call, *command))
     kept.write_text(json.dumps(usual))
     return usual
-
-
-def _read(path: Path) -> Iterator[Kill]:
-    if path.is_file():
-        for line in path.read_text().splitlines():
-            yield Kill(**json.loads(line))
 
 
 def _met(place: Workplace, before: dict[str, str], stale: Sequence[Path]) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from typing import Any, Final
 
-from benchmarks.reliability.ingest_captures import SHARED
+from benchmarks.common import SHARED
 
 PACKAGE: Final = "aaco_pipeline"
 #: Of the command, beside the tests of a mutant's room; those that are there.

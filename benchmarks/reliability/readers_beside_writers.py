@@ -1,7 +1,6 @@
 """Read a lake in a loop while another process publishes: readers see one whole generation after another."""
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,10 +12,10 @@ from typing import Final
 
 import polars as pl
 
-import aaco_pipeline
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
+from benchmarks.common import reported, with_package
 from benchmarks.reliability.kill_publishing import (
     EARLIER_SESSION,
     GENERATION_COLUMNS,
@@ -136,21 +135,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if writer.returncode != 0:
             wrong.append(f"the writer ended with {writer.returncode}")
     print(f"{options.publications} publications, {time.monotonic() - began:.0f} s")
-    for name, count in sorted(reads.items()):
-        print(f"read by {name}: {count}")
-    print(f"torn or wrong: {len(wrong)}")
-    for complaint in wrong:
-        print(complaint, file=sys.stderr)
-    return 1 if wrong or not reads else 0
+    return reported([(f"read by {name}", count) for name, count in sorted(reads.items())], wrong) or not reads
 
 
 def _writer(lake: TraceLake, publications: int) -> "subprocess.Popen[str]":
-    root = Path(aaco_pipeline.__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "benchmarks.reliability.readers_beside_writers", "--child", str(lake.path)]
-    return subprocess.Popen(
-        [*command, "--publications", str(publications)], cwd=root, env=environment, stdout=subprocess.PIPE, text=True
-    )
+    command += ["--publications", str(publications)]
+    return subprocess.Popen(command, env=with_package(), stdout=subprocess.PIPE, text=True)
 
 
 if __name__ == "__main__":
