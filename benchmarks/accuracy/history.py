@@ -1,12 +1,10 @@
 """Level changes, drifts, forecasts and single runs over series of nights whose truth is known.
 
 Series are composed from real fresh processes, with a slower arm switched in at a known night; even blocks fixed the
-penalty, odd ones are judged. Mozilla's, Tigerbeetle's and NAB's series are printed. Exits with 1 at a missed limit.
+penalty, odd ones are judged. Exits with 1 at a missed limit.
 """
 
 import argparse
-import gzip
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -340,41 +338,6 @@ def speed(claims: Claims) -> None:
         claims.state(f"10,000 points, {what}", f"{spent:.2f} s CPU (at most 0.5)", spent <= 0.5)
 
 
-def other_data(shared: Path) -> None:
-    """Series that nothing was fixed on: what is found, beside the labels (Mozilla's are those of the t>7 rule)."""
-    folder = shared / "regression"
-    cases = [
-        case
-        for name in ("mozilla_graphserver", "otava_tigerbeetle")
-        for case in json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes()))
-    ]
-    logs = [np.log(np.array(case["values"], np.float64)) for case in cases]
-    for case, values in zip(cases, logs, strict=True):
-        labels = next(iter(case["labels"].values()))
-        levels = find_levels(values, np.full(len(values), np.nan), paired=False)
-        told = [
-            f"{change.start} {change.effect:+.1%}{' drift' * (change.kind == 'drift')}" for change in levels.changes
-        ]
-        near = sum(any(abs(change.start - label) <= 5 for change in levels.changes) for label in labels)
-        words = ", ".join(told[:8]) + (f" and {len(told) - 8} more" if len(told) > 8 else "")
-        print(f"       {case['id']}: {near} of {len(labels)} labels {labels}, found {len(told)}: {words}")
-    hits = windows = alarms = points = 0
-    for case in json.loads(gzip.decompress((folder / "nab_server.json.gz").read_bytes())):
-        values = np.array(case["values"], np.float64)
-        levels = find_levels(values, np.full(len(values), np.nan), paired=False)
-        places = np.sort(
-            np.concatenate((np.flatnonzero(levels.outliers), [change.start for change in levels.changes]))
-        ).astype(int)
-        inside = [any(low <= place <= high for place in places) for low, high in case["windows"]]
-        outside = [p for p in places if not any(low <= p <= high for low, high in case["windows"])]
-        hits, windows = hits + sum(inside), windows + len(inside)
-        alarms, points = alarms + int((np.diff(outside, prepend=-100) > 20).sum()), points + len(values)
-    print(
-        f"       NAB server metrics: {hits} of {windows} windows hold an outlier or a change; "
-        f"{1000 * alarms / points:.2f} episodes outside them a 1,000 points"
-    )
-
-
 def main() -> int:
     argparse.ArgumentParser(description=__doc__).parse_args()
     if not (SHARED / "regression" / "local_sessions.npz").exists():
@@ -388,7 +351,6 @@ def main() -> int:
     forecast_past(claims)
     single_runs(claims)
     speed(claims)
-    other_data(SHARED)
     print(f"{time.process_time() - began:.0f} s CPU, {claims.missed} missed")
     return int(claims.missed > 0)
 

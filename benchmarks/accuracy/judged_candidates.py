@@ -1,7 +1,7 @@
 """Run other people's candidate kernels through every guard of the optimization loop on the cpu target.
 
 Adversarial sets were written without sight of the guards, and none of them may be accepted; of the `honest` set nine in
-ten must be. `--correctness-only` asks the output checks alone. Candidates run in the loop's own confinement only.
+ten must be. Candidates run in the loop's own confinement only.
 """
 
 import argparse
@@ -12,13 +12,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization import samples
 from aaco_pipeline.optimization.candidates import Candidate, Refused
 from aaco_pipeline.optimization.decision.plan import Plan
@@ -33,6 +31,7 @@ from aaco_pipeline.optimization.source.parsing import reading_of
 from aaco_pipeline.pipeline.optimizing.asking import MOST_ATTEMPTS
 from aaco_pipeline.pipeline.optimizing.choosing import static_of
 from aaco_pipeline.resources.targets.cpu.target import CpuTarget
+from benchmarks.common import append
 
 FOLDER: Final = Path(__file__).parent / "optimizations"
 SAMPLES: Final = Path(samples.__file__).parent
@@ -98,22 +97,6 @@ class Sample:
         figures = None if static is None else static.figures(source, kernel.name)
         self.held = Held(version, builder(version), figures, version)
 
-    def only_correct(self, number: int, one: Given) -> dict[str, Any]:
-        """As `judge`, by the checks of outputs alone."""
-        version, began = replace(self.held.version, source=one.source), time.monotonic()
-        guard, reason, step = "correctness", "its outputs are right", "build"
-        try:
-            parse(one.source).kernel(version.kernel)
-            self.builders.search(version)
-            for step, check in (("correctness", self.means.checker.check), ("deep", self.means.checker.check_deeply)):
-                check(self.builders.search, self.held.version, version, drawn(self.seed, number, step))
-        except (Refused, UsageError) as error:
-            guard = f"{step}: {error.guard if isinstance(error, Refused) else 'baseline'}"
-            reason = error.reason if isinstance(error, Refused) else str(error)
-        decision = "accepted" if guard == "correctness" else "rejected"
-        seconds = round(time.monotonic() - began, 1)
-        return {"decision": decision, "guard": guard, "reason": reason, "speedup_ratio": None, "seconds": seconds}
-
     def judge(self, number: int, one: Given) -> dict[str, Any]:
         """The journal's line of one candidate, without its source."""
         candidate = Candidate(self.held.version.kernel, one.source, "somebody", one.name, bit_exact=False)
@@ -155,19 +138,17 @@ def beside(baseline: bytes, candidate: bytes, kernel: str) -> bytes:
     return baseline[: was.start] + candidate[now.start : now.end] + baseline[was.end :]
 
 
-def judged(found: list[Given], folder: Path, *, only_correctness: bool) -> Iterator[dict[str, Any]]:
+def judged(found: list[Given], folder: Path) -> Iterator[dict[str, Any]]:
     """Each candidate with what was decided of it."""
     sample, name = None, None
     for number, one in enumerate(found):
         if one.sample != name:
             sample, name = Sample(one.sample, folder / one.sample), one.sample
-            if not only_correctness:
-                sample.against_itself()
-                if sample.lacking is not None:
-                    print(f"{name}: no static verdict: {sample.lacking}", flush=True)
+            sample.against_itself()
+            if sample.lacking is not None:
+                print(f"{name}: no static verdict: {sample.lacking}", flush=True)
         assert sample is not None
-        decided = sample.only_correct(number, one) if only_correctness else sample.judge(number, one)
-        yield {"name": one.name, "sample": one.sample, "said": one.said, **decided}
+        yield {"name": one.name, "sample": one.sample, "said": one.said, **sample.judge(number, one)}
 
 
 def main() -> int:
@@ -175,14 +156,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--set", choices=SETS, required=True)
     parser.add_argument("--results", type=Path, default=None, help="a line for each candidate is appended here")
-    parser.add_argument("--correctness-only", action="store_true", help="ask the checks of outputs alone")
     options = parser.parse_args()
     found, accepted = given(options.set), 0
-    log = partial(_append, options.results)
     before = _processes()
     with tempfile.TemporaryDirectory(prefix="aaco-judged-") as folder:
-        for row in judged(found, Path(folder), only_correctness=options.correctness_only):
-            log(row)
+        for row in judged(found, Path(folder)):
+            if options.results:
+                append(options.results, row)
             accepted += row["decision"] == "accepted"
             ratio = "" if row["speedup_ratio"] is None else f" {row['speedup_ratio']:.3f}"
             print(
@@ -192,15 +172,8 @@ def main() -> int:
             )
     left = sorted(_processes() - before)
     print(f"{accepted} of {len(found)} accepted; processes left running: {left or 'none'}")
-    least = 1.0 if options.correctness_only else LEAST_ACCEPTED
-    held = accepted >= least * len(found) if options.set == "honest" else accepted == 0
+    held = accepted >= LEAST_ACCEPTED * len(found) if options.set == "honest" else accepted == 0
     return 0 if held and not left else 1
-
-
-def _append(path: Path | None, row: dict[str, Any]) -> None:
-    if path is not None:
-        with path.open("a") as stream:
-            stream.write(json.dumps(row) + "\n")
 
 
 def _processes() -> set[str]:

@@ -1,10 +1,9 @@
-"""The timing rule on the `cpu` target, on kernels whose gain is known, beside rules that others use.
+"""The timing rule on the `cpu` target, on kernels whose gain is known.
 
 Identical code in 20 layouts is never accepted; a gain of exactly the threshold in at most 3 % of 300; a true 5 % in at
-least 90 % of 200, alone and beside two busy processes. `--part held_out` is judged; `--tries 0.1` shortens the run.
+least 90 % of 200, alone and beside two busy processes. `--tries 0.1` shortens the run.
 """
 
-import json
 import math
 import os
 import random
@@ -13,10 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +33,7 @@ from aaco_pipeline.optimization.decision.pairs import Pairs
 from aaco_pipeline.optimization.decision.plan import Plan
 from aaco_pipeline.optimization.targets import Build, Layout, Parameter, Worker
 from aaco_pipeline.resources.targets.cpu import CpuTarget
+from benchmarks.common import append
 
 LAYOUTS: Final = 24
 HOMES: Final = 20
@@ -41,7 +41,6 @@ PLAN: Final = Plan(candidates=20)
 #: Tries that share one comparison of the baseline with itself, as the candidates of a loop do.
 SHARED: Final = 20
 EXACT, TRUE = 0.02, 0.05
-LEVEL: Final = 0.05
 #: Layouts of the run that fixes how much more work a gain is.
 LONG: Final = 24
 BUSY: Final = (
@@ -53,45 +52,23 @@ INDEX: Final = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
 SIGNATURE: Final = "(const float* x, float* y, int work) {\n"
 #: Each kernel with its body, elements, workgroup, and work that takes the better part of a millisecond.
 Kernel = tuple[str, int, int, int]
-KERNELS: Final[dict[str, dict[str, Kernel]]] = {
-    "development": {
-        "polynomial": (
-            "  float v = x[i], a = 0;\n  for (int r = 0; r < work; ++r) a = a * v + 0.5f;\n  y[i] = other(a);\n",
-            *(256, 64, 1000),
-        ),
-        "scaling": (
-            "  for (int j = i; j < work; j += 64) y[j & 65535] = other(x[j & 65535]);\n",
-            *(1 << 16, 64, 400_000),
-        ),
-        "stencil": (
-            "  for (int j = i + 1; j < work; j += 64) y[j & 65535] = other(x[(j - 1) & 65535] + x[j & 65535]);\n",
-            *(1 << 16, 64, 400_000),
-        ),
-        "reduction": (
-            "  __shared__ float s[16]; float a = x[i];\n"
-            "  for (int r = 0; r < work; ++r) { s[threadIdx.x] = a; __syncthreads();\n"
-            "    a = 0.5f * (a + s[(threadIdx.x + r) & 15]); __syncthreads(); }\n  y[i] = other(a);\n",
-            *(16, 16, 1000),
-        ),
-    },
-    "held_out": {
-        "hashing": (
-            "  unsigned h = (unsigned)(x[i] * 1e6f) | 1u;\n"
-            "  for (int r = 0; r < work; ++r) { h ^= h << 13; h ^= h >> 17; h ^= h << 5; if (h & 64u) h += 77u; }\n"
-            "  y[i] = other((float)h);\n",
-            *(64, 64, 2800),
-        ),
-        "gathering": (
-            "  for (int j = i; j < work; j += 64) y[j & 65535] = other(x[(j * 17) & 65535]);\n",
-            *(1 << 16, 64, 200_000),
-        ),
-        "scan": (
-            "  __shared__ float s[16]; float a = x[i]; int t = threadIdx.x;\n"
-            "  for (int r = 0; r < work; ++r) { s[t] = a; __syncthreads(); float b = t >= 8 ? s[t - 8] : 0.0f;\n"
-            "    __syncthreads(); a = 0.9f * a + 0.1f * b; }\n  y[i] = other(a);\n",
-            *(16, 16, 1000),
-        ),
-    },
+KERNELS: Final[dict[str, Kernel]] = {
+    "hashing": (
+        "  unsigned h = (unsigned)(x[i] * 1e6f) | 1u;\n"
+        "  for (int r = 0; r < work; ++r) { h ^= h << 13; h ^= h >> 17; h ^= h << 5; if (h & 64u) h += 77u; }\n"
+        "  y[i] = other((float)h);\n",
+        *(64, 64, 2800),
+    ),
+    "gathering": (
+        "  for (int j = i; j < work; j += 64) y[j & 65535] = other(x[(j * 17) & 65535]);\n",
+        *(1 << 16, 64, 200_000),
+    ),
+    "scan": (
+        "  __shared__ float s[16]; float a = x[i]; int t = threadIdx.x;\n"
+        "  for (int r = 0; r < work; ++r) { s[t] = a; __syncthreads(); float b = t >= 8 ? s[t - 8] : 0.0f;\n"
+        "    __syncthreads(); a = 0.9f * a + 0.1f * b; }\n  y[i] = other(a);\n",
+        *(16, 16, 1000),
+    ),
 }
 
 
@@ -175,11 +152,11 @@ class Try:
     busy: bool
 
 
-def built(part: str, folder: Path) -> dict[str, Sample]:
-    """Every kernel of a part in every layout, with the work of its slower arms from long runs."""
+def built(folder: Path) -> dict[str, Sample]:
+    """Every kernel in every layout, with the work of its slower arms from long runs."""
     parameters = tuple(Parameter(name, kind, kind != "int", False) for name, kind in PARAMETERS)
     samples: dict[str, Sample] = {}
-    for name, (body, elements, workgroup, work) in KERNELS[part].items():
+    for name, (body, elements, workgroup, work) in KERNELS.items():
         source = f'{HEADER}extern "C" __global__ void {name}{SIGNATURE}{INDEX}{body}}}\n'.encode()
         builds = [CpuTarget().build(source, name, parameters, Layout(seed), folder) for seed in range(LAYOUTS)]
         sample = Sample(name, elements, workgroup, tuple(builds), {0.0: work})
@@ -206,25 +183,6 @@ def fixed_share(sample: Sample) -> float:
     return (ratio - tenth) / (1 - tenth)
 
 
-def peers(sample: Sample, work: tuple[int, int], layouts: tuple[int, int], rng: np.random.Generator) -> dict[str, bool]:
-    """What other rules say of one pair of processes, each arm's runs in a row, as they take them."""
-    with ExitStack() as stack:
-        workers = [stack.enter_context(started(sample, *arm)) for arm in zip(layouts, work, strict=True)]
-
-        def runs(arm: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-            return np.array([workers[arm].run(sample.call(rng)).duration_ns for _ in range(count)], dtype=np.int64)
-
-        runs(0, 1), runs(1, 1)
-        three = runs(0, 3), runs(1, 3)
-        thirty = runs(0, 30), runs(1, 30)
-    rank = stats.mannwhitneyu(*thirty).pvalue
-    return {
-        "mean of 3 and 3, 2 %": bool(three[0].mean() / three[1].mean() >= 1 + PLAN.threshold),
-        "fastest mean of 30 wins": bool(thirty[1].mean() < thirty[0].mean()),
-        "Mann-Whitney 30 and 30, p < .05": bool(rank < LEVEL and np.median(thirty[1]) < np.median(thirty[0])),
-    }
-
-
 @contextmanager
 def loads() -> Iterator[Callable[[bool], None]]:
     """Two processes that can be set to work and stopped."""
@@ -243,9 +201,9 @@ def loads() -> Iterator[Callable[[bool], None]]:
             child.wait()
 
 
-def tries(part: str, share: float, chosen: random.Random) -> list[Try]:
+def tries(share: float, chosen: random.Random) -> list[Try]:
     """All of them in random order, kernels in turn."""
-    names = sorted(KERNELS[part])
+    names = sorted(KERNELS)
     listed: list[Try] = []
     for kind, gain, count, busy in (
         ("identical code", 0.0, 1000, None),
@@ -268,15 +226,12 @@ class Run:
     seed: int
     itself: dict[tuple[str, float, bool], list[Any]]
 
-    def decide(self, number: int, one: Try) -> tuple[Decision | None, str, dict[str, bool]]:
+    def decide(self, number: int, one: Try) -> tuple[Decision | None, str]:
         sample = self.samples[one.kernel]
         slow, fast = sample.work[one.gain], sample.work[0.0]
         layouts = rule.draw_layouts(self.seed + number, PLAN)
         alone = Source(sample, (slow, slow), self.seed + number)
         candidate = Source(sample, (slow, fast), self.seed + number + 1, one.home)
-        rng = np.random.default_rng([self.seed, number])
-        other = int(rng.choice([layout for layout in range(LAYOUTS) if layout != one.home]))
-        others = peers(sample, (slow, fast), (other, one.home), rng)
         known = self.itself.setdefault((one.kernel, one.gain, one.busy), [])
         if not known:
             try:
@@ -285,12 +240,12 @@ class Run:
                 known[:] = [refused] * SHARED
         itself = known.pop()
         if isinstance(itself, Refused):
-            return None, itself.guard, others
+            return None, itself.guard
         try:
             decision = rule.decide(candidate, alone, layouts, PLAN, itself=itself)
         except Refused as refused:
-            return None, f"worker: {refused.guard}", others
-        return decision, decision.guard or "accepted", others
+            return None, f"worker: {refused.guard}"
+        return decision, decision.guard or "accepted"
 
 
 def bounds(accepted: int, count: int) -> tuple[float, float]:
@@ -300,45 +255,34 @@ def bounds(accepted: int, count: int) -> tuple[float, float]:
 
 
 def table(outcomes: Sequence[dict[str, Any]]) -> list[str]:
-    """Accepted by kind and rule, with their bounds, and what this project's rule refused by."""
+    """Accepted tries by kind, with their bounds, and the guards that refused the others."""
     lines: list[str] = []
     for kind in dict.fromkeys(sorted(str(one["kind"]) for one in outcomes)):
         of_kind = [one for one in outcomes if one["kind"] == kind]
-        for name in of_kind[0]["accepted"]:
-            count = sum(one["accepted"][name] for one in of_kind)
-            low, high = bounds(count, len(of_kind))
-            lines.append(
-                f"{kind} | {name} | {count} of {len(of_kind)} | {count / len(of_kind):.1%} | {low:.1%} to {high:.1%}"
-            )
-        words: dict[str, int] = defaultdict(int)
-        for one in of_kind:
-            words[one["word"]] += 1
-        lines.append(f"{kind} | this rule's words | {dict(sorted(words.items()))}")
+        words = Counter(one["word"] for one in of_kind)
+        accepted, count = words["accepted"], len(of_kind)
+        low, high = bounds(accepted, count)
+        lines.append(f"{kind}: accepted {accepted} of {count}, {accepted / count:.1%} ({low:.1%} to {high:.1%})")
+        lines.append(f"  {dict(sorted(words.items()))}")
     return lines
 
 
 @click.command()
 @click.option("--tries", "share", type=float, default=1.0, show_default=True, help="Share of the full number of tries.")
-@click.option("--part", type=click.Choice(sorted(KERNELS)), default="held_out", show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), help="A JSON line for each try.")
-def main(share: float, part: str, seed: int, results: Path | None) -> None:
+def main(share: float, seed: int, results: Path | None) -> None:
     outcomes: list[dict[str, Any]] = []
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, loads() as switch, ExitStack() as stack:
-        kept = stack.enter_context(results.open("w")) if results else None
-        run = Run(built(part, Path(folder)), seed * 1_000_000, {})
-        for number, one in enumerate(tries(part, share, random.Random(seed))):
+    with tempfile.TemporaryDirectory() as folder, loads() as switch:
+        run = Run(built(Path(folder)), seed * 1_000_000, {})
+        for number, one in enumerate(tries(share, random.Random(seed))):
             switch(one.busy)
-            decision, word, others = run.decide(number, one)
+            decision, word = run.decide(number, one)
             proved = decision.gain if decision else None
             outcome = {
-                "kind": one.kind,
-                "kernel": one.kernel,
-                "home": one.home,
-                "busy": one.busy,
+                **asdict(one),
                 "word": word,
-                "accepted": {"this rule": word == "accepted", **others},
                 "searched": decision.search.ratio if decision and decision.search else None,
                 "ratio": proved.ratio if proved else None,
                 "ci_low": proved.ci_low if proved else None,
@@ -348,12 +292,11 @@ def main(share: float, part: str, seed: int, results: Path | None) -> None:
                 "seconds": time.monotonic() - began,
             }
             outcomes.append(outcome)
-            if kept:
-                kept.write(json.dumps(outcome) + "\n")
-                kept.flush()
+            if results:
+                append(results, outcome)
     print("\n".join(table(outcomes)))
     for gain, kind in ((EXACT, "exactly"), (TRUE, "true")):
-        for kernel in KERNELS[part]:
+        for kernel in KERNELS:
             ratios = [
                 one["searched"]
                 for one in outcomes

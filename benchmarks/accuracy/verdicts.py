@@ -1,7 +1,6 @@
 """Verdicts on sessions whose truth is known: false alarms, power, coverage.
 
-Rules were fixed on even blocks and host a; the rest is judged. Welch's test and Mann-Whitney are printed for the same
-campaigns. Exits with 1 when a limit is missed.
+Rules were fixed on even blocks and host a; the rest is judged. Exits with 1 when a limit is missed.
 """
 
 import sys
@@ -20,7 +19,6 @@ from aaco_pipeline.statistics.verdicts.between_nights import LEAST_CANARY_NIGHTS
 from aaco_pipeline.statistics.verdicts.block_effects import LEAST_BLOCKS
 from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
 from aaco_pipeline.statistics.verdicts.identical_code import ledger_rows
-from aaco_pipeline.statistics.verdicts.sequential import LEVEL
 from benchmarks.accuracy.verdict_trials import (
     BASELINE,
     CANDIDATE,
@@ -259,32 +257,6 @@ def _one_more_kernel(claims: Claims, host: str, sessions: pl.DataFrame) -> None:
         claims.state(f"{host}, +1.9 % (found, or not detectable)", told, found or detectable > 0.019)
 
 
-def peers(sessions: pl.DataFrame, latency: Picks) -> None:
-    """What common tests call different of campaigns of ten blocks, p below 0.05; nothing is claimed of it."""
-    mean, square = latency.mean(axis=1), (latency.astype(np.float64) ** 2).mean(axis=1)
-    medians = np.median(latency, axis=1)
-    print("peers, 10 blocks, held-out blocks: share called different (identical, +2 %, +5 %, +10 %)")
-    told: dict[str, list[float]] = {"Welch on iterations": [], "Welch on session medians": [], "Mann-Whitney": []}
-    for arm in ("a", *POWER):
-        picks = np.concatenate(
-            [interleaved(sessions.filter(pl.col("workload") == w), HELD_OUT, 10, TRIALS, arm) for w in WORKLOADS]
-        )
-        count = latency.shape[1] * picks.shape[1]
-        pooled = mean[picks].mean(axis=1)
-        deviation = np.sqrt((square[picks].mean(axis=1) - pooled**2) * count / (count - 1))
-        sides = (pooled[:, 0], deviation[:, 0], count, pooled[:, 1], deviation[:, 1], count)
-        p_values = stats.ttest_ind_from_stats(*sides, equal_var=False).pvalue
-        told["Welch on iterations"].append(float((p_values < LEVEL).mean()))
-        one, other = np.log(medians[picks[:, :, 0]]), np.log(medians[picks[:, :, 1]])
-        p_values = stats.ttest_ind(one, other, axis=1, equal_var=False).pvalue
-        told["Welch on session medians"].append(float((p_values < LEVEL).mean()))
-        some = picks[:: len(picks) // 150]
-        values = [[latency[places[:, side]].ravel() for side in (0, 1)] for places in some]
-        told["Mann-Whitney"].append(float(np.mean([stats.mannwhitneyu(*pair).pvalue < LEVEL for pair in values])))
-    for name, shares in told.items():
-        print(f"       {name}: {', '.join(f'{each:.1%}' for each in shares)}")
-
-
 def main() -> int:
     if not (SHARED / "regression" / "local_sessions.npz").is_file():
         print(f"{SHARED}: no regression/local_sessions.npz there; set AACO_SHARED")
@@ -300,7 +272,6 @@ def main() -> int:
     known_causes(claims, SHARED)
     three_hosts(claims, SHARED)
     speed(claims, latency)
-    peers(sessions, latency)
     print(f"{claims.missed} missed, {time.process_time() - began:.0f} s CPU")
     return int(claims.missed > 0)
 

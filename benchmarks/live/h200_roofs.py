@@ -72,12 +72,6 @@ class Trial:
         self.levels(programs["cache_levels"])
         self.part("roofs", self.measuring(programs["gpu_roofs"], self.seconds, "roofs"))
         self.part("libraries", [sys.executable, str(HERE / "library_rates.py")])
-        variants = [sys.executable, str(HERE / "product_variants.py"), str(self.out)]
-        toolkit = [path for path in self.compiler.libraries() if "/cuda" in path and Path(path).exists()]
-        self.part(
-            "variants",
-            [*variants, "--seconds", f"{self.left() - 13:.0f}", *(["--library", *toolkit[:1]] * bool(toolkit))],
-        )
         if self.left() > 11:
             self.part("without_rests", self.measuring(programs["without_rests"], 4, "without_rests"))
         print_roofs(self.out, self.found)
@@ -159,7 +153,6 @@ def print_roofs(out: Path, found: dict[str, Any]) -> None:
     for name, rates in (json.loads(said) if said.startswith("{") else {}).items():
         if isinstance(rates, dict):
             print(f"{name:34s} {rates['best'] / 1e12:10.3f} {rates['median'] / 1e12:10.3f}")
-    print(found["parts"].get("variants", {}).get("out", ""))
 
 
 def best_of(path: Path) -> dict[str, tuple[float, float, str]]:

@@ -91,16 +91,8 @@ def create(path: Path, guid: str = GUID) -> sqlite3.Connection:
     insert(connection, suffix, "info_process", columns, process)
     insert(connection, suffix, "info_thread", ("id", "nid", "pid", "tid"), [(THREAD, NODE, PROCESS, THREAD)])
     columns = (
-        "id",
-        "nid",
-        "pid",
-        "type",
-        "absolute_index",
-        "type_index",
-        "name",
-        "vendor_name",
-        "product_name",
-        "extdata",
+        *("id", "nid", "pid", "type", "absolute_index", "type_index", "name"),
+        *("vendor_name", "product_name", "extdata"),
     )
     agents = [
         (0, NODE, PROCESS, "CPU", 0, 0, "Intel(R) Xeon(R)", "CPU", "Intel(R) Xeon(R)", "{}"),

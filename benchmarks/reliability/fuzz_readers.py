@@ -21,7 +21,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from benchmarks.common import ROOT
+from benchmarks.common import ROOT, rows_of, with_package
 
 #: Every so many inputs, what was read is also put together as a run's parts are.
 _MERGED_EVERY: Final = 4
@@ -116,7 +116,7 @@ def batch(reader: str, first: int, stop: int, bounds: tuple[float, int], results
     with tempfile.TemporaryDirectory(dir=_fast_folder(), prefix="aaco_fuzz_") as name:
         command = [sys.executable, "-m", "benchmarks.reliability.fuzz_readers", "--worker", f"{reader}:{first}:{stop}"]
         command += ["--cpu", str(bounds[0]), "--memory", str(bounds[1])]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "POLARS_MAX_THREADS": "1", "TMPDIR": name}
+        environment = with_package(POLARS_MAX_THREADS="1", TMPDIR=name)
         errors = Path(name) / "stderr"
         with errors.open("wb") as told:
             child = subprocess.Popen(command, cwd=name, env=environment, stdout=subprocess.PIPE, stderr=told, text=True)
@@ -180,7 +180,7 @@ def summary(path: Path) -> int:
     slowest: dict[str, float] = {}
     peak: dict[str, int] = {}
     kinds: dict[tuple[str, str], list[int]] = {}
-    for line in map(json.loads, path.read_text().splitlines()):
+    for line in rows_of(path):
         reader = line["reader"]
         if "counts" in line:
             counts.setdefault(reader, Counter()).update(line["counts"])
@@ -218,7 +218,7 @@ def main() -> int:
     from benchmarks.reliability.fuzz_seeds import TARGETS
 
     results = arguments.results or Path(tempfile.mkdtemp()) / "fuzz.jsonl"
-    lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    lines = rows_of(results)
     bounds = (arguments.cpu, arguments.memory)
     stop = arguments.first + arguments.inputs
     done = {reader: [line["to"] for line in lines if line["reader"] == reader and "to" in line] for reader in TARGETS}

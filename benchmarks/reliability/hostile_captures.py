@@ -6,7 +6,6 @@ An end in time, bounded memory, no traceback, nothing of the host in the lake, o
 
 import argparse
 import gzip
-import json
 import os
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
-from benchmarks.common import ROOT
+from benchmarks.common import append, rows_of, with_package
 from benchmarks.reliability.hostile_files import (
     of_databases,
     of_documents,
@@ -68,18 +67,11 @@ def tried(case: Case, place: Path, host: Path, seconds: float, memory: int) -> d
     path = case.make(folder, host)
     begun = time.monotonic()
     reading, writing = os.pipe()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        LAKE_VARIABLE: str(lake),
-        HOME_VARIABLE: str(place / "home"),
-        "TMPDIR": str(temporary),
-        "TOLD": str(writing),
-    }
+    places = {LAKE_VARIABLE: str(lake), HOME_VARIABLE: str(place / "home"), "TMPDIR": str(temporary)}
     child = subprocess.Popen(
         [sys.executable, "-P", "-c", _ENTRY, "ingest", str(path)],
         cwd=place,
-        env=environment,
+        env=with_package(TOLD=str(writing), **places),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -147,11 +139,9 @@ def main() -> int:
     parser.add_argument("--memory", type=int, default=1024, help="most MiB of the command (default: %(default)s)")
     arguments = parser.parse_args()
     results = arguments.results or Path(tempfile.mkdtemp()) / "hostile.jsonl"
-    known = (
-        {line["case"]: line for line in map(json.loads, results.read_text().splitlines())} if results.exists() else {}
-    )
+    known = {line["case"]: line for line in rows_of(results)}
     wanted = [case for case in cases() if not arguments.only or arguments.only in case.name]
-    with results.open("a") as kept, tempfile.TemporaryDirectory(prefix="aaco_host_") as host:
+    with tempfile.TemporaryDirectory(prefix="aaco_host_") as host:
         fill_host(Path(host))
         for case in wanted:
             if case.name in known:
@@ -161,8 +151,7 @@ def main() -> int:
                 one = known[case.name] = tried(case, place, Path(host), arguments.seconds, arguments.memory)
             finally:
                 shutil.rmtree(place, ignore_errors=True)
-            kept.write(json.dumps(one) + "\n")
-            kept.flush()
+            append(results, one)
             mark = f"BROKEN: {', '.join(one['broken'])}" if one["broken"] else one["state"]
             print(f"{case.name}: {mark}, {one['seconds']} s, {one['peak_mib']} MiB: {one['line'][:160]}", flush=True)
     lines = [known[case.name] for case in wanted]
