@@ -151,10 +151,8 @@ def of_faults(sessions: Sessions) -> Iterator[tuple[str, bool]]:
         for one in [sessions.recorded(block, _BEFORE)]
     ]
     # Both arms are identical code: the first and the second half of the blocks of one arm.
-    before, after = (
-        {f"{_BEFORE} {block}": sessions.recorded(block, _BEFORE) for block in blocks}
-        for blocks in (range(5), range(5, 10))
-    )
+    halves = (range(5), range(5, 10))
+    before, after = ({f"{_BEFORE} {n}": sessions.recorded(n, _BEFORE) for n in half} for half in halves)
     cases.append(("arms of five sessions", before, after, _SIZES_OF_ARMS))
     for (label, base, candidate, sizes), fault in itertools.product(cases, FAULTS):
         for size in sizes:

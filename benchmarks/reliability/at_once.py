@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,45 +11,23 @@ from typing import Final
 
 from aaco_pipeline.assets.stage import stages_of
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
-from benchmarks.common import ENTRY, ROOT, reported
+from benchmarks.common import reported
+from benchmarks.reliability.kill_runs import Workplace
 
 RUN: Final = ("run", "--model", "squeezenet", "--iterations", "2", "--warmup", "1")
-CAPTURE: Final = (
-    '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
-    '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
-    '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"scale",3,1000,2000,64,640\n'
-)
 
 
-def start(place: Path, *arguments: str) -> "subprocess.Popen[str]":
-    """`aaco` with `arguments` on the lake and the home in `place`, in a process of its own."""
-    places = {LAKE_VARIABLE: str(place / "lake"), HOME_VARIABLE: str(place / "home"), "TMPDIR": str(place / "tmp")}
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", ENTRY, *arguments],
-        cwd=ROOT,
-        env={**os.environ, **places},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def started_at_once(place: Path, runs: int, ingests: int) -> list[str]:
+def started_at_once(place: Workplace, runs: int, ingests: int) -> list[str]:
     """Start all commands, wait for them, and give every broken promise in words."""
-    capture = place / "capture"
-    for folder in (capture, place / "tmp"):
-        folder.mkdir()
-    (capture / "out_kernel_trace.csv").write_text(CAPTURE)
+    capture = place.drop_capture("capture-1", place.folder)
     commands = [RUN] * runs + [("ingest", str(capture))] * ingests
-    processes = [(command, start(place, *command)) for command in commands]
+    processes = [(command, place.start(*command)) for command in commands]
     complaints = []
     for command, process in processes:
         _, errors = process.communicate()
         if process.returncode != 0 or errors:
             complaints.append(f"aaco {command[0]} ended with {process.returncode}: {errors.strip()}")
-    return [*complaints, *(doubled_or_half(TraceLake(place / "lake"), runs)), *ailments(place)]
+    return [*complaints, *doubled_or_half(place.lake, runs), *ailments(place)]
 
 
 def doubled_or_half(lake: TraceLake, runs: int) -> list[str]:
@@ -70,12 +46,12 @@ def doubled_or_half(lake: TraceLake, runs: int) -> list[str]:
     return complaints
 
 
-def ailments(place: Path) -> list[str]:
+def ailments(place: Workplace) -> list[str]:
     """What `aaco doctor` finds."""
-    out, errors = (doctor := start(place, "doctor", "--json")).communicate()
-    if doctor.returncode != 0:
-        return [f"aaco doctor ended with {doctor.returncode}: {errors.strip() or out.strip()}"]
-    return [f"aaco doctor: {row['kind']} {row['subject']}" for row in json.loads(out)]
+    done = place.call("doctor", "--json")
+    if done.returncode != 0:
+        return [f"aaco doctor ended with {done.returncode}: {done.stderr.strip() or done.stdout.strip()}"]
+    return [f"aaco doctor: {row['kind']} {row['subject']}" for row in json.loads(done.stdout)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for turn in range(1, options.times + 1):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as place:
-            complaints = started_at_once(Path(place), options.runs, options.ingests)
+            complaints = started_at_once(Workplace(Path(place)), options.runs, options.ingests)
         took = f"{time.monotonic() - began:.0f} s"
         print(f"{turn}: {options.runs} runs and {options.ingests} ingests, {took}")
         broken += complaints
