@@ -4,6 +4,7 @@ Nights are recomposed from real sessions of identical code or simulated on three
 own verdicts, night table, confirming slot and state machine. Exits with 1 when a limit is missed.
 """
 
+import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -23,15 +24,17 @@ from aaco_pipeline.statistics.alerts.slots import CONFIRMING_BLOCKS, both_slots
 from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
 from aaco_pipeline.statistics.verdicts.night_table import false_discoveries
 from aaco_pipeline.statistics.verdicts.slow_sessions import slow_sessions
-from benchmarks.accuracy.verdict_trials import (
+from benchmarks.accuracy.verdicts import (
+    ALL_BLOCKS,
     BASELINE,
     CANDIDATE,
+    HELD_OUT,
+    TUNED_ON,
     WORKLOADS,
     local_sessions,
     three_levels,
     times_longer,
 )
-from benchmarks.accuracy.verdicts import ALL_BLOCKS, HELD_OUT, TUNED_ON
 from benchmarks.common import SHARED, Claims
 
 PLACEBO: Final = "placebo"
@@ -307,6 +310,7 @@ def elsewhere(scale: pl.DataFrame, moved: pl.Expr, sessions: pl.DataFrame) -> pl
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     if not (SHARED / "regression" / "local_sessions.npz").is_file():
         print(f"{SHARED}: no regression/local_sessions.npz there; set AACO_SHARED")
         return 2

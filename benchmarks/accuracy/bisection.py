@@ -4,6 +4,7 @@ Blocks are drawn with replacement from recorded pairs; the rules were fixed on e
 Exits with 1 when a limit is missed.
 """
 
+import argparse
 import sys
 import time
 from typing import Final
@@ -14,7 +15,7 @@ import polars as pl
 
 from aaco_pipeline.statistics.bisection import MOST_BLOCKS, Answer, next_move
 from aaco_pipeline.statistics.steady_state import BIMODAL, UNSTEADY
-from benchmarks.accuracy.verdict_trials import WORKLOADS, local_sessions
+from benchmarks.accuracy.verdicts import WORKLOADS, local_sessions
 from benchmarks.common import SHARED
 
 STEPS: Final = 64
@@ -114,6 +115,7 @@ def _with_failures(known: Floats, random: np.random.Generator) -> float:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     if not (SHARED / "regression" / "local_sessions.npz").is_file():
         print(f"{SHARED} has no regression/local_sessions.npz; set AACO_SHARED to where the captures are")
         return 1

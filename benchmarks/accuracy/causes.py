@@ -85,7 +85,6 @@ class Sessions:
         }
 
     def trace(self, name: str) -> Tables:
-        """A single trace."""
         places = [SHARED / f"gpu_sessions/traces/{name}.json.gz", SHARED / f"kineto/{name}.json.gz"]
         return self.of(next((path for path in places if path.exists()), SHARED / "captures" / name))
 

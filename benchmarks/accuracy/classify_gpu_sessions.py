@@ -1,5 +1,6 @@
 """Class and resource that `classification` gives H200 traces with a known cause; exits with 1 when one is wrong."""
 
+import argparse
 import json
 import sys
 import tempfile
@@ -51,6 +52,7 @@ def classified(lake: TraceLake, trace: Path) -> dict[str, Any]:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     folder = traces()
     if not (folder / "index.json").is_file():
         print(f"{folder}: no traces there; set AACO_SHARED")

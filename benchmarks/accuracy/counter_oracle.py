@@ -4,6 +4,7 @@ A figure is compared by mean, minimum and maximum, and dispatch by dispatch, to 
 deliberate differences; exits with 1 for any other.
 """
 
+import argparse
 import csv
 import json
 import math
@@ -230,7 +231,6 @@ class Comparison:
         )
 
     def run(self) -> Coverage:
-        """Compare every figure."""
         for theirs in self.oracle["metrics"]:
             table, name = ".".join(theirs["id"].split(".")[:2]), theirs["metric"]
             key = f"{table}|{name}"
@@ -388,7 +388,9 @@ def line(found: Coverage, nulled: int) -> str:
 
 def main() -> int:
     """Print the coverage; 1 if a difference has no explanation."""
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else SHARED / "counters"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=SHARED / "counters", help="captures")
+    root = parser.parse_args().folder
     heads = ("compared", "equal", "different", "unexplained", "not reported", "values", "null by clock")
     print(f"{'capture':24}" + "".join(f"{head:>14}" for head in heads))
     coverages = []

@@ -24,8 +24,7 @@ from aaco_pipeline.statistics.history.forecast import back_test
 from aaco_pipeline.statistics.history.levels import find_levels
 from aaco_pipeline.statistics.history.nights import OF_THE_NIGHT
 from aaco_pipeline.statistics.verdicts.comparison import why_left_out
-from benchmarks.accuracy.verdict_trials import WORKLOADS, local_sessions
-from benchmarks.accuracy.verdicts import HELD_OUT, TUNED_ON
+from benchmarks.accuracy.verdicts import HELD_OUT, TUNED_ON, WORKLOADS, local_sessions
 from benchmarks.common import SHARED, Claims
 
 Floats = npt.NDArray[np.float64]

@@ -3,6 +3,7 @@
 Exits with 1 below 90 % of any trace's time, or when a launch counts twice or not at all.
 """
 
+import argparse
 import sys
 from pathlib import Path
 from typing import Final
@@ -50,6 +51,7 @@ def report_trace(path: Path) -> bool:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print(f"{'trace':26} {'work':>9} {'roofline':>9} {'bound':>9}")
     paths = [SHARED / "kineto" / f"{name}.json.gz" for name in TRACES]
     kept = min([report_trace(path) for path in paths if path.is_file()], default=True)

@@ -3,11 +3,10 @@
     python3 benchmarks/live/h200_programs.py OUT [--only NAME,…] [--ways WAY,…] [--rounds 5] [--seconds 390]
 
 Every run is a fresh process; ways alternate in random order within a round. `fixed` has the cause removed. OUT gets
-runs.jsonl, captures_N.tar, recorded_N.tar.gz and gpu.csv, which `judge.py` evaluates where the project is installed.
+runs.jsonl, captures_N.tar and recorded_N.tar.gz, which `judge.py` evaluates where the project is installed.
 """
 
 import argparse
-import contextlib
 import gzip
 import io
 import json
@@ -43,9 +42,6 @@ _REPEATED: Final = ("plain", "fixed", "traced", "profiled")
 _RECORDED: Final = ("recorded", "recorded_fixed")
 #: Runs of a recorded way without a profiler. A process that imports PyTorch first is seconds old before its first step.
 _RECORDED_RUNS: Final = {CUDA: 3, TORCH: 2}
-_SAMPLED: Final = (
-    "timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,clocks_event_reasons.active"
-)
 
 
 class Bench:
@@ -209,7 +205,6 @@ class Bench:
                     archive.add(path, path.name)
 
     def close(self) -> None:
-        """End the servers."""
         for server in self._servers.values():
             assert server.stdin is not None
             server.stdin.close()
@@ -287,19 +282,6 @@ def planned(programs: list[Program], ways: Sequence[str], rounds: int) -> Iterat
                     yield number, program, way
 
 
-@contextlib.contextmanager
-def sampled(path: Path) -> Iterator[None]:
-    """What nvidia-smi says meanwhile, every half second."""
-    with path.open("w") as file:
-        command = ["nvidia-smi", f"--query-gpu={_SAMPLED}", "--format=csv,nounits", "--loop-ms=500"]
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait()
-
-
 def measure(bench: Bench, plan: Iterator[tuple[int, Program, str]], until: float, file: IO[str]) -> None:
     """Run what is planned until the time is up; each run's line is written as it ends."""
     for number, program, way in plan:
@@ -352,8 +334,7 @@ def main() -> None:
             file.write(json.dumps(machine) + "\n")
             file.flush()
             print(json.dumps(machine), flush=True)
-            with sampled(asked.out / "gpu.csv"):
-                measure(bench, planned(asked.only, asked.ways, asked.rounds), until, file)
+            measure(bench, planned(asked.only, asked.ways, asked.rounds), until, file)
         finally:
             bench.pack()
             bench.close()

@@ -252,7 +252,6 @@ def cost(program: Program, own: Seen | None, found: Results, way: str) -> str:
 
 
 def told(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """One printed table."""
     print(f"\n{title}")
     lines = [[str(cell) for cell in row] for row in [columns, *rows]]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]

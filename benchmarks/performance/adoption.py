@@ -6,7 +6,6 @@ Afterwards every session must have every stage exactly once and no tick may have
 import argparse
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,8 +29,9 @@ from aaco_pipeline.lake.identity import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, WORKSPACE, Project
+from aaco_pipeline.resources.project import Project
 from benchmarks.common import ROOT
+from benchmarks.reliability.kill_runs import Workplace, kill_group
 
 MORE: Final = 50
 #: A tick of the daemon is half a minute after the one before, and adopts 50 sessions.
@@ -77,25 +77,14 @@ def adopt_here(lake: TraceLake, instance: dg.DagsterInstance) -> float:
 
 
 @contextmanager
-def daemon(project: Project, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def daemon(project: Project, log: Path) -> Iterator["subprocess.Popen[str]"]:
     """Dagster's daemon at the head of a process group, which is killed at the end."""
-    command = [str(Path(sys.executable).with_name("dagster-daemon")), "run", "-w", str(project.settings(WORKSPACE))]
-    places = {LAKE_VARIABLE: str(project.lake), HOME_VARIABLE: str(project.dagster_home)}
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT / "benchmarks",
-            env={**os.environ, **places},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        process = Workplace(project.lake.parent).start_daemon(output)
     try:
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_group(process)
 
 
 def cpu_seconds(group: int) -> float:

@@ -6,6 +6,7 @@ Medians of fresh interpreters on a lake of three sessions. Exits with 1 when a b
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -32,21 +33,14 @@ sys.exit(code)
 """
 
 
-@dataclass(frozen=True)
-class Command:
-    """One command and the CPU seconds it may cost; None when there is no budget for it."""
-
-    arguments: tuple[str, ...]
-    budget_seconds: float | None
-
-
-COMMANDS: Final = (
-    Command(_RUN, 6.0),
-    Command(("--help",), 0.3),
-    Command(("sql", "SELECT * FROM latest_sessions"), 0.6),
-    Command(("ls",), None),
-    Command(("show", "latest"), None),
-)
+#: Commands with the CPU seconds that they may cost; the one that adds sessions comes last.
+BUDGETS: Final[dict[tuple[str, ...], float | None]] = {
+    ("--help",): 0.3,
+    ("sql", "SELECT * FROM latest_sessions"): 0.6,
+    ("ls",): None,
+    ("show", "latest"): None,
+    _RUN: 6.0,
+}
 
 
 @dataclass(frozen=True)
@@ -99,15 +93,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for _ in range(SESSIONS):
             call(_FILL, environment)
         print(row("command", "CPU s", "budget s", "children s", "clock s", "verdict"))
-        for command in sorted(COMMANDS, key=lambda c: c.arguments == _RUN):  # the one that adds sessions comes last
-            cost = median_cost(command.arguments, environment, options.repeats)
-            verdict, budget = "", "–"
-            if command.budget_seconds is not None:
-                met = cost.own <= command.budget_seconds
-                missed = missed or not met
-                verdict, budget = "met" if met else "not met", f"{command.budget_seconds:.1f}"
-            name = "aaco " + " ".join(f'"{part}"' if " " in part else part for part in command.arguments)
-            print(row(name, f"{cost.own:.3f}", budget, f"{cost.started:.3f}", f"{cost.wall:.2f}", verdict), flush=True)
+        for words, budget in BUDGETS.items():
+            cost = median_cost(words, environment, options.repeats)
+            met = budget is None or cost.own <= budget
+            missed |= not met
+            told = ("–", "") if budget is None else (f"{budget:.1f}", "met" if met else "not met")
+            name = "aaco " + shlex.join(words)
+            print(row(name, f"{cost.own:.3f}", told[0], f"{cost.started:.3f}", f"{cost.wall:.2f}", told[1]), flush=True)
     return 1 if missed else 0
 
 

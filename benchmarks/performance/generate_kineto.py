@@ -1,5 +1,6 @@
 """Generate a PyTorch trace of a transformer block on an MI300X, as Kineto writes it; nothing in it was measured."""
 
+import argparse
 import gzip
 import json
 import sys
@@ -77,11 +78,10 @@ def document() -> dict[str, Any]:
 
 
 def main() -> int:
-    if len(sys.argv) != 2:
-        print(__doc__)
-        return 2
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
     text = json.dumps(document(), separators=(",", ":")).encode()
-    with Path(sys.argv[1]).open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+    with parser.parse_args().file.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
         packed.write(text)
     return 0
 

@@ -1,7 +1,6 @@
 """Start runs and ingests of one capture all at once in a new home and lake: no error, no duplicate, all whole."""
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -27,7 +26,7 @@ def started_at_once(place: Workplace, runs: int, ingests: int) -> list[str]:
         _, errors = process.communicate()
         if process.returncode != 0 or errors:
             complaints.append(f"aaco {command[0]} ended with {process.returncode}: {errors.strip()}")
-    return [*complaints, *doubled_or_half(place.lake, runs), *ailments(place)]
+    return [*complaints, *doubled_or_half(place.lake, runs), *place.unwell()]
 
 
 def doubled_or_half(lake: TraceLake, runs: int) -> list[str]:
@@ -44,14 +43,6 @@ def doubled_or_half(lake: TraceLake, runs: int) -> list[str]:
     if len(kinds["capture"]) != 1 or len(kinds["run"]) != runs:
         complaints.append(f"{len(kinds['capture'])} sessions of one capture, {len(kinds['run'])} of {runs} runs")
     return complaints
-
-
-def ailments(place: Workplace) -> list[str]:
-    """What `aaco doctor` finds."""
-    done = place.call("doctor", "--json")
-    if done.returncode != 0:
-        return [f"aaco doctor ended with {done.returncode}: {done.stderr.strip() or done.stdout.strip()}"]
-    return [f"aaco doctor: {row['kind']} {row['subject']}" for row in json.loads(done.stdout)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -61,7 +61,6 @@ class Place:
 
     @property
     def hostile(self) -> Path:
-        """The attacker's file."""
         return self.root / "outside" / self.name
 
     @property

@@ -3,7 +3,6 @@
 No finished session is lost or changed, none is doubled or half, and `aaco doctor` finds nothing. Resumes `--results`.
 """
 
-import json
 import random
 import shutil
 import subprocess
@@ -85,7 +84,7 @@ def check(place: Workplace, kept: dict[str, str]) -> list[str]:
     now = _measured(place, "finished")
     complaints += [f"session {one} is lost" for one in kept if one not in now]
     complaints += [f"session {one} has changed" for one in kept if now.get(one, kept[one]) != kept[one]]
-    return [*complaints, *_unwell(place)]
+    return [*complaints, *place.unwell()]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -153,18 +152,6 @@ def _blocks(place: Workplace, campaign: str) -> Iterator[str]:
     for (block,), group in finished.group_by("block"):
         if sorted(group.get_column("arm")) != sorted(plan.arms):
             yield f"block {block} holds {sorted(group.get_column('arm'))}"
-
-
-def _unwell(place: Workplace) -> Iterator[str]:
-    """What `aaco doctor` finds, which mends nothing."""
-    done = place.call("doctor", "--json")
-    try:
-        found = json.loads(done.stdout)
-    except ValueError:
-        yield f"doctor ended with {done.returncode}: {done.stderr or done.stdout}"
-        return
-    for one in found:
-        yield f"{one['kind']}: {one['subject']}: {one['why']}"
 
 
 def _new_place(folder: Path, name: str) -> Workplace:

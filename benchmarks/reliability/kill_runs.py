@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import dagster as dg
 
@@ -70,15 +70,22 @@ class Workplace:
     def start_run(self) -> "subprocess.Popen[str]":
         return self.start(*_RUN)
 
-    def start_daemon(self) -> "subprocess.Popen[str]":
+    def start_daemon(self, output: "int | IO[bytes]" = subprocess.DEVNULL) -> "subprocess.Popen[str]":
         """Dagster's daemon, which evaluates the sensors and starts their runs in processes of its code server."""
         workspace = str(self.project.settings(WORKSPACE))
         command = [str(Path(sys.executable).with_name("dagster-daemon")), "run", "-w", workspace]
-        return self._started(command, ROOT / "benchmarks", subprocess.DEVNULL)
+        return self._started(command, ROOT / "benchmarks", output)
 
     def call(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """`aaco` with `arguments`, to its end."""
         return finished(self.start(*arguments))
+
+    def unwell(self) -> list[str]:
+        """What `aaco doctor` finds, which mends nothing."""
+        done = self.call("doctor", "--json")
+        if done.returncode != 0:
+            return [f"doctor ended with {done.returncode}: {done.stderr or done.stdout}"]
+        return [f"doctor: {one['kind']} {one['subject']}: {one['why']}" for one in json.loads(done.stdout)]
 
     def measuring(self) -> list[Path]:
         """The folders of captures that are being measured at this instant: their runs hold the slot."""
@@ -105,7 +112,7 @@ class Workplace:
         (made / DONE_FILE).touch()
         return made
 
-    def _started(self, command: list[str], folder: Path, output: int) -> "subprocess.Popen[str]":
+    def _started(self, command: list[str], folder: Path, output: "int | IO[bytes]") -> "subprocess.Popen[str]":
         places = {LAKE_VARIABLE: str(self.lake.path), HOME_VARIABLE: str(self.folder / "home")}
         return subprocess.Popen(
             command,

@@ -25,12 +25,8 @@ from benchmarks.performance.generate_lake import copy_number, publish, read_orig
 
 SESSIONS: Final = 50
 SEVERAL: Final = 5
-_COMPARED: Final = (
-    "--baseline",
-    "control_flow --iterations 5",
-    "--candidate",
-    "control_flow --iterations 5 --threads 2",
-)
+_MODEL: Final = "control_flow --iterations 5"
+_COMPARED: Final = ("--baseline", _MODEL, "--candidate", f"{_MODEL} --threads 2")
 #: A stage that reads the tables of others, and measures nothing.
 _STAGE: Final = "completeness"
 _ALL: Final = "select count(*) from sessions"
@@ -47,7 +43,6 @@ class Place:
 
     @property
     def lake(self) -> TraceLake:
-        """The lake."""
         return TraceLake(self.project.lake)
 
 

@@ -10,7 +10,7 @@ import uvicorn
 
 from aaco_pipeline.web.door import App, Receive, Scope, Send
 from aaco_pipeline.web.serving import LOOPBACK, listen, port_of
-from benchmarks.reliability.web_door.attacks import BROWSER_FLAGS, FEWEST_ATTACKS, attack_from_everywhere, attacker
+from benchmarks.reliability.web_attacks import BROWSER_FLAGS, FEWEST_ATTACKS, attack_from_everywhere, attacker
 from tests.report.html.browser import CHROMIUM, Browser
 from tests.served import served
 

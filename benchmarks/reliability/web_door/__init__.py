@@ -1,1 +1,0 @@
-"""Attacks on, and ends of, a running `aaco ui`."""
