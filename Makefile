@@ -33,7 +33,7 @@ CAPTURE := $(VENV)/generated_mi300x.json.gz
 demo-mi300x: $(READY)
 	@[ "$(CAPTURE)" != "$(VENV)/generated_mi300x.json.gz" ] || { \
 		echo "--- No capture given: a generated trace stands in; nothing in it was measured"; \
-		$(BIN)/python benchmarks/performance/generate_kineto.py "$(CAPTURE)"; }
+		$(BIN)/python -m benchmarks.performance.generate_kineto "$(CAPTURE)"; }
 	@echo "--- Taking the capture in and running all stages"
 	$(BIN)/aaco ingest "$(CAPTURE)"
 	$(BIN)/aaco show latest
@@ -52,7 +52,7 @@ nightly-tests: $(READY)
 	@echo "--- Testing the rest, and every command that a document shows"
 	$(TESTS) -m '' --hypothesis-profile=nightly tests $(COVERED:%=--ignore=tests/%) $(PYTEST_ARGUMENTS)
 
-# benchmarks/README.md says what each of these holds to. Results of another seed are not gone on from.
+# benchmarks/reliability/README.md has the question of each. Results of another seed are not resumed.
 nightly-kills: $(READY)
 	@echo "--- Killing writers, commands and Dagster's runs (seed $(SEED))"
 	@rm -rf $(NIGHT)/kills && mkdir -p $(NIGHT)/kills

@@ -3,7 +3,7 @@
     python3 benchmarks/live/h200_roofs.py OUT [--seconds 20] [--within 130]
 
 Needs nvcc, ncu and a Python with torch. Runs cache_levels.cu under ncu, the program of `aaco calibrate --device`,
-library_rates.py, and that program without rests; leaves JSON and CSV in OUT and prints a table.
+and library_rates.py; leaves JSON and CSV in OUT and prints a table.
 """
 
 import argparse
@@ -24,8 +24,6 @@ from aaco_pipeline.resources.calibrate import gpu_program  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 CLOCKS = "--query-gpu=clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu"
-#: Of what the program does, what makes the variant without rests.
-WITHOUT_RESTS = (("kRestSeconds = 0.1;", "kRestSeconds = 0;"), ("kWindowNs = 50e6;", "kWindowNs = 3e6;"))
 READ, WRITTEN = "lts__t_sectors_srcunit_tex_op_read", "lts__t_sectors_srcunit_tex_op_write"
 HITS, MISSES = "lts__t_sectors_srcunit_tex_lookup_hit", "lts__t_sectors_srcunit_tex_lookup_miss"
 L1_READ, L1_HITS = (f"l1tex__t_sectors_pipe_lsu_mem_global_op_ld{end}" for end in ("", "_lookup_hit"))
@@ -66,28 +64,19 @@ class Trial:
 
     def run(self) -> None:
         """The parts, the most wanted first, and what they say together."""
-        programs = {name: self.folder / name for name in ("gpu_roofs", "without_rests", "cache_levels")}
+        programs = {name: self.folder / name for name in ("gpu_roofs", "cache_levels")}
         if not self.build(programs):
             return
         self.levels(programs["cache_levels"])
         self.part("roofs", self.measuring(programs["gpu_roofs"], self.seconds, "roofs"))
         self.part("libraries", [sys.executable, str(HERE / "library_rates.py")])
-        if self.left() > 11:
-            self.part("without_rests", self.measuring(programs["without_rests"], 4, "without_rests"))
         print_roofs(self.out, self.found)
         print_levels(self.out)
 
     def build(self, programs: dict[str, Path]) -> bool:
         """All programs at once; whether each was built."""
-        text = gpu_program.SOURCE.read_text()
-        for old, new in WITHOUT_RESTS:
-            if text.count(old) != 1:
-                raise ValueError(f"{gpu_program.SOURCE}: no {old!r}, which the variant without rests changes")
-            text = text.replace(old, new)
-        variant = self.folder / "without_rests.hip"
-        variant.write_text(text)
         commands = [list(self.compiler.compiling(program)) for program in programs.values()]
-        for command, source in zip(commands, (gpu_program.SOURCE, variant, HERE / "cache_levels.cu"), strict=True):
+        for command, source in zip(commands, (gpu_program.SOURCE, HERE / "cache_levels.cu"), strict=True):
             command[command.index(str(gpu_program.SOURCE))] = str(source)
         begun = time.monotonic()
         running = [
@@ -143,12 +132,10 @@ class Trial:
 
 
 def print_roofs(out: Path, found: dict[str, Any]) -> None:
-    """The program's best of every resource, with and without rests, beside the libraries'."""
-    tables = {part: best_of(out / f"{part}.jsonl") for part in ("roofs", "without_rests")}
-    print(f"\n{'':22s} {'roofs':>10s} {'median':>10s} {'no rests':>10s}   TB/s or TFLOP/s")
-    for name, (best, median, kernel) in tables["roofs"].items():
-        before = tables["without_rests"].get(name, (0.0, 0.0, ""))[0]
-        print(f"{name:22s} {best / 1e12:10.3f} {median / 1e12:10.3f} {before / 1e12:10.3f}   {kernel}")
+    """The program's best of every resource, beside the libraries'."""
+    print(f"\n{'':22s} {'roofs':>10s} {'median':>10s}   TB/s or TFLOP/s")
+    for name, (best, median, kernel) in best_of(out / "roofs.jsonl").items():
+        print(f"{name:22s} {best / 1e12:10.3f} {median / 1e12:10.3f}   {kernel}")
     said = found["parts"].get("libraries", {}).get("out", "")
     for name, rates in (json.loads(said) if said.startswith("{") else {}).items():
         if isinstance(rates, dict):

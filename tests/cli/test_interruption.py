@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM end a command with one line and its code, in a terminal and in the background.
 
-The trials come from `benchmarks/reliability/interrupted_commands.py`, which does the same with every command at many instants.
+The trials are those of `benchmarks.reliability.interrupted_commands`, which tries every command at many instants.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A run that is killed or interrupted: nothing published is lost, and the next command finishes it.
 
-The kill comes from `benchmarks/reliability/kill_runs.py`, which does the same many more times. What a killed run leaves is asked in
-tests/pipeline, who holds the measurement slot and who ends the measured process in tests/resources/measure.
+The kills are those of `benchmarks.reliability.kill_runs`. What a killed run leaves is tested in tests/pipeline, who holds
+the measurement slot and who ends the measured process in tests/resources/measure.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """Every road of the command names manifests that were removed or renamed by hand.
 
-What is asked, and what is done to the lake, is `benchmarks/reliability/lost_manifests.py`, which does it to a larger one.
+Questions and damage are those of `benchmarks.reliability.lost_manifests`, which takes a larger lake.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The library of `benchmarks/reliability/fault_injection` counts a process's calls in one folder, and strikes the one named."""
+"""The library of `benchmarks.reliability.fault_injection` counts calls in one folder and strikes the named one."""
 
 import json
 import subprocess
