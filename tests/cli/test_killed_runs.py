@@ -1,7 +1,7 @@
 """A run that is killed or interrupted: nothing published is lost, and the next command finishes it.
 
-The kills are those of `benchmarks.reliability.kill_runs`. What a killed run leaves is tested in tests/pipeline, who holds
-the measurement slot and who ends the measured process in tests/resources/measure.
+The kills are those of `benchmarks.reliability.kill_runs`. tests/pipeline holds what a killed run leaves, and
+tests/resources/measure who holds the measurement slot and who ends the measured process.
 """
 
 import pytest
