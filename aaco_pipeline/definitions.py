@@ -8,15 +8,14 @@ from typing import Any
 
 import dagster as dg
 
-from aaco_pipeline.automation.adopting import adopt_sessions
+from aaco_pipeline.automation.adoption import adopt_sessions
 from aaco_pipeline.automation.campaigns import ASSETS as CAMPAIGN_ASSETS
 from aaco_pipeline.automation.campaigns import run_campaign
-from aaco_pipeline.automation.compaction import compaction, nightly_compaction
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.nights import due_confirmations, nightly_baseline
 from aaco_pipeline.automation.optimization import optimization, optimize_kernel
 from aaco_pipeline.automation.resources import LakeResource
-from aaco_pipeline.automation.schedules import nightly_retention, retention
+from aaco_pipeline.automation.schedules import compaction, nightly_compaction, nightly_retention, retention
 from aaco_pipeline.automation.sensors import (
     capture_inbox,
     dead_runs,

@@ -173,7 +173,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Ca
     """Small sessions, really measured, through the stages' plain functions: no Dagster stands between."""
     from aaco_pipeline.assets.stage import Session, materialize
     from aaco_pipeline.capture.request import MeasurementRequest
-    from aaco_pipeline.lake.identity import new_session_id
+    from aaco_pipeline.lake.layout import new_session_id
     from aaco_pipeline.resources.measure.runner import InferenceRunner
 
     lake = TraceLake(tmp_path_factory.mktemp("captured") / "lake")

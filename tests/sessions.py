@@ -11,7 +11,7 @@ import pytest
 
 from aaco_pipeline.assets.stage import Outcome, Session, materialize, stages
 from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST

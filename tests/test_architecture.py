@@ -45,8 +45,8 @@ BARRED: Final = {
     ("resources", "analysis"): set[str](),
 }
 #: How many modules and halls the top of a room shows at most.
-MOST_DOORS: Final = {"formats": 15, "analysis": 12}
-MOST_LINES: Final = 400
+MOST_DOORS: Final = {"formats": 22, "analysis": 12}
+MOST_LINES: Final = 600
 #: Longer modules, with why they are not divided.
 LONGER: Final = {
     "aaco_pipeline.resources.calibrate.worker": "a program of its own, handed to a fresh process as one file",
@@ -186,9 +186,15 @@ def test_arrows_run_one_way() -> None:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    """Imports in functions and for the type checker count, too: they only hide a circle."""
+    """Imports in functions and for the type checker count, too: they only hide a circle.
+
+    Not so what a module imports from a package that it lies in: Python imports that first, whatever the module says.
+    """
     modules = {name_of(path): path for path in MODULES}
-    graph = {name: modules_imported(path, set(modules)) - {name} for name, path in modules.items()}
+    graph = {
+        name: {one for one in modules_imported(path, set(modules)) if not is_or_is_in(name, (one,))}
+        for name, path in modules.items()
+    }
     try:
         TopologicalSorter({name: sorted(needed) for name, needed in graph.items()}).prepare()
     except CycleError as error:
@@ -339,7 +345,7 @@ def test_only_resources_and_recording_start_processes() -> None:
         if not is_or_is_in(name, ("aaco_pipeline.resources", "aaco_pipeline.recording"))
     }
     assert elsewhere == {}
-    assert "aaco_pipeline.resources.measure.measured_process" in starting
+    assert "aaco_pipeline.resources.measure.measurement_slot" in starting
 
 
 def test_only_resources_may_call_the_network_and_only_the_web_may_serve() -> None:

@@ -13,8 +13,7 @@ import yaml
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.stage import stages, views
-from aaco_pipeline.automation.partitions import session_partitions
-from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.resources import LakeResource, session_partitions
 from aaco_pipeline.automation.stage_assets import stage_assets
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.contracts import all_tables

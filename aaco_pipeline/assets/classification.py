@@ -13,19 +13,17 @@ import yaml
 
 from aaco_pipeline.analysis.answer.answer import INPUTS as ANSWERED_FROM
 from aaco_pipeline.analysis.answer.answer import Answer, answer_of, session_row
-from aaco_pipeline.analysis.answer.late_rank import GRID
+from aaco_pipeline.analysis.answer.reasons import GRID
 from aaco_pipeline.analysis.answer.shares import on_cpu_ratio
-from aaco_pipeline.analysis.answer.validity import COLD_START, INCOMPLETE
-from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, classify
-from aaco_pipeline.analysis.bottlenecks.rule_file import RULES_FILE, rules_of
-from aaco_pipeline.analysis.bottlenecks.rules import Rules
-from aaco_pipeline.analysis.sessions.iteration_gaps import usage
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, counted_dispatches, recorded
+from aaco_pipeline.analysis.answer.window import COLD_START, INCOMPLETE
+from aaco_pipeline.analysis.bottlenecks.classification import INPUTS, RULES_FILE, Rules, classify, rules_of
+from aaco_pipeline.analysis.sessions.metrics import usage
+from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM, counted_dispatches, recorded
 from aaco_pipeline.assets.stage import FINDINGS, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.providers import CPU_PROVIDER
+from aaco_pipeline.resources.configuration import read_yaml
 from aaco_pipeline.resources.project import DEFAULTS
-from aaco_pipeline.resources.strict_yaml import read_yaml
 
 BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE
 _READ: Final = tuple(dict.fromkeys((*INPUTS, *ANSWERED_FROM, *RECORDED_FROM)))

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.completeness.examination import EXAMINED, examined
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, everything, recorded
+from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM, everything, recorded
 from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 

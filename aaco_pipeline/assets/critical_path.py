@@ -9,13 +9,12 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.sessions import invariants
-from aaco_pipeline.analysis.timeline.activities import COMMUNICATION
-from aaco_pipeline.analysis.timeline.collective_rates import with_rates
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, RECORDED_FROM, Recorded, recorded
+from aaco_pipeline.analysis.timeline.collectives import with_rates
 from aaco_pipeline.analysis.timeline.critical_path import critical_path as path_of
 from aaco_pipeline.analysis.timeline.critical_path import largest_savings, path_by_iteration
 from aaco_pipeline.analysis.timeline.dependency_graph import Network, network
 from aaco_pipeline.analysis.timeline.ranks import NONE, Ranks, ranks_of
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, Recorded, recorded
 from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
 from aaco_pipeline.hardware.device_facts import peer_links
 from aaco_pipeline.lake.evidence import Evidence, Status

@@ -6,12 +6,16 @@ The figures' formulas are `aaco_pipeline.analysis.sessions`; kernels are the nex
 import polars as pl
 
 from aaco_pipeline.analysis.sessions import invariants
-from aaco_pipeline.analysis.sessions.iteration_gaps import gap_metrics, iteration_gaps
-from aaco_pipeline.analysis.sessions.metrics import latency_metrics
-from aaco_pipeline.analysis.sessions.program_runs import of_one_unit
-from aaco_pipeline.analysis.sessions.token_latency import generation_metrics, units_of_work
+from aaco_pipeline.analysis.sessions.metrics import (
+    gap_metrics,
+    generation_metrics,
+    iteration_gaps,
+    latency_metrics,
+    of_one_unit,
+    units_of_work,
+)
 from aaco_pipeline.assets.stage import ALL_KINDS, Check, Outcome, Session, stage
-from aaco_pipeline.report.html.svg import latency_of_session
+from aaco_pipeline.report.html.plots import latency_of_session
 from aaco_pipeline.statistics.steady_state import steady_state_metrics
 
 

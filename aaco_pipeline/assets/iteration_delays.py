@@ -6,9 +6,8 @@ The rules are `aaco_pipeline.analysis.delays`.
 import polars as pl
 
 from aaco_pipeline.analysis.delays import decomposition, grades
-from aaco_pipeline.analysis.delays.on_cpu import Costs
-from aaco_pipeline.analysis.delays.probes import interrupt_cost
-from aaco_pipeline.analysis.delays.quietness import quietness_metrics
+from aaco_pipeline.analysis.delays.grades import quietness_metrics
+from aaco_pipeline.analysis.delays.interference import Costs, interrupt_cost
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.kernel_plane import PROCESS_OF
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage

@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.delays.probes import fixed_work_probes
+from aaco_pipeline.analysis.delays.interference import fixed_work_probes
 from aaco_pipeline.analysis.delays.thread_states import thread_states
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage

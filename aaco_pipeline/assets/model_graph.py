@@ -1,6 +1,6 @@
 """The stage `model_graph`: the model's nodes with their work, its edges, and which kernel ran for which node.
 
-Reading the model is `aaco_pipeline.capture.model`, work per node `aaco_pipeline.analysis.model.operator_work`, and
+Reading the model is `aaco_pipeline.capture.measured`, work per node `aaco_pipeline.analysis.model.operator_work`, and
 where the kernels' time went `aaco_pipeline.analysis.model.attribution`.
 """
 
@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.model.attribution import Attribution, by_device, by_operators, by_profile, model_metrics
-from aaco_pipeline.analysis.model.device_kernel_nodes import DeviceTrace
+from aaco_pipeline.analysis.model.attribution import (
+    Attribution,
+    DeviceTrace,
+    by_device,
+    by_operators,
+    by_profile,
+    model_metrics,
+)
 from aaco_pipeline.analysis.sessions import invariants
-from aaco_pipeline.analysis.timeline.recorded import counted_dispatches
+from aaco_pipeline.analysis.timeline.activities import counted_dispatches
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, in_contract, to_contract

@@ -9,7 +9,7 @@ import polars as pl
 from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.optimization.first_to_fix import READS, kernels_to_fix
-from aaco_pipeline.report.document.optimization import searches_of
+from aaco_pipeline.report.optimization.document import searches_of
 
 
 @stage(

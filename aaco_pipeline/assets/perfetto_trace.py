@@ -1,11 +1,11 @@
 """The view `perfetto_trace`: everything of a session on one axis, as a trace for ui.perfetto.dev.
 
-How it is made and kept is `aaco_pipeline.report.views`; in Dagster it is made anew whenever somebody asks for it.
+How it is made and kept is `aaco_pipeline.report.on_demand`; in Dagster it is made anew whenever somebody asks for it.
 """
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.views import DRAWN, make_trace
+from aaco_pipeline.report.on_demand import DRAWN, make_trace
 
 
 @stage(

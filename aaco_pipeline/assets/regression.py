@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.sessions.token_latency import units_of_work
+from aaco_pipeline.analysis.sessions.metrics import units_of_work
 from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.assets.stage import ALL_KINDS, Outcome, Session, stage
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table, to_contract
-from aaco_pipeline.report.words.regression import against_earlier
-from aaco_pipeline.report.words.units import counted
+from aaco_pipeline.report.formatting import counted
+from aaco_pipeline.report.session.regression import against_earlier
 from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
 from aaco_pipeline.statistics.causes.arms import FACTS, Arm, arm
 from aaco_pipeline.statistics.session_history import MOST_EARLIER, alike, changes, newest, place

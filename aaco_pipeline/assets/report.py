@@ -1,11 +1,11 @@
 """The view `report`: one page about the session, that is worth handing on.
 
-How it is made and kept is `aaco_pipeline.report.views`; in Dagster it is made anew whenever somebody asks for it.
+How it is made and kept is `aaco_pipeline.report.on_demand`; in Dagster it is made anew whenever somebody asks for it.
 """
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.views import make_page
+from aaco_pipeline.report.on_demand import make_page
 
 
 @stage(
@@ -17,7 +17,7 @@ from aaco_pipeline.report.views import make_page
 )
 def report(session: Session) -> Outcome:
     """What is the answer, and what proves it? One self-contained page."""
-    from aaco_pipeline.report.words.session import answer
+    from aaco_pipeline.report.session.sentences import answer
 
     document, path = make_page(session.lake, session.id), session.lake.report(session.id)
     return Outcome({}, headline={"report_bytes": path.stat().st_size, "answer": answer(document)})

@@ -10,8 +10,9 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.completeness.counters import UNTRUSTED, trusted
-from aaco_pipeline.analysis.roofline import derived_metrics
+from aaco_pipeline.analysis.roofline import counter_metrics
 from aaco_pipeline.analysis.roofline.fitted_ceilings import fitted_ceilings
+from aaco_pipeline.analysis.roofline.framework_work import operator_launches, operator_shapes
 from aaco_pipeline.analysis.roofline.kernel_work import (
     CPU,
     Tables,
@@ -21,16 +22,13 @@ from aaco_pipeline.analysis.roofline.kernel_work import (
     threads_of,
     work_of_kernels,
 )
-from aaco_pipeline.analysis.roofline.operators.graphs.replays import graph_evidence, replays
-from aaco_pipeline.analysis.roofline.operators.launches import operator_launches
-from aaco_pipeline.analysis.roofline.operators.shape_table import operator_shapes
+from aaco_pipeline.analysis.roofline.operators.graph_replays import graph_evidence, replays
 from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
-from aaco_pipeline.hardware.ceilings import missing_ceilings, spec_ceilings
+from aaco_pipeline.hardware.ceilings import missing_ceilings, reported_ceilings, spec_ceilings
 from aaco_pipeline.hardware.device_facts import cache_bytes
-from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy, why_no_limits
-from aaco_pipeline.hardware.reported_ceilings import reported_ceilings
+from aaco_pipeline.hardware.occupancy import kernel_occupancy, why_no_limits
 from aaco_pipeline.lake.calibrations import ceilings_for, gpu_ceilings_for
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import to_contract
@@ -73,7 +71,7 @@ def roofline(session: Session) -> Outcome:
     measured = (tables["dispatches"], tables["devices"])
     if tables[FINDINGS].get_column("finding").is_in(UNTRUSTED).any():
         tables["counters"] = trusted(tables["counters"], *measured)
-    counters = derived_metrics.counted(tables["counters"], *measured)
+    counters = counter_metrics.counted(tables["counters"], *measured)
     replayed = replays(*(tables[name] for name in _REPLAYS))
     operators = operator_launches(*(tables[name] for name in _OPERATORS), replays=replayed)
     capacities = cache_capacities(tables["devices"], facts, threads)
@@ -86,7 +84,7 @@ def roofline(session: Session) -> Outcome:
         "roofline": placed.roofline,
         "resource_bounds": placed.bounds,
         "occupancy": kernel_occupancy(tables["dispatches"], tables["kernels"], tables["devices"], achieved),
-        "counter_metrics": derived_metrics.metrics_of(counters),
+        "counter_metrics": counter_metrics.metrics_of(counters),
         "operator_shapes": operator_shapes(operators, cache_bytes(tables["devices"]), ceilings),
     }
     said += [Evidence(f"envelope of {dtype} on device {i}", "absent", why) for i, dtype, why in fitted.refused]

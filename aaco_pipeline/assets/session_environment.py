@@ -7,7 +7,7 @@ The facts were read at capture time (`aaco_pipeline.resources.host`); which of t
 from typing import Final
 
 from aaco_pipeline.assets.stage import ALL_KINDS, Outcome, Session, stage
-from aaco_pipeline.hardware.identification import how_identified, identified
+from aaco_pipeline.hardware.device_facts import how_identified, identified
 from aaco_pipeline.lake.validation import empty_table
 
 _TABLES: Final = ("environment", "devices", "processes", "clock_domains")

@@ -22,7 +22,7 @@ from aaco_pipeline.code_digest import imported_rooms, room_digest
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
-from aaco_pipeline.lake.progress import Progress, progress_of
+from aaco_pipeline.lake.manifest import Progress, progress_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,7 +74,7 @@ class Session:
     @property
     def capture(self) -> Capture:
         """What was recorded; CaptureError when it is damaged or not there."""
-        from aaco_pipeline.resources.confinement.doors import open_capture  # readers: only where one is looked into
+        from aaco_pipeline.resources.confinement.client import open_capture  # readers: only where one is looked into
 
         return open_capture(self.lake.raw(self.id))
 
@@ -213,7 +213,7 @@ def _obedient(outcome: Outcome, session: Session) -> Outcome:
     findings = session.tables(FINDINGS)[FINDINGS]
     if not findings.height:
         return outcome
-    from aaco_pipeline.analysis.completeness.obedience import obeyed, obeying
+    from aaco_pipeline.analysis.completeness.examination import obeyed, obeying
 
     tables = {name: obeying(name, frame, findings) for name, frame in outcome.tables.items()}
     evidence = (*outcome.evidence, *obeyed(frozenset(tables), findings))
@@ -282,7 +282,7 @@ def stages_of(kind: Kind) -> tuple[str, ...]:
 def kind_of(lake: "TraceLake", session: str) -> Kind:
     """What kind a session's capture is, or will be by what was asked for; without either it is a measured one."""
     # Readers: only for a session that states no stages.
-    from aaco_pipeline.capture import ingested, measured, profiled, program
+    from aaco_pipeline.capture import ingested, measured, program
 
     raw = lake.raw(session)
     if ingested.probe(raw):
@@ -292,7 +292,7 @@ def kind_of(lake: "TraceLake", session: str) -> Kind:
         request: Mapping[str, object] = asked if isinstance(asked, dict) else {}
     except ValueError:
         request = {}  # measuring it says what is wrong with the request
-    if request.get("profile") or (raw / profiled.FOLDER).is_dir():
+    if request.get("profile") or (raw / measured.FOLDER).is_dir():
         return "profiled"
     return "timed" if request.get("untraced") or measured.is_untraced(raw) else "measured"
 

@@ -7,15 +7,13 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.kernels.statistics import kernel_stats
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.analysis.sessions.metrics import kernels_per_iteration, launch_metrics, timeline_metrics
 from aaco_pipeline.analysis.steady.parts import STEADY, STEADY_FROM, SteadyPart, steady_part
+from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM, Recorded, kernel_stats, recorded
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
 from aaco_pipeline.analysis.timeline.device_timeline import timeline as timeline_of
-from aaco_pipeline.analysis.timeline.gap_causes import gaps
-from aaco_pipeline.analysis.timeline.launch_cost import LaunchCost, launch_cost
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, Recorded, recorded
+from aaco_pipeline.analysis.timeline.gap_causes import LaunchCost, gaps, launch_cost
 from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import in_contract, to_contract

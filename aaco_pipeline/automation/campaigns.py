@@ -9,26 +9,24 @@ from typing import Any, Final
 import dagster as dg
 import polars as pl
 
-from aaco_pipeline.automation.partitions import campaign_partitions
-from aaco_pipeline.automation.resources import Lake, Runner
+from aaco_pipeline.automation.resources import Lake, Runner, campaign_partitions
 from aaco_pipeline.automation.stage_assets import OWNERS
 from aaco_pipeline.automation.stage_events import data_version, expected_errors, markdown_table
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.alerting import STAGE as ALERTING
-from aaco_pipeline.pipeline.comparing.alerting import judge_night, waits_for
 from aaco_pipeline.pipeline.comparing.judging import STAGE as JUDGING
 from aaco_pipeline.pipeline.comparing.judging import judge_campaign
 from aaco_pipeline.pipeline.comparing.measuring import STAGE as MEASURING
 from aaco_pipeline.pipeline.comparing.measuring import measure_campaign
-from aaco_pipeline.pipeline.comparing.rolling import roll_forward
-from aaco_pipeline.pipeline.comparing.series import STAGE as HISTORY
-from aaco_pipeline.pipeline.comparing.series import publish_history
-from aaco_pipeline.pipeline.comparing.stack_change import judge_between_nights
-from aaco_pipeline.report.document.verdict import verdict_document
-from aaco_pipeline.report.words.history import changes_in_words, forecast_in_words
-from aaco_pipeline.report.words.units import capital
-from aaco_pipeline.report.words.verdicts import sentence
-from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.pipeline.comparing.running import roll_forward
+from aaco_pipeline.pipeline.nightly.alerts import STAGE as ALERTING
+from aaco_pipeline.pipeline.nightly.alerts import judge_night, waits_for
+from aaco_pipeline.pipeline.nightly.series import STAGE as HISTORY
+from aaco_pipeline.pipeline.nightly.series import publish_history
+from aaco_pipeline.pipeline.nightly.stack_change import judge_between_nights
+from aaco_pipeline.report.comparing.campaign import verdict_document
+from aaco_pipeline.report.comparing.verdict import changes_in_words, forecast_in_words, sentence
+from aaco_pipeline.report.formatting import capital
+from aaco_pipeline.resources.host.kernel_files import process_tags
 
 #: The job of all that a campaign makes.
 JOB: Final = "run_campaign"

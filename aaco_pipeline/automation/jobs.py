@@ -11,8 +11,7 @@ import dagster as dg
 from pydantic import Field
 
 from aaco_pipeline.automation.inbox_runs import INGEST_JOB, REFUSED_TAG, settle
-from aaco_pipeline.automation.partitions import add_partition
-from aaco_pipeline.automation.resources import Lake, Runner
+from aaco_pipeline.automation.resources import Lake, Runner, add_partition
 from aaco_pipeline.automation.runs import SESSION_TAG, reap
 from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.capture.request import MeasurementRequest, MeasurementSettings
@@ -20,9 +19,9 @@ from aaco_pipeline.errors import CaptureError, LakeError, SourceError, UsageErro
 from aaco_pipeline.lake.layout import LakeFolder
 from aaco_pipeline.pipeline.inbox import entry_of, inbox_of, says_done, set_aside
 from aaco_pipeline.pipeline.trusted_models import register_trusted
-from aaco_pipeline.report.words.printable import in_a_line
+from aaco_pipeline.report.formatting import in_a_line
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS, load_backends
-from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.resources.host.kernel_files import process_tags
 from aaco_pipeline.resources.project import find_project
 
 

@@ -7,13 +7,11 @@ from typing import Final
 import dagster as dg
 
 from aaco_pipeline.automation.campaigns import JOB, run_campaign
-from aaco_pipeline.automation.partitions import add_campaigns
-from aaco_pipeline.automation.resources import Lake, Runner
+from aaco_pipeline.automation.resources import Lake, Runner, add_campaigns
 from aaco_pipeline.automation.runs import ATTEMPT_TAG, attempts_at
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.plan import Plan, read_plan
-from aaco_pipeline.pipeline.nightly.benchmarks import FILE, load_benchmarks
-from aaco_pipeline.pipeline.nightly.due import night_of
+from aaco_pipeline.pipeline.nightly.benchmarks import FILE, load_benchmarks, night_of
 from aaco_pipeline.pipeline.nightly.night import begin_due, due_now, run_key
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 

@@ -13,14 +13,13 @@ from aaco_pipeline.automation.resources import Lake, Runner
 from aaco_pipeline.automation.stage_assets import OWNERS
 from aaco_pipeline.automation.stage_events import expected_errors, markdown_table
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.optimizing.asking import DEFAULT_BUDGET_NS, DEFAULT_THRESHOLD, Order
-from aaco_pipeline.pipeline.optimizing.choosing import TargetChoice
-from aaco_pipeline.pipeline.optimizing.running import run
-from aaco_pipeline.report.document.optimization_evidence import optimization_report
+from aaco_pipeline.pipeline.optimizing.asking import DEFAULT_BUDGET_NS, DEFAULT_THRESHOLD, Order, TargetChoice
+from aaco_pipeline.pipeline.optimizing.search import run
 from aaco_pipeline.report.markdown import fenced
-from aaco_pipeline.report.words.optimization import ATTEMPTS, remarks, sentence
-from aaco_pipeline.resources.host.process_identity import process_tags
-from aaco_pipeline.resources.trusted_folders import trusted_folders
+from aaco_pipeline.report.optimization.document import optimization_report
+from aaco_pipeline.report.optimization.search import ATTEMPTS, remarks_optimization, sentence_optimization
+from aaco_pipeline.resources.host.kernel_files import process_tags
+from aaco_pipeline.resources.project_settings import trusted_folders
 
 JOB: Final = "optimize_kernel"
 #: In a materialization: the name of the search.
@@ -52,7 +51,7 @@ def told(lake: TraceLake, search: str) -> dict[str, Any]:
         schema_overrides={name.lstrip("*"): pl.String for name in ATTEMPTS},
     )
     return {
-        "answer": "\n".join((sentence(document), *remarks(document))),
+        "answer": "\n".join((sentence_optimization(document), *remarks_optimization(document))),
         "attempts": dg.MetadataValue.md(markdown_table(shown)),
         **({} if patch is None else {"change": dg.MetadataValue.md(fenced(patch, "diff"))}),
         "page": f"aaco report {search}",

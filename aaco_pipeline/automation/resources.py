@@ -1,10 +1,10 @@
-"""The Dagster resources that assets ask for: the lake, and the runner that takes measurements.
+"""The Dagster resources that assets ask for, and the partition dimensions: session and campaign.
 
-Without a path each is the project's, found when it is used, so that the definitions load anywhere. They are plain
-objects: whoever starts a run could set the fields of a `ConfigurableResource`, and with them what may be executed.
+GPU, model and stack are columns and tags, never dimensions.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import dagster as dg
 
@@ -26,3 +26,23 @@ class LakeResource:
 #: How an asset, op, sensor or schedule asks for them.
 Lake = dg.ResourceParam[LakeResource]
 Runner = dg.ResourceParam[InferenceRunner]
+
+
+PARTITIONS_NAME: Final = "session"
+
+session_partitions = dg.DynamicPartitionsDefinition(name=PARTITIONS_NAME)
+
+#: Sets of sessions that are judged together; their ids are made by `aaco_pipeline.pipeline.comparing.plan`.
+CAMPAIGN_PARTITIONS_NAME: Final = "campaign"
+
+campaign_partitions = dg.DynamicPartitionsDefinition(name=CAMPAIGN_PARTITIONS_NAME)
+
+
+def add_partition(instance: dg.DagsterInstance, *sessions: str) -> None:
+    """Make sessions known to Dagster; those it knows already stay as they are."""
+    instance.add_dynamic_partitions(PARTITIONS_NAME, list(sessions))
+
+
+def add_campaigns(instance: dg.DagsterInstance, *campaigns: str) -> None:
+    """Make campaigns known to Dagster; those it knows already stay as they are."""
+    instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, list(campaigns))

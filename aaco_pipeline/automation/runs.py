@@ -1,7 +1,7 @@
 """Runs of Dagster: their tags, the attempts at a session or campaign, and recognizing those whose process is gone.
 
 A run killed outright stays STARTED in Dagster and keeps its slot in the pool. Every run therefore carries the identity
-of its process (`aaco_pipeline.resources.host.process_identity`) as tags, and those of another host are left to it. A
+of its process (`aaco_pipeline.resources.host.kernel_files`) as tags, and those of another host are left to it. A
 run that was killed before it had tags is left to Dagster's own run monitoring (`run_monitoring` in dagster.yaml).
 """
 
@@ -10,7 +10,7 @@ from typing import Final
 
 import dagster as dg
 
-from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, TAG_PREFIX, process_is_gone
+from aaco_pipeline.resources.host.kernel_files import HOST_TAG, PID_TAG, TAG_PREFIX, process_is_gone
 
 #: On a run: its number among the runs of this session, or of this content of the inbox.
 ATTEMPT_TAG: Final = "aaco/attempt"

@@ -1,22 +1,116 @@
-"""The schedules: what happens at fixed times. They are off until a person switches them on.
+"""Schedules and jobs of housekeeping: retention, compaction and forgetting what left the lake.
 
-What retention removes is decided in `aaco_pipeline.lake.retention`; here is only when, and by which settings.
+They are off until the user switches them on. What goes is decided in `aaco_pipeline.lake.retention`.
 """
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import dagster as dg
 from pydantic import Field
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
-from aaco_pipeline.automation.forgetting import forget_removed
+from aaco_pipeline.automation.adoption import forget, gone, once_of
 from aaco_pipeline.automation.resources import Lake, Runner
+from aaco_pipeline.automation.runs import ENDED, PARTITION_TAG, sessions_of
 from aaco_pipeline.automation.stage_events import expected_errors
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.retention import Limits, parse_age
+from aaco_pipeline.lake.retention import Account, Limits, parse_age
+from aaco_pipeline.lake.segments.compaction import compact
+from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.retention import clean_up
-from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.resources.retention_settings import RETENTION_FILE, retention_settings
+from aaco_pipeline.report.formatting import in_a_line
+from aaco_pipeline.resources.project_settings import RETENTION_FILE, retention_settings
+
+
+class CompactionConfig(dg.Config):
+    """How long sessions' own files stay after a segment has their rows."""
+
+    grace: str = Field("1d", description="A number and h, d or w, such as 1d.")
+
+
+@dg.op(
+    description="Put the sessions' files of each table together into segments; remove what earlier rounds replaced.",
+    out=dg.Out(dg.Nothing),
+    pool=MEASUREMENT_POOL,  # it would disturb a measurement
+)
+def compact_tables(context: dg.OpExecutionContext, config: CompactionConfig, lake: Lake) -> None:
+    with expected_errors():
+        done = compact(lake.open(), datetime.now(UTC), parse_age(config.grace))
+        for one in done:
+            for line in one.left:
+                context.log.warning(in_a_line(f"{one.table}: {line}"))
+        written = [one.written for one in done if one.written is not None]
+        context.add_output_metadata(
+            {
+                "tables": len(done),
+                "files put together": sum(one.taken.files for one in done),
+                "segments written": sum(one.files for one in written),
+                "bytes written": sum(one.bytes for one in written),
+                "files replaced and gone": sum(one.gone.files for one in done),
+                "files waiting for their grace": sum(one.waiting.files for one in done),
+            }
+        )
+
+
+@dg.job(
+    description="Put the sessions' files of each table together into segments; the same as `aaco compact`.",
+    executor_def=dg.in_process_executor,
+)
+def compaction() -> None:
+    compact_tables()
+
+
+@dg.schedule(
+    job=compaction,
+    cron_schedule="30 4 * * *",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description=(
+        "Each night at 04:30 UTC, after the baseline, puts the sessions' files of each table together into segments; "
+        f"the files go after the grace in configs/{RETENTION_FILE} (without the file: 1 day). Off until you switch it "
+        "on; `aaco compact --dry-run` shows what there is to do."
+    ),
+)
+def nightly_compaction(runner: Runner) -> dg.RunRequest:
+    grace = retention_settings(runner.folder).grace
+    return dg.RunRequest(run_config={"ops": {compact_tables.name: {"config": {"grace": grace}}}})
+
+
+#: Runs that are looked at at a time.
+_BATCH: Final = 100
+
+
+def forget_removed(lake: TraceLake, instance: dg.DagsterInstance, before: datetime | None) -> int:
+    """Delete partitions and runs of what this lake has removed, and its ended runs from before a time.
+
+    A run stays while the lake holds one of its sessions, and for ever when nothing tells that it was of this lake.
+    Returns how many runs went.
+    """
+    forget(instance, gone(lake, instance))
+    present = {*lake.sessions(), *lake.campaigns(), *lake.captured(), *lake.requests()}
+    account = Account(lake)
+    removed = sorted((account.named("session") | account.named("campaign")) - present)
+    going = set[str]()
+    for first in range(0, len(removed), _BATCH):
+        asked = dg.RunsFilter(statuses=list(ENDED), tags={PARTITION_TAG: removed[first : first + _BATCH]})
+        going |= {run.run_id for run in instance.get_runs(asked)}
+    for runs in () if before is None else _ended_runs(instance, before):
+        absent = [run for run in runs if sessions_of(run).isdisjoint(present)]
+        own = once_of(lake, instance, {one for run in absent for one in sessions_of(run)})
+        going |= {run.run_id for run in absent if not sessions_of(run) or sessions_of(run) & own}
+    for run_id in going:
+        instance.delete_run(run_id)
+    return len(going)
+
+
+def _ended_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[Sequence[dg.DagsterRun]]:
+    """Give all runs that have ended and were made before a time, some at a time."""
+    asked = dg.RunsFilter(statuses=list(ENDED), created_before=before)
+    cursor = None
+    while runs := instance.get_runs(asked, cursor=cursor, limit=_BATCH):
+        cursor = runs[-1].run_id
+        yield runs
 
 
 class RetentionConfig(dg.Config):

@@ -12,14 +12,13 @@ import dagster as dg
 from aaco_pipeline.assets.stage import stages
 from aaco_pipeline.automation import adoption, unfinished
 from aaco_pipeline.automation import unfinished_campaigns as campaigns
-from aaco_pipeline.automation.adopting import Adoption, adopt
+from aaco_pipeline.automation.adoption import Adoption, adopt
 from aaco_pipeline.automation.campaigns import run_campaign
 from aaco_pipeline.automation.inbox_runs import INBOX_TAG, due
 from aaco_pipeline.automation.jobs import ingest_capture, start_session
 from aaco_pipeline.automation.resources import Lake
 from aaco_pipeline.automation.runs import ATTEMPT_TAG, MOST_ATTEMPTS, SESSION_TAG, living_runs, reap
-from aaco_pipeline.automation.stage_assets import observe
-from aaco_pipeline.automation.stage_batches import MOST_SESSIONS_A_RUN
+from aaco_pipeline.automation.stage_assets import MOST_SESSIONS_A_RUN, observe
 from aaco_pipeline.pipeline.inbox import STILL_SECONDS, Memory, inbox_of
 
 

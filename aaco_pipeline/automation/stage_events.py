@@ -15,15 +15,14 @@ import dagster as dg
 import polars as pl
 
 from aaco_pipeline.assets.stage import Outcome, Session, Stage
-from aaco_pipeline.automation.partitions import session_partitions
+from aaco_pipeline.automation.resources import session_partitions
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.manifest import Entry, Manifest
-from aaco_pipeline.pipeline.checks import CONTRACT, CheckResult, checked
-from aaco_pipeline.report.html.svg import as_markdown_image
+from aaco_pipeline.pipeline.session_stages import CONTRACT, CheckResult, checked
+from aaco_pipeline.report.formatting import duration, in_a_line, share, shortened, size
+from aaco_pipeline.report.html.plots import as_markdown_image
 from aaco_pipeline.report.markdown import markdown_text
-from aaco_pipeline.report.served_views import address_of
-from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.report.words.units import duration, share, shortened, size
+from aaco_pipeline.report.on_demand import address_of
 
 #: In a materialization: the lake that the stage published into.
 LAKE_KEY: Final = "dagster/uri"

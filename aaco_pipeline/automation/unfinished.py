@@ -12,11 +12,11 @@ from typing import Final
 import dagster as dg
 
 from aaco_pipeline.assets.stage import standing, to_finish
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.resources import PARTITIONS_NAME
 from aaco_pipeline.automation.runs import MOST_ATTEMPTS, PARTITION_TAG, attempts_at, delay_seconds, living_runs
 from aaco_pipeline.automation.stage_assets import JOB
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.half_sessions import begun, can_be_run, running_sessions
+from aaco_pipeline.pipeline.sessions import begun, can_be_run, running_sessions
 
 #: A session that something was written of so lately is at work somewhere, or about to be asked for.
 STILL_SECONDS: Final = 60.0

@@ -12,8 +12,8 @@ import dagster as dg
 from aaco_pipeline.automation.campaigns import JOB
 from aaco_pipeline.automation.runs import PARTITION_TAG, attempts_at, living_runs
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.comparing.judging import half_campaigns, over
 from aaco_pipeline.pipeline.comparing.plan import STEPS
-from aaco_pipeline.pipeline.comparing.unfinished import half_campaigns, over
 
 #: The first run of a campaign, and one more.
 MOST_ATTEMPTS: Final = 2

@@ -8,16 +8,14 @@ from typing import Final
 import dagster as dg
 
 from aaco_pipeline.automation.campaigns import JOB, run_campaign
-from aaco_pipeline.automation.partitions import add_campaigns
-from aaco_pipeline.automation.resources import Lake, Runner
+from aaco_pipeline.automation.resources import Lake, Runner, add_campaigns
 from aaco_pipeline.pipeline.comparing.plan import Plan
 from aaco_pipeline.pipeline.comparing.running import begin
-from aaco_pipeline.pipeline.watching.findings import findings
-from aaco_pipeline.pipeline.watching.stack import Memory, fingerprint_of, plans_of_stack
-from aaco_pipeline.pipeline.watching.telling import MOST_ATTEMPTS, tell
-from aaco_pipeline.report.words.printable import in_a_line
-from aaco_pipeline.resources.host.stack import stack_facts
-from aaco_pipeline.resources.notifications import load_notifications, run_hook
+from aaco_pipeline.pipeline.nightly.baselines import Memory, fingerprint_of, plans_of_stack
+from aaco_pipeline.pipeline.nightly.findings import MOST_ATTEMPTS, findings, tell
+from aaco_pipeline.report.formatting import in_a_line
+from aaco_pipeline.resources.host.facts import stack_facts
+from aaco_pipeline.resources.project_settings import load_notifications, run_hook
 
 #: Older findings are history: `aaco alerts` and `aaco compare --resume` still show them.
 RECENT: Final = timedelta(days=7)

@@ -1,6 +1,6 @@
 """What was recorded, opened in this process: `open_capture` gives every kind of raw capture the same face.
 
-Whoever opens captures of strangers goes through `aaco_pipeline.resources.confinement.doors`, which reads them in a
+Whoever opens captures of strangers goes through `aaco_pipeline.resources.confinement.client`, which reads them in a
 process that can do nothing else; this is what that process does, and what tests may.
 
 The kinds are beside this module: `measured` (this project's own runs), `profiled` (those with passes under rocprofv3),
@@ -9,12 +9,64 @@ is `discovery`, putting a run's parts together `merging`, what may be asked to b
 bytes mean is `aaco_pipeline.formats`.
 """
 
+import hashlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aaco_pipeline.capture.digests import content_digest
 from aaco_pipeline.capture.face import Capture
-from aaco_pipeline.formats.parsing.regular_files import settled
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.parsing.regular_files import files_beneath, open_regular, settled
+from aaco_pipeline.lake.verified import is_of_capture, require_raw_intact
+
+
+def file_digests(raw: Path) -> list[tuple[str, str]]:
+    """Name and SHA-256 of every file of a raw folder, by name. A file that did not change is read once a process.
+
+    LakeError when one is not as it was received; the list that tells is not among them.
+    """
+    raw = settled(raw)
+    digests = {name: _digest(file) for name, file in _files(raw)}
+    require_raw_intact(raw, digests)
+    return list(digests.items())
+
+
+def content_digest(raw: Path) -> str:
+    """SHA-256 over the names and digests of a raw folder's files. CaptureError when there is no such folder."""
+    if not raw.is_dir():
+        raise CaptureError(f"{raw}: no capture here; ingest or measure the session again")
+    listed = "".join(f"{name}\0{digest}\n" for name, digest in file_digests(raw))
+    return hashlib.sha256(listed.encode()).hexdigest()
+
+
+def raw_bytes(raw: Path) -> int:
+    """Bytes of all files of a raw folder."""
+    return sum(file.lstat().st_size for _, file in _files(settled(raw)))
+
+
+def _files(raw: Path) -> list[tuple[str, Path]]:
+    """The capture's files with their names."""
+    named = ((file.relative_to(raw).as_posix(), file) for file in files_beneath(raw)[0])
+    return [(name, file) for name, file in named if is_of_capture(name)]
+
+
+def digest_of(file: Path) -> str:
+    """SHA-256 of a regular file's bytes. CaptureError when it cannot be read, or a link leads to it."""
+    try:
+        with open_regular(file) as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise CaptureError(f"{file}: cannot be read: {error.strerror or error}; check its permissions") from error
+
+
+def _digest(file: Path) -> str:
+    status = file.lstat()
+    known = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if known not in _DIGESTS:
+        _DIGESTS[known] = digest_of(file)
+    return _DIGESTS[known]
+
+
+_DIGESTS: Final[dict[tuple[int, ...], str]] = {}
 
 
 class Identity(NamedTuple):
@@ -39,9 +91,9 @@ def open_capture(raw: Path) -> Capture:
 
             opened = program.read(raw)
         else:
-            from aaco_pipeline.capture import profiled  # the readers of models and profiles: only for what ran here
+            from aaco_pipeline.capture import measured  # the readers of models and profiles: only for what ran here
 
-            opened = profiled.read(raw)
+            opened = measured.read(raw)
         _OPENED.clear()
         _OPENED[known] = opened
     return _OPENED[known]

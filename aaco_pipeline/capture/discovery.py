@@ -1,9 +1,6 @@
-"""What a file or folder that somebody hands over holds: which files are whose format, and which belong to one run.
+"""Find captures in a folder and tell which files make one run.
 
-Recognizing one format is each reader's `probe`. Whose run a file is that its folder does not tell says `homes`, what
-lets files be of one run `belonging`, what its parts become together `merging`. Nothing is read here beyond the first
-kilobytes of each file; of several in one folder also what Kineto traces end with, and what databases state of their
-processes.
+Which parts belong together by what they state of themselves is `belonging`; reading and merging them is `merging`.
 """
 
 import re
@@ -14,24 +11,25 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.capture.belonging import Marks, pids_of, together
-from aaco_pipeline.capture.homes import CAPTURE_TRACES, OF_DEVICES, Found, with_devices_beside, with_ranks_together
-from aaco_pipeline.capture.unread_files import homes
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import (
+    cupti,
+    gpu_metrics,
     kineto,
+    nsys,
     ort_profile,
+    program,
+    prometheus,
     rocpd,
     rocprof,
     rocprof_compute,
+    rocprof_db,
     rocprofv3_csv,
     rocprofv3_json,
+    rpd,
     thread_trace,
 )
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.gpu_metrics import prometheus
-from aaco_pipeline.formats.kineto import nsys
-from aaco_pipeline.formats.native import program
-from aaco_pipeline.formats.nvidia import cupti
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
 from aaco_pipeline.formats.parsing.regular_files import (
     Entry,
     files_beneath,
@@ -42,8 +40,112 @@ from aaco_pipeline.formats.parsing.regular_files import (
     settled,
 )
 from aaco_pipeline.formats.readers import FILE_READERS, FOLDER_READERS, READERS, Reader
-from aaco_pipeline.formats.rocpd import rpd
-from aaco_pipeline.formats.rocprof import rocprof_db
+
+_OF_PROCESS: Final = re.compile(r"(\d{1,18})_.*\.(?:att|out)")
+
+
+def homes(paths: Sequence[Path], runs: Sequence[tuple[Path, frozenset[int]]]) -> Iterator[tuple[int | None, str]]:
+    """For each path the number of its run, or None and in the second place why, where a process decides.
+
+    `runs` are folders with the processes that are known of each run; a folder may hold several.
+    """
+    by_folder: dict[Path, list[int]] = {}
+    for number, (folder, _) in enumerate(runs):
+        by_folder.setdefault(folder, []).append(number)
+    for path in paths:
+        nearest = next((folder for folder in path.parents if folder in by_folder), None)
+        beside = by_folder[nearest] if nearest is not None else []
+        named = _OF_PROCESS.fullmatch(path.name) if len(beside) > 1 else None
+        if named is None:
+            yield (beside[0] if beside else None), ""
+            continue
+        pid = int(named[1])
+        found = [number for number in beside if pid in runs[number][1]]
+        if len(found) == 1:
+            yield found[0], ""
+        else:
+            yield None, f"with no run: {len(found) or 'none'} of the folder's {len(beside)} are of its process {pid}"
+
+
+#: A folder of Kineto traces, beside those of replays, in which the replayed graphs were captured; vLLM's profiler
+#: calls it so.
+CAPTURE_TRACES: Final = "capture_traces"
+#: Formats of samples of devices, which are of whatever ran beside them.
+OF_DEVICES: Final[tuple[Reader, ...]] = (gpu_metrics, prometheus)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A recognized file or folder with its reader, and the folder, or the file alone, that its run is."""
+
+    path: Path
+    recognition: DetectedFormat
+    reader: Reader
+    run: Path
+    #: Tells ranks of one job, or a trace with captures, from another run of the same folder: the first of their files.
+    job: Path | None = None
+
+
+def with_ranks_together(found: Sequence[Found]) -> list[Found]:
+    """The files with Kineto traces of one job's ranks in one run, and with why they are, or are not.
+
+    Traces in a folder `capture_traces` beside them belong to each of these runs, and are none of their own.
+    """
+    by_folder: dict[Path, dict[Path, Found]] = {}
+    for one in sorted(found, key=lambda one: str(one.path)):
+        if one.reader is kineto:
+            by_folder.setdefault(one.path.parent, {})[one.path] = one
+    captures = {
+        folder: [traces[path] for path in traces]
+        for folder, traces in by_folder.items()
+        if folder.name == CAPTURE_TRACES and folder.parent in by_folder
+    }
+    told: list[Found] = []
+    for folder, traces in by_folder.items():
+        if folder in captures:
+            continue
+        beside = captures.get(folder / CAPTURE_TRACES, [])
+        if len(traces) == 1 and not beside:
+            told += traces.values()
+            continue
+        alone = [kineto.Together(tuple(traces), "")]
+        for run in kineto.together(list(traces)) if len(traces) > 1 else alone:
+            together = len(run.paths) > 1 or beside
+            home, job = (folder, run.paths[0]) if together else (run.paths[0], None)
+            for path in run.paths:
+                known = traces[path].recognition
+                detailed = replace(known, detail=f"{known.detail}; {run.reason}") if run.reason else known
+                told.append(replace(traces[path], recognition=detailed, run=home, job=job))
+            for one in beside:
+                detail = f"{one.recognition.detail}; the graphs captured in it tell the operators of replays"
+                recognition = replace(one.recognition, detail=detail)
+                told.append(replace(one, recognition=recognition, run=home, job=job))
+    return [*(one for one in found if one.reader is not kineto), *told]
+
+
+def with_devices_beside(found: Sequence[Found]) -> list[Found]:
+    """Samples of devices in the run of the one trace that lies beside them; beside several they are a run of their own.
+
+    Whatever says by itself which parts are of one run is told apart later, by `belonging`.
+    """
+    told = list(found)
+    for folder in sorted({one.run for one in found if one.reader in OF_DEVICES}):
+        samples = [at for at, one in enumerate(told) if one.reader in OF_DEVICES and one.run == folder]
+        beside = {
+            (one.run, one.job)
+            for one in told
+            if one.reader not in OF_DEVICES
+            and (one.run == folder or (one.path == one.run and one.path.parent == folder))
+        }
+        if len(beside) > 1:
+            for at in samples:
+                told[at] = replace(told[at], job=told[samples[0]].path)
+        for run, job in beside if len(beside) == 1 else ():
+            told = [replace(one, run=folder) if one.run == run else one for one in told]
+            for at in samples:
+                told[at] = replace(told[at], job=job)
+    return told
+
 
 #: How the reason begins why a file is not read that the system could not open.
 UNREADABLE: Final = "cannot be read: "

@@ -3,15 +3,18 @@
 Which kinds there are says `aaco_pipeline.capture`, which opens them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import polars as pl
 
 if TYPE_CHECKING:
     import polars as pl
 
     from aaco_pipeline.lake.evidence import Evidence
+
 
 #: `timed` is measured without a trace: a campaign takes many such sessions, and traces a few others.
 Kind = Literal["measured", "profiled", "ingested", "timed", "program"]
@@ -64,7 +67,7 @@ class Graph(Protocol):
 
 
 class Model(Protocol):
-    """The model that a captured run executed: see `aaco_pipeline.capture.model.RecordedModel`."""
+    """The model that a captured run executed: see `aaco_pipeline.capture.measured.RecordedModel`."""
 
     @property
     def file(self) -> Path: ...
@@ -105,3 +108,25 @@ class Capture(Protocol):
     def evidence(self, subject: Subject) -> "tuple[Evidence, ...]":
         """What the capture has and lacks of one subject."""
         ...
+
+
+Source = Callable[[], Mapping[str, pl.DataFrame]]
+
+
+class LazyTables(Mapping[str, pl.DataFrame]):
+    """A mapping over `sources`: for each name the function that reads it, with its neighbours or alone."""
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self._sources = sources
+        self._read: dict[str, pl.DataFrame] = {}
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        if name not in self._read:
+            self._read.update(self._sources[name]())
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)

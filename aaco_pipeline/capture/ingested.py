@@ -17,7 +17,7 @@ from aaco_pipeline.analysis.sessions.environment import fingerprint
 from aaco_pipeline.capture import workload
 from aaco_pipeline.capture.discovery import Run, the_run
 from aaco_pipeline.capture.face import Facts, Subject
-from aaco_pipeline.capture.parts import read_run
+from aaco_pipeline.capture.merging import read_run
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.parsing.json_document import json_document

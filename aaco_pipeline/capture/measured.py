@@ -1,10 +1,10 @@
-"""The capture of a session that this project measured: unprofiled pass, the runtime's own profile, telemetry.
+"""Sessions measured here: their documents, model and tables, with passes under rocprofv3 where there were any.
 
-The documents are `aaco_pipeline.formats.native`, the profile is `aaco_pipeline.formats.ort_profile`. A session that
-also ran under rocprofv3 is `profiled`, which takes its kernels from there.
+The documents are read by `aaco_pipeline.formats.native`, the profile by `aaco_pipeline.formats.ort_profile`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -12,18 +12,72 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.sessions.environment import environment, fingerprint
-from aaco_pipeline.capture.digests import content_digest, file_digests, raw_bytes
-from aaco_pipeline.capture.face import Facts, Kind, Subject
-from aaco_pipeline.capture.lazy_tables import LazyTables, Source
-from aaco_pipeline.capture.model import RecordedModel
-from aaco_pipeline.formats import native, ort_profile
-from aaco_pipeline.formats.capture_tables import CaptureTables
-from aaco_pipeline.formats.native import InferenceCapture, scheduler, telemetry
-from aaco_pipeline.formats.native.kernel_plane import reading as kernel_plane
-from aaco_pipeline.formats.native.kernel_plane.probes import read_probes
+from aaco_pipeline.capture import content_digest, file_digests, raw_bytes
+from aaco_pipeline.capture.discovery import the_run
+from aaco_pipeline.capture.face import THREAD_TRACE, Facts, InferredTypes, Kind, LazyTables, Source, Subject, TensorType
+from aaco_pipeline.capture.merging import moved, read_run
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats import native, onnx, ort_profile
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.native import InferenceCapture, ProfilerPass, kernel_plane, scheduler, telemetry
+from aaco_pipeline.formats.native.kernel_plane import read_probes
+from aaco_pipeline.formats.onnx import ModelGraph
+from aaco_pipeline.formats.parsing.compression import read_decompressed
+from aaco_pipeline.formats.parsing.regular_files import is_regular, readable_entries, settled
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import empty_table
+from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.providers import CPU_PROVIDER
+
+
+@dataclass(frozen=True)
+class RecordedModel:
+    """The graph as it was handed to the runtime (`file`), and as it was executed (`optimized_file`, where left).
+
+    `input_shapes` are those of the run. `kernel_shapes` has kernel_id and the shapes that the runtime's profile states
+    for each kernel; None where it has none. `partition_files` are the parts that a runtime handed to a compiler.
+    """
+
+    file: Path
+    optimized_file: Path
+    input_shapes: Mapping[str, Sequence[int]]
+    kernel_shapes: pl.DataFrame | None = None
+    partition_files: tuple[Path, ...] = field(default=())
+
+    @cached_property
+    def graph(self) -> ModelGraph:
+        return onnx.read(self._content, self.file.name)
+
+    @cached_property
+    def optimized(self) -> ModelGraph | None:
+        """The graph that the runtime made of it; None where it did not leave it."""
+        if not is_regular(self.optimized_file):
+            return None
+        return onnx.read(_content_of(self.optimized_file), self.optimized_file.name)
+
+    @cached_property
+    def partitions(self) -> dict[str, list[str]]:
+        """Names of the nodes of each partition, by the partition's name."""
+        graphs = ((file.stem, onnx.read(_content_of(file), file.name)) for file in self.partition_files)
+        return {name: graph.nodes.get_column("name").drop_nulls().to_list() for name, graph in graphs}
+
+    def inferred(self, seen: Mapping[str, TensorType]) -> InferredTypes:
+        """Types of all tensors for the inputs of the run, given those that were seen at run time.
+
+        The edges are the graph's with the types of their tensors, seen ones first, as the table `model_edges`.
+        """
+        found = onnx.inferred_shapes(self._content, self.input_shapes, seen)
+        return InferredTypes(found.types, found.reason, onnx.typed_edges(self.graph.edges, {**found.types, **seen}))
+
+    @cached_property
+    def _content(self) -> bytes:
+        return _content_of(self.file)
+
+
+def _content_of(file: Path) -> bytes:
+    """The bytes of a model without weights."""
+    limits = Limits()
+    return read_decompressed(file, replace(limits, whole_bytes=limits.document_bytes))
+
 
 #: The traced pass is the second of the session's processes.
 _TRACE_PROCESS: Final = 1
@@ -191,3 +245,96 @@ class MeasuredCapture:
             {one["process_id"] for one in own.passes.values()},
             own.axis_zero_monotonic_ns,
         )
+
+
+FOLDER: Final = "rocprofv3"
+
+
+def read(raw: Path) -> MeasuredCapture:
+    """The capture of a session that this project measured, with passes under rocprofv3 or without.
+
+    CaptureError when a document is damaged.
+    """
+    documents = native.read(settled(raw))
+    return (MeasuredCapture if base_pass(documents) is None else ProfiledCapture)(documents)
+
+
+def base_pass(documents: InferenceCapture) -> ProfilerPass | None:
+    """The session's kernel trace under rocprofv3, when one was asked for."""
+    return next((one for one in documents.profiler_passes if one.kind == "base"), None)
+
+
+class ProfiledCapture(MeasuredCapture):
+    """A measured session with passes under rocprofv3."""
+
+    def facts(self) -> Facts:
+        asked = (one.kernel for one in self._documents.profiler_passes if one.kind == "thread_trace")
+        return Facts(
+            "profiled",
+            "compiler",
+            ran_here=True,
+            asked_to_trace=tuple(kernel for kernel in asked if kernel is not None),
+            summary=super().facts().summary,
+        )
+
+    def model(self) -> RecordedModel:
+        base = base_pass(self._documents)
+        files = (
+            [one.path for one in readable_entries(base.folder) if one.path.suffix == ".onnx"]
+            if base is not None
+            else ()
+        )
+        own = super().model()
+        return RecordedModel(own.file, own.optimized_file, own.input_shapes, None, tuple(files))
+
+    def _machine(self) -> dict[str, pl.DataFrame]:
+        """What the profiler says of a device goes before what its sampler saw."""
+        own, profiled = super()._machine(), self._trace.tables
+        cpu = own["devices"].filter(pl.col("device_id").is_in(self._documents.devices().get_column("device_id")))
+        devices = pl.concat([cpu, profiled["devices"], own["devices"]])
+        return {
+            "devices": devices.unique("device_id", keep="first", maintain_order=True),
+            "processes": pl.concat([own["processes"], profiled["processes"]]),
+            "clock_domains": pl.concat([own["clock_domains"], profiled["clock_domains"]]),
+        }
+
+    @cached_property
+    def _trace(self) -> CaptureTables:
+        """All tables of the profiler passes, on the session's axis and with its process and device numbers.
+
+        Processes follow the session's own (0 unprofiled, 1 the runtime's profile), devices follow the CPU, which is 0.
+        Iterations are the base pass's, as its measured process timed them. CaptureError when the tool's files are
+        damaged or the process read no boot clock, by which alone the tool's times have a place on the axis.
+        """
+        documents = self._documents
+        base = base_pass(documents)
+        if base is None:
+            raise CaptureError(f"{documents.folder}: holds no base pass of rocprofv3")
+        clock = base.boot_clock
+        if clock is None:
+            raise CaptureError(f"{base.folder}: its process read no boot clock; the kernels have no place on the axis")
+        reading = read_run(the_run(documents.folder / FOLDER, "run the session again"))
+        clocks = reading.tables["clock_domains"].filter(pl.col("domain") == "boottime")
+        zero_of_boot = -int(clocks.item(0, "offset_ns")) if clocks.height else 0
+        by_ns = zero_of_boot + clock[0] - documents.axis_zero_monotonic_ns
+        processes, devices = documents.processes().height, documents.devices().height
+        placed = moved(reading, by_ns, processes=processes, devices=devices)
+        rows = {
+            "domain": ["boottime"],
+            "offset_ns": [clock[0] - documents.axis_zero_monotonic_ns],
+            "uncertainty_ns": [clock[1]],
+            "anchor": ["readings of CLOCK_BOOTTIME and CLOCK_MONOTONIC around the base pass, by the measured process"],
+        }
+        said = Evidence("device kernels", "present", None, FOLDER, placed.tables["dispatches"].height)
+        tables = {**placed.tables, "clock_domains": to_contract("clock_domains", pl.DataFrame(rows))}
+        return CaptureTables(tables, (*placed.evidence, said), placed.details)
+
+    def _frames_beside(self) -> tuple[str, ...]:
+        return THREAD_TRACE if self.facts().asked_to_trace else ()
+
+    def _of_trace(self) -> dict[str, pl.DataFrame]:
+        # Ceilings that a profiler's files bring along are another machine's; this one's come from its calibration.
+        return {**super()._of_trace(), "ceilings": empty_table("ceilings")}
+
+    def _trace_evidence(self) -> tuple[Evidence, ...]:
+        return self._trace.evidence

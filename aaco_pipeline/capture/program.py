@@ -1,6 +1,6 @@
 """The capture of a program that `aaco record` ran, here or anywhere: its runs and marks, samples, and profilers' files.
 
-What the recorder itself knows is read by `aaco_pipeline.formats.native.program`. What a profiler left in a pass's
+What the recorder itself knows is read by `aaco_pipeline.formats.program`. What a profiler left in a pass's
 folder is recognized and read as any capture's files are, and placed on the axis of the runs by the clock it states.
 """
 
@@ -19,19 +19,17 @@ from aaco_pipeline.capture.discovery import Part, Run, discover_runs
 from aaco_pipeline.capture.face import Facts, Subject
 from aaco_pipeline.capture.ingested import FILES_FOLDER, IngestedCapture
 from aaco_pipeline.capture.measured import TRACE_TABLES
-from aaco_pipeline.capture.merging import moved
+from aaco_pipeline.capture.merging import moved, read_run
 from aaco_pipeline.capture.merging.iterations import as_iterations, placed_in
-from aaco_pipeline.capture.parts import read_run
 from aaco_pipeline.capture.workload import program_of
 from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats import program
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.native import program, scheduler, telemetry
-from aaco_pipeline.formats.native.kernel_plane import reading as kernel_plane
-from aaco_pipeline.formats.native.kernel_plane.probes import read_probes
-from aaco_pipeline.formats.native.program.documents import MARKS_FOLDER, RUN_FILE, ProgramDocuments, read_documents
-from aaco_pipeline.formats.native.program.tables import tables_of
+from aaco_pipeline.formats.native import kernel_plane, scheduler, telemetry
+from aaco_pipeline.formats.native.kernel_plane import read_probes
 from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.formats.parsing.regular_files import is_folder, readable_entries, settled
+from aaco_pipeline.formats.program.runs import MARKS_FOLDER, RUN_FILE, ProgramDocuments, read_documents, tables_of
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 

@@ -1,6 +1,6 @@
 """What a person asks to be measured: every setting declared once, with its type, default, bounds, help and spelling.
 
-Made from this declaration: the command's options (`aaco_pipeline.cli.request_options`), the launchpad's configuration
+Made from this declaration: the command's options (`aaco_pipeline.cli.options`), the launchpad's configuration
 (`aaco_pipeline.automation.jobs`), the job of the measured process (`aaco_pipeline.resources.measure.inference`), and
 the text kept in the lake. Whether a model or a backend of that name exists is asked in `resources.measure.inference`.
 """

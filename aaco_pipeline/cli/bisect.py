@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.compare import INCONCLUSIVE, REGRESSION, request_in
-from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json, say, tell
-from aaco_pipeline.cli.progress_bar import progress_bar
-from aaco_pipeline.cli.request_options import RequestCommand, request_of, request_options
-from aaco_pipeline.cli.wait_option import wait_option
+from aaco_pipeline.cli.options import RequestCommand, new_lake_option, request_of, request_options, wait_option
+from aaco_pipeline.cli.output import data_format, print_json, progress_bar, say, tell
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.pipeline.bisecting.record import Build, Recipe
-    from aaco_pipeline.pipeline.comparing.prediction import History
+    from aaco_pipeline.pipeline.bisecting import Build, Recipe
+    from aaco_pipeline.pipeline.comparing.plan import History
     from aaco_pipeline.resources.project import Project
 
 _MAKE_SECONDS: Final = 3600.0
@@ -71,8 +68,7 @@ def bisect(
     made or run widens the answer to a range. The options of `aaco run` go with --revisions.
     """
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.pipeline.bisecting.record import read, write
-    from aaco_pipeline.pipeline.bisecting.search import go_on, new_search
+    from aaco_pipeline.pipeline.bisecting import go_on, new_search, read, write
     from aaco_pipeline.resources.progress import progress_listener
 
     @contextmanager
@@ -101,9 +97,7 @@ def bisect(
 
 def show_bisection(lake: "TraceLake", name: str, *, strict: bool, as_json: bool) -> int:
     """Print the answer of a search; the exit code that it means."""
-    from aaco_pipeline.report.document.bisection import bisection_document
-    from aaco_pipeline.report.terminal.bisection import print_bisection
-    from aaco_pipeline.report.words.bisection import is_decided
+    from aaco_pipeline.report.bisection import bisection_document, is_decided, print_bisection
 
     document = bisection_document(lake, name)
     if as_json:
@@ -147,7 +141,7 @@ def _builds_of(
     if (asked["file"] is None) == (asked["revisions"] is None):
         raise click.UsageError("give --builds or --revisions, or a search to --resume")
     if asked["file"] is not None:
-        from aaco_pipeline.pipeline.bisecting.builds import builds_there
+        from aaco_pipeline.pipeline.bisecting import builds_there
 
         settings = {option.name for option in request_options()} | {"make", "repository", "make_timeout"}
         if wrong := sorted(settings & {name for name in given if name is not None}):
@@ -161,10 +155,8 @@ def _builds_of(
 
 
 def _revisions_of(asked: dict[str, Any]) -> tuple[tuple["Build", ...], "Recipe"]:
-    from aaco_pipeline.pipeline.bisecting.builds import from_revision
-    from aaco_pipeline.pipeline.bisecting.record import Recipe
-    from aaco_pipeline.resources.toolchains.making import OUTPUT, words_of
-    from aaco_pipeline.resources.toolchains.revisions import revisions_between
+    from aaco_pipeline.pipeline.bisecting import Recipe, from_revision
+    from aaco_pipeline.resources.toolchains.builds import OUTPUT, revisions_between, words_of
 
     if asked["make"] is None:
         raise click.UsageError("--revisions needs --make, the command that makes one of them")
@@ -182,8 +174,8 @@ def _revisions_of(asked: dict[str, Any]) -> tuple[tuple["Build", ...], "Recipe"]
 
 
 def _show_plan(search: Any, history: "History", *, as_json: bool) -> None:
-    from aaco_pipeline.report.terminal.screen import open_screen, print_prose
-    from aaco_pipeline.report.words.plans import search_plan
+    from aaco_pipeline.report.bisection import search_plan
+    from aaco_pipeline.report.terminal import open_screen, print_prose
     from aaco_pipeline.statistics.bisection import LEAST_BLOCKS, LOOKS, MOST_BLOCKS, most_measured
 
     most = most_measured(search.last)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.lake_option import new_lake_option
+from aaco_pipeline.cli.options import new_lake_option, wait_option
 from aaco_pipeline.cli.output import console, data_format, print_json, print_table, tell
-from aaco_pipeline.cli.sweep import Sizes
-from aaco_pipeline.cli.wait_option import wait_option
+from aaco_pipeline.cli.run import Sizes
 
 if TYPE_CHECKING:
     from aaco_pipeline.lake.calibrations import Calibration
@@ -126,7 +125,7 @@ def _print(calibration: "Calibration", before: "Calibration | None") -> None:
 
 def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
     """What the columns mean, what made the figures doubtful, what is absent, and where it is kept."""
-    from aaco_pipeline.report.words.units import counted
+    from aaco_pipeline.report.formatting import counted
 
     screen = console()
     screen.print(_NOTE, style="dim", markup=False)
@@ -144,7 +143,7 @@ def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
 
 def _rate(value: float, unit: str) -> str:
     """A rate in G of its unit with four digits: all ceilings of a machine are then in one order of magnitude."""
-    from aaco_pipeline.report.words.units import number
+    from aaco_pipeline.report.formatting import number
 
     spoken = {"flop/s": "Gflop/s", "op/s": "Gop/s", "byte/s": "GB/s"}[unit]
     return f"{number(value / 1e9)} {spoken}"
@@ -156,7 +155,7 @@ def _change(ratio: float | None) -> str | None:
 
 def _title(calibration: "Calibration") -> str:
     """The model and how much of it was used."""
-    from aaco_pipeline.report.words.units import counted, size
+    from aaco_pipeline.report.formatting import counted, size
 
     if calibration.threads is None:
         device = calibration.details["device"]
@@ -169,7 +168,7 @@ def _title(calibration: "Calibration") -> str:
 
 def _caches(calibration: "Calibration") -> str:
     """`(L1 48 KiB, L2 1 MiB, L3 32 MiB)`, as the kernel states one cache of each level."""
-    from aaco_pipeline.report.words.units import size
+    from aaco_pipeline.report.formatting import size
 
     told = [f"L{cache['level']} {size(cache['size_bytes'])}" for cache in calibration.details["caches"]]
     return f"({', '.join(told)})" if told else "(no caches stated)"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.lake_option import late_lake_option
+from aaco_pipeline.cli.options import late_lake_option
 from aaco_pipeline.cli.output import console, data_format, print_json, print_table, say
 from aaco_pipeline.errors import CaptureError, IncompleteError, UsageError
-from aaco_pipeline.report.terminal.screen import print_prose
-from aaco_pipeline.report.words.completeness import TITLES, consequences, headline
-from aaco_pipeline.report.words.units import grouped
+from aaco_pipeline.report.formatting import grouped
+from aaco_pipeline.report.recording_checks import TITLES, consequences, headline
+from aaco_pipeline.report.terminal import print_prose
 
 if TYPE_CHECKING:
     from aaco_pipeline.analysis.completeness.examination import Completeness
@@ -66,7 +66,7 @@ def _of_path(path: Path) -> Iterator[Document]:
     """Each run at a path, read from a copy that is gone afterwards; one document for what holds no run."""
     from aaco_pipeline.analysis.completeness.files import unreadable
     from aaco_pipeline.analysis.completeness.findings import findings_frame
-    from aaco_pipeline.resources.confinement.doors import discover_runs
+    from aaco_pipeline.resources.confinement.client import discover_runs
 
     found = discover_runs(path)
     for run in found.runs:
@@ -89,8 +89,8 @@ def _examined(run: "Run") -> "Completeness":
     import tempfile
 
     from aaco_pipeline.analysis.completeness.examination import examined
-    from aaco_pipeline.analysis.timeline.recorded import everything
-    from aaco_pipeline.resources.confinement.doors import copy_capture, open_capture
+    from aaco_pipeline.analysis.timeline.activities import everything
+    from aaco_pipeline.resources.confinement.client import copy_capture, open_capture
 
     with tempfile.TemporaryDirectory(prefix="aaco-check-") as folder:
         raw = Path(folder) / "raw"

@@ -6,39 +6,39 @@ from typing import Final
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli.lake_option import LAKE_HELP
+from aaco_pipeline.cli.options import LAKE_HELP
 
 #: Every command and the module of its group, in which the function of the same name is the command.
 _MODULES: Final = {
-    "alerts": "alerts",
-    "amend": "amend",
-    "baseline": "baseline",
+    "alerts": "nightly",
+    "amend": "ingest",
+    "baseline": "nightly",
     "bisect": "bisect",
     "calibrate": "calibrate",
-    "capture": "capture",
+    "capture": "record",
     "check": "check",
-    "compact": "compact",
+    "compact": "housekeeping",
     "compare": "compare",
-    "diff": "diff",
+    "diff": "compare",
     "doctor": "host",
-    "gc": "gc",
+    "gc": "housekeeping",
     "info": "host",
     "ingest": "ingest",
-    "init": "init",
+    "init": "host",
     "ls": "sessions",
     "nightly": "nightly",
     "optimize": "optimize",
     "reanalyse": "reanalyse",
-    "perfetto": "perfetto",
+    "perfetto": "report",
     "quiet": "quiet",
     "record": "record",
     "replay": "replay",
     "report": "report",
-    "rm": "rm",
+    "rm": "housekeeping",
     "run": "run",
     "show": "sessions",
     "sql": "query",
-    "sweep": "sweep",
+    "sweep": "run",
     "tables": "query",
     "ui": "ui",
 }

@@ -1,6 +1,6 @@
-"""`aaco compare`: fresh sessions of two arms in interleaved blocks, and whether one is slower.
+"""`aaco compare` and `aaco diff`: a verdict on two arms of fresh sessions, and two sessions side by side.
 
-What is planned, measured and judged is `aaco_pipeline.pipeline.comparing`.
+Planning, measuring and judging are `aaco_pipeline.pipeline.comparing`.
 """
 
 import re
@@ -8,28 +8,29 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.full_disk import FULL_DISK, is_of_a_full_disk
-from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import print_json, tell
-from aaco_pipeline.cli.progress_bar import progress_bar
-from aaco_pipeline.cli.request_options import request_of, request_options
-from aaco_pipeline.cli.verdict_output import give, verdict_format
-from aaco_pipeline.cli.wait_option import wait_option
-from aaco_pipeline.errors import AacoError, LakeError
+from aaco_pipeline.cli.finishing import finish_first
+from aaco_pipeline.cli.interruption import FULL_DISK, is_of_a_full_disk
+from aaco_pipeline.cli.options import lake_option, new_lake_option, request_of, request_options, wait_option
+from aaco_pipeline.cli.output import give, print_json, progress_bar, tell, verdict_format
+from aaco_pipeline.errors import AacoError, LakeError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from aaco_pipeline.capture.request import Arm, MeasurementRequest
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.pipeline.comparing.plan import Plan
-    from aaco_pipeline.pipeline.comparing.prediction import History
+    from aaco_pipeline.pipeline.comparing.plan import History, Plan
     from aaco_pipeline.resources.project import Project
     from aaco_pipeline.statistics.service_level import Limit
+if TYPE_CHECKING:
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.resources.project import Project
+
 
 REGRESSION: Final = 5
 INCONCLUSIVE: Final = 7
@@ -97,8 +98,14 @@ def compare(
     """
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.comparing.measuring import require_resumable
-    from aaco_pipeline.pipeline.comparing.plan import new_plan, read_plan, require_same_shapes, subject
-    from aaco_pipeline.pipeline.comparing.prediction import history_of, predict
+    from aaco_pipeline.pipeline.comparing.plan import (
+        history_of,
+        new_plan,
+        predict,
+        read_plan,
+        require_same_shapes,
+        subject,
+    )
     from aaco_pipeline.pipeline.comparing.running import begin, run
     from aaco_pipeline.resources.measure.inference import check_request
     from aaco_pipeline.resources.progress import progress_listener
@@ -134,7 +141,7 @@ def compare(
 def _told_how_to_go_on(lake: "TraceLake", campaign: str, *, is_new: bool) -> Iterator[None]:
     """A failure names the campaign that it leaves half; a new one that never finished a block leaves none."""
     from aaco_pipeline.pipeline.comparing.measuring import members
-    from aaco_pipeline.pipeline.comparing.removing import remove_campaigns, sessions_of
+    from aaco_pipeline.pipeline.retention import remove_campaigns, sessions_of
 
     try:
         yield
@@ -159,7 +166,7 @@ def show_verdict(
     lake: "TraceLake", campaign: str, *, strict: bool, form: str = "table", output: "Path | None" = None
 ) -> int:
     """Print or write the verdict of a campaign; the exit code that it means."""
-    from aaco_pipeline.report.document.verdict import verdict_document
+    from aaco_pipeline.report.comparing.campaign import verdict_document
 
     document = verdict_document(lake, campaign)
     give(document, form, output, "verdict")
@@ -201,8 +208,8 @@ def request_in(specification: str) -> "MeasurementRequest":
 
 
 def _show_plan(plan: "Plan", history: "History", *, as_json: bool) -> None:
-    from aaco_pipeline.report.terminal.screen import open_screen, print_prose
-    from aaco_pipeline.report.words.plans import campaign_plan
+    from aaco_pipeline.report.bisection import campaign_plan
+    from aaco_pipeline.report.terminal import open_screen, print_prose
 
     document = {
         "workload": plan.workload,
@@ -220,3 +227,40 @@ def _show_plan(plan: "Plan", history: "History", *, as_json: bool) -> None:
     for line in campaign_plan(document):
         print_prose(screen, line)
     print_prose(screen, "Nothing was measured.", "bold")
+
+
+@click.command()
+@click.argument("baseline")
+@click.argument("candidate")
+@lake_option
+@verdict_format
+def diff(project: "Project", *, baseline: str, candidate: str, form: str, output: Path | None) -> None:
+    """Show what changed from session BASELINE to CANDIDATE (ids, unique prefixes, or latest), and why.
+
+    Two sessions are described, not judged: processes of identical code differ, too. BASELINE may be a baseline file of
+    an earlier tool: its figures are looked at before they are believed.
+    """
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.report.comparing.two_sessions import difference_document
+
+    lake = TraceLake(project.lake)
+    if Path(baseline).is_file():
+        session = lake.find_session(candidate)
+        finish_first(project, lake, session, quiet=form != "table")
+        return give(_against_file(lake, Path(baseline), session), form, output, "stored difference")
+    before, after = (lake.find_session(name) for name in (baseline, candidate))
+    if before == after:
+        raise UsageError(f"{before} is both sides: name two sessions; `aaco ls` lists them")
+    for session in (before, after):
+        finish_first(project, lake, session, quiet=form != "table")
+        if (failure := lake.read("sessions", session).item(0, "failure")) is not None:
+            raise UsageError(f"{session}: its program failed ({failure}), so it is compared with no other")
+    return give(difference_document(lake, before, after), form, output, "difference")
+
+
+def _against_file(lake: "TraceLake", file: Path, session: str) -> dict[str, Any]:
+    """The session beside the figures of a baseline file."""
+    from aaco_pipeline.capture.stored_baseline import read_stored_baseline
+    from aaco_pipeline.report.comparing.two_sessions import stored_difference_document
+
+    return stored_difference_document(lake, file, read_stored_baseline(file), session)

@@ -31,7 +31,7 @@ def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: 
     codes = {name: one.code_version for name, one in stages().items()}
     if any(state.code_version == codes.get(state.stage) for state in progress.failed):
         return
-    from aaco_pipeline.cli.progress_bar import progress_bar
+    from aaco_pipeline.cli.output import progress_bar
     from aaco_pipeline.pipeline.session_stages import finish_session
     from aaco_pipeline.resources.progress import progress_listener
 

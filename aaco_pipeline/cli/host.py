@@ -1,21 +1,24 @@
-"""`aaco info` and `aaco doctor`: what this host can measure with, and what is wrong with the lake.
+"""`aaco info`, `aaco doctor`, `aaco quiet`, `aaco init`: what this host can measure, and a project's settings.
 
-The facts come from `aaco_pipeline.resources`, the examination is `aaco_pipeline.pipeline.doctor`.
+The facts come from `aaco_pipeline.resources`; examining a lake is `aaco_pipeline.pipeline.doctor`.
 """
 
+import shlex
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from aaco_pipeline import __version__
-from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
+from aaco_pipeline.cli.options import lake_option, new_lake_option
 from aaco_pipeline.cli.output import data_format, print_json, print_table, say
 from aaco_pipeline.errors import AacoError
 
 if TYPE_CHECKING:
     from aaco_pipeline.pipeline.doctor import Problem
     from aaco_pipeline.resources.project import Project
+
 
 _PROBLEMS_REMAIN = 8
 
@@ -94,7 +97,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
     """
     if proven:
         return _prove(project, proven, as_json=as_json)
-    from aaco_pipeline.cli.progress_bar import progress_bar
+    from aaco_pipeline.cli.output import progress_bar
     from aaco_pipeline.lake.markers import mark_earlier
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.doctor import examine
@@ -148,9 +151,9 @@ def _treated(problem: "Problem", *, mend: bool) -> dict[str, str]:
 
 def _prove(project: "Project", names: tuple[str, ...], *, as_json: bool) -> int:
     """Compute sessions again and say of each whether every table came out as published."""
-    from aaco_pipeline.cli.progress_bar import progress_bar
+    from aaco_pipeline.cli.output import progress_bar
     from aaco_pipeline.lake.store import TraceLake
-    from aaco_pipeline.pipeline.proof import prove
+    from aaco_pipeline.pipeline.reanalysis import prove
 
     lake = TraceLake(project.lake)
     sessions = lake.sessions() if "all" in names else [lake.find_session(name) for name in names]
@@ -163,3 +166,30 @@ def _prove(project: "Project", names: tuple[str, ...], *, as_json: bool) -> int:
     if as_json:
         print_json([asdict(one) for one in proofs])
     return 0 if all(one.holds for one in proofs) else _PROBLEMS_REMAIN
+
+
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
+def init(folder: Path) -> None:
+    """Write dagster.yaml, workspace.yaml and configs/ into FOLDER (default: here), to edit.
+
+    Nothing needs them: every command works with the same settings from the package. A folder with a dagster.yaml is a
+    project: its lake is tracelake/ in it, whichever folder below it a command is run in.
+    """
+    from aaco_pipeline.errors import UsageError
+    from aaco_pipeline.resources.project import DEFAULTS
+
+    names = sorted(path.relative_to(DEFAULTS) for path in DEFAULTS.rglob("*.yaml"))
+    if there := [str(folder / name) for name in names if (folder / name).exists()]:
+        raise UsageError(f"init: not overwritten: {', '.join(there)}; nothing was written")
+    try:
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with (folder / name).open("xb") as file:
+                file.write((DEFAULTS / name).read_bytes())
+    except OSError as error:
+        raise UsageError(f"init: {error.filename}: {error.strerror}") from error
+    for name in names:
+        say(folder / name)
+    go = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
+    say(f"Edit what you like; nothing has to be. Next: {go}aaco run --model squeezenet")

@@ -1,4 +1,4 @@
-"""`aaco ingest`: take in what rocprofv3 and its neighbours left behind, one session for each run.
+"""`aaco ingest` and `aaco amend`: take captures in, and state what a capture does not say of its devices.
 
 Recognizing files is `aaco_pipeline.capture.discovery`; taking them in is `aaco_pipeline.pipeline.ingestion`.
 """
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco_pipeline.cli.amend import ARCH_HELP, PRODUCT_HELP
-from aaco_pipeline.cli.lake_option import new_lake_option
+from aaco_pipeline.cli.options import lake_option, new_lake_option
 from aaco_pipeline.cli.output import data_format, print_json, print_table, say
-from aaco_pipeline.errors import AacoError, CaptureError
-from aaco_pipeline.report.words.units import counted, size
+from aaco_pipeline.errors import AacoError, CaptureError, UsageError
+from aaco_pipeline.report.formatting import counted, size
 
+if TYPE_CHECKING:
+    from aaco_pipeline.resources.project import Project
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -22,6 +23,47 @@ if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.ingestion import Ingested
     from aaco_pipeline.resources.project import Project
+
+
+ARCH_HELP = "Architecture of the devices, such as gfx942, where the capture does not name it."
+PRODUCT_HELP = "Product that the devices are, such as MI250X, where the capture does not name it."
+
+
+@click.command()
+@click.argument("session")
+@click.option("--arch", help=ARCH_HELP)
+@click.option("--product", help=PRODUCT_HELP)
+@lake_option
+@data_format
+def amend(project: "Project", session: str, *, arch: str | None, product: str | None, as_json: bool) -> None:
+    """State what device a capture was taken on, and run the session's stages again.
+
+    It is recorded as stated by a person, and never put in place of what the capture itself says.
+    """
+    from aaco_pipeline.cli.output import progress_bar
+    from aaco_pipeline.hardware.device_facts import require_unstated, statement
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.session_stages import run_session
+    from aaco_pipeline.resources.progress import progress_listener
+
+    facts = statement(arch, product)
+    if not facts:
+        raise UsageError("nothing is stated; give --arch, --product or both")
+    lake = TraceLake(project.lake)
+    found = lake.find_session(session)
+    if found not in lake.captured():
+        raise UsageError(f"session {found} has no capture whose devices could be stated")
+    require_unstated(lake.read("devices", found), facts)
+    lake.state(found, facts)
+    with progress_bar(as_json) as show, progress_listener(show):
+        run_session(lake, found, project.configs)
+    devices = lake.read("devices", found).select("device_id", "arch", "arch_source", "product").to_dicts()
+    if as_json:
+        print_json({"session_id": found, "stated": facts, "devices": devices})
+        return
+    said = ", ".join(facts.values())
+    say(f"{found}: stated {said}; `aaco show {found}` shows what follows")
+
 
 #: What is said of one run, and the error for which it was refused or is not whole.
 _Row = tuple[dict[str, Any], AacoError | None]
@@ -63,7 +105,7 @@ def ingest(
     if not dry_run:
         rows = _take(project, path, workload, _stated(arch, product), as_json=as_json, keep_original=keep_original)
         return _exit_code(rows, partial_ok=partial_ok)
-    from aaco_pipeline.resources.confinement.doors import discover_runs
+    from aaco_pipeline.resources.confinement.client import discover_runs
 
     found = discover_runs(path)
     _print_survey(found, path, as_json=as_json)
@@ -75,7 +117,7 @@ def ingest(
 def _stated(arch: str | None, product: str | None) -> dict[str, str]:
     if (arch, product) == (None, None):
         return {}
-    from aaco_pipeline.hardware.identification import statement
+    from aaco_pipeline.hardware.device_facts import statement
 
     return statement(arch, product)
 

@@ -1,9 +1,9 @@
-"""Ends a command that gets SIGINT or SIGTERM: it unwinds, says one line, and leaves no process behind.
+"""End a command early: on SIGINT or SIGTERM it unwinds, prints one line and leaves no process behind.
 
-The handlers raise in the main thread. A library may swallow what they raise; so a thread notes the first signal, too,
-and ends the process where it does not end by itself.
+Errors caused by a full disk are recognized here too. Exit codes of other errors are `main`.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -174,7 +174,7 @@ def _descendants() -> list[int]:
 
 def _leave(error: BaseException | None) -> NoReturn:
     """End this process and all that it has started, and say so."""
-    from aaco_pipeline.report.words.printable import in_a_line
+    from aaco_pipeline.report.formatting import in_a_line
 
     _over.set()
     _kill_descendants()
@@ -186,3 +186,21 @@ def _leave(error: BaseException | None) -> NoReturn:
         with suppress(OSError):
             os.write(2, line.encode("utf-8", "replace"))
     os._exit(128 + _numbers[0])
+
+
+FULL_DISK: Final = "a disk is full or fails; make room where the lake is"
+#: What SQLite says where it finds no room, the second of what its processes share.
+_DISK_WORDS: Final = ("database or disk is full", "disk I/O error")
+
+
+def is_of_a_full_disk(error: BaseException | None) -> bool:
+    """Tell whether an error goes back to a disk without room, which SQLite says in words only."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if any(words in str(error) for words in _DISK_WORDS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

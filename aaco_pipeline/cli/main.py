@@ -78,9 +78,9 @@ def _explained(error: BaseException) -> tuple[str, int]:
     """The line and the exit code for an error; a bug also gets its traceback printed."""
     import click
 
-    from aaco_pipeline.cli.full_disk import FULL_DISK, is_of_a_full_disk
+    from aaco_pipeline.cli.interruption import FULL_DISK, is_of_a_full_disk
     from aaco_pipeline.errors import AacoError, LakeError
-    from aaco_pipeline.report.words.printable import in_lines
+    from aaco_pipeline.report.formatting import in_lines
 
     if isinstance(error, AacoError):
         return str(error), error.exit_code

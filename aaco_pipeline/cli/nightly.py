@@ -1,20 +1,19 @@
-"""`aaco nightly`: what is due of tonight's benchmarks and of what needs a second look, one campaign after another.
+"""`aaco nightly`, `aaco alerts`, `aaco baseline`: measure what is due, answer alerts, manage baselines.
 
-What is due, and the plans, are `aaco_pipeline.pipeline.nightly`.
+Plans, alerts and baselines are `aaco_pipeline.pipeline.nightly`.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.output import data_format, print_json, say, tell
-from aaco_pipeline.cli.progress_bar import progress_bar
-from aaco_pipeline.cli.wait_option import wait_option
+from aaco_pipeline.cli.options import RequestCommand, lake_option, new_lake_option, request_of, wait_option
+from aaco_pipeline.cli.output import data_format, print_json, print_table, progress_bar, say, tell
 from aaco_pipeline.errors import AacoError
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
+
 
 REGRESSION: Final = 5
 INCONCLUSIVE: Final = 7
@@ -40,11 +39,9 @@ def nightly(project: "Project", *, as_json: bool, strict: bool, only: tuple[str,
 
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.comparing.running import run
-    from aaco_pipeline.pipeline.nightly.benchmarks import chosen, load_benchmarks
-    from aaco_pipeline.pipeline.nightly.due import night_of
+    from aaco_pipeline.pipeline.nightly.benchmarks import chosen, load_benchmarks, night_of
     from aaco_pipeline.pipeline.nightly.night import begin_due, due_now
-    from aaco_pipeline.report.document.night import night_document
-    from aaco_pipeline.report.terminal.night import print_night
+    from aaco_pipeline.report.nights import night_document, print_night
     from aaco_pipeline.resources.measure.runner import InferenceRunner
     from aaco_pipeline.resources.progress import progress_listener
 
@@ -76,3 +73,132 @@ def nightly(project: "Project", *, as_json: bool, strict: bool, only: tuple[str,
         return failed[0][1].exit_code
     undecided = any(row["verdict"] not in _DECIDED for row in document["benchmarks"])
     return INCONCLUSIVE if strict and undecided else 0
+
+
+@click.group(invoke_without_command=True)
+@lake_option
+@data_format
+@click.pass_context
+def alerts(context: click.Context, project: "Project", as_json: bool) -> int:
+    """What the nights found: suspected, confirmed in a second time slot, acknowledged, resolved."""
+    return 0 if context.invoked_subcommand else _list(project, as_json)
+
+
+@alerts.command("ls")
+@lake_option
+@data_format
+def list_alerts(project: "Project", as_json: bool) -> int:
+    """List the open alerts, the newest first; JSON holds those that are over, too, with all events."""
+    return _list(project, as_json)
+
+
+@alerts.command()
+@click.argument("alert")
+@click.option("--why", required=True, metavar="TEXT", help="Why it may stay: what later readers will find.")
+@click.option("--who", metavar="NAME", help="Who acknowledges it (default: the login name).")
+@lake_option
+def acknowledge(project: "Project", alert: str, why: str, who: str | None) -> int:
+    """Say that you know of an alert, and why it may stay. ALERT is its name or a part that no other has.
+
+    Its nights may then become what later ones are held against. It is not told again; what comes on top of it is.
+    """
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.nightly.alerts import acknowledge as say_so
+
+    name = say_so(TraceLake(project.lake), alert, _login() if who is None else who, why)
+    say(f"{name} is acknowledged")
+    return 0
+
+
+def _list(project: "Project", as_json: bool) -> int:
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.report.nights import alerts_document
+
+    document = alerts_document(TraceLake(project.lake))
+    if as_json:
+        print_json(document)
+        return 0
+    for alert in document["open"]:
+        _show(alert)
+    over = f", {len(document['over'])} over" if document["over"] else ""
+    say(f"{len(document['open']) or 'no alert'} open{over}")
+    return 0
+
+
+def _show(alert: dict[str, Any]) -> None:
+    say(alert["alert"])
+    for line in (alert["in_words"], alert["why"], alert["next"]):
+        if line is not None:
+            say(f"  {line}")
+    say("")
+
+
+def _login() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""  # refused with a line that says what to give
+
+
+@click.group()
+def baseline() -> None:
+    """What workloads are held against: `aaco nightly` measures it again beside the candidate."""
+
+
+@baseline.command(cls=RequestCommand)
+@new_lake_option
+@data_format
+def pin(project: "Project", as_json: bool, **options: Any) -> int:
+    """Keep what these options measure now as the baseline of its model and backend.
+
+    The model's file is copied into the lake, so that it can be measured again when yours has changed. Nothing is
+    measured now.
+    """
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.nightly.baselines import pin as keep
+    from aaco_pipeline.resources.measure.inference import check_request
+
+    request = request_of(options)
+    check_request(request, project.configs)
+    lake = TraceLake(project.lake)
+    identifier = keep(lake, request, project.configs)
+    if as_json:
+        print_json(lake.read("baselines", identifier).row(0, named=True))
+    else:
+        say(f"{identifier}: {request.model} on {request.backend} is pinned")
+    return 0
+
+
+@baseline.command("ls")
+@lake_option
+@data_format
+def list_baselines(project: "Project", as_json: bool) -> int:
+    """List baselines, the newest first; `current` is what a workload is held against."""
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.nightly.baselines import baselines
+
+    rows = baselines(TraceLake(project.lake))
+    if as_json:
+        print_json(rows.to_dicts())
+    else:
+        shown = rows.select("campaign_id", "workload", "backend", "kind", "since", "is_current").iter_rows()
+        cells = [
+            (*names, f"{since:%Y-%m-%d %H:%M}", "yes" if is_current else "") for *names, since, is_current in shown
+        ]
+        print_table(("baseline", "workload", "backend", "kind", "since (UTC)", "current"), cells)
+    return 0
+
+
+@baseline.command()
+@click.argument("name")
+@lake_option
+def retire(project: "Project", name: str) -> int:
+    """Let a baseline count no more. What was held against it still finds it."""
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.nightly.baselines import retire as let_go
+
+    let_go(TraceLake(project.lake), name)
+    say(f"{name} is retired")
+    return 0

@@ -1,24 +1,76 @@
-"""`aaco optimize`: make a kernel of a standalone source faster, or say that nothing that was tried does.
+"""`aaco optimize`: make a kernel or a model faster, or report that nothing that was tried does.
 
-What is searched, measured and kept is `aaco_pipeline.pipeline.optimizing`; a model's half is `optimize_model`.
+Searching, measuring and recording are `aaco_pipeline.pipeline.optimizing`.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aaco_pipeline.cli.compare import INCONCLUSIVE
-from aaco_pipeline.cli.lake_option import new_lake_option
-from aaco_pipeline.cli.optimize_model import is_of_a_model, optimize_model
-from aaco_pipeline.cli.output import data_format, print_json, say, tell
-from aaco_pipeline.cli.wait_option import wait_option
+from aaco_pipeline.cli.compare import INCONCLUSIVE, request_in
+from aaco_pipeline.cli.options import new_lake_option, wait_option
+from aaco_pipeline.cli.output import data_format, print_json, progress_bar, say, tell
 from aaco_pipeline.errors import IncompleteError
 
 if TYPE_CHECKING:
+    from aaco_pipeline.resources.project import Project
+if TYPE_CHECKING:
     from aaco_pipeline.pipeline.optimizing.asking import Order
     from aaco_pipeline.resources.project import Project
+
+
+_SOURCES: Final = (".hip", ".cu", ".cpp")
+#: Options that say something of a kernel's source, with what they are where nobody gave them.
+_OF_KERNELS: Final = {"kernel": None, "harness": None, "target": "auto", "apply": False}
+
+
+def is_of_a_model(source: Path | None, session: str | None) -> bool:
+    """Whether a model is meant: a SPEC that begins with its name or its .onnx file, or a session without a source."""
+    if source is None:
+        return session is not None
+    first = str(source).partition(" ")[0]
+    return first.endswith(".onnx") or not (first.endswith(_SOURCES) or source.exists() or "/" in first or "." in first)
+
+
+def optimize_model(
+    project: "Project", specification: str | None, asked: dict[str, Any], *, strict: bool, as_json: bool
+) -> int:
+    """Search among configurations of the runtime, then print the answer; the exit code that it means."""
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.pipeline.optimizing import models
+    from aaco_pipeline.report.optimization.document import optimization_document
+    from aaco_pipeline.report.optimization.search import is_decided, print_optimization
+    from aaco_pipeline.resources.progress import progress_listener
+
+    if wrong := [name for name, default in _OF_KERNELS.items() if asked[name] != default]:
+        raise click.UsageError(f"--{wrong[0]} is for a kernel's source; leave it out for a model")
+    lake, session = TraceLake(project.lake), asked["session"]
+    if specification is not None and session is not None:
+        raise click.UsageError(f"--session {session} names a model of its own; leave {specification!r} or it out")
+    if specification is not None:
+        request = request_in(specification)
+    else:
+        request, session = models.request_of_session(lake, session, project.configs)
+    order = models.ModelOrder(request, session, asked["budget"], asked["threshold"])
+
+    @contextmanager
+    def shown() -> Iterator[None]:
+        with progress_bar(as_json) as show, progress_listener(show):
+            yield
+
+    name = models.optimize_model(project.configs, lake, order, log=partial(say, err=True), shown=shown)
+    document = optimization_document(lake, name)
+    if as_json:
+        print_json(document)
+    else:
+        print_optimization(document)
+    return INCONCLUSIVE if strict and not is_decided(document) else 0
+
 
 _UNITS_NS: Final = {"s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
 _BUDGET: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smh])")
@@ -133,10 +185,9 @@ def optimize(
 def _search(project: "Project", order: "Order", *, strict: bool, as_json: bool) -> int:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.optimization.harness import NoHarness
-    from aaco_pipeline.pipeline.optimizing.running import run
-    from aaco_pipeline.report.document.optimization import optimization_document
-    from aaco_pipeline.report.terminal.optimization import print_optimization
-    from aaco_pipeline.report.words.optimization import is_decided
+    from aaco_pipeline.pipeline.optimizing.search import run
+    from aaco_pipeline.report.optimization.document import optimization_document
+    from aaco_pipeline.report.optimization.search import is_decided, print_optimization
 
     lake = TraceLake(project.lake)
     try:
@@ -156,8 +207,8 @@ def _search(project: "Project", order: "Order", *, strict: bool, as_json: bool) 
 def _replay(project: "Project", named: str, *, as_json: bool) -> int:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.optimizing.record import find_optimization, read_kept
-    from aaco_pipeline.pipeline.optimizing.running import decide_again
-    from aaco_pipeline.report.terminal.optimization import print_replay
+    from aaco_pipeline.pipeline.optimizing.search import decide_again
+    from aaco_pipeline.report.optimization.search import print_replay
 
     path = Path(named)
     if path.is_file():
@@ -181,7 +232,7 @@ def _replay(project: "Project", named: str, *, as_json: bool) -> int:
 
 
 def _copy_samples(folder: Path) -> int:
-    from aaco_pipeline.pipeline.optimizing.samples import copy_samples
+    from aaco_pipeline.pipeline.optimizing.sources import copy_samples
 
     copied = copy_samples(folder)
     for path in copied:

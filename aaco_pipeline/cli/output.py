@@ -1,19 +1,23 @@
-"""How the command shows data: tables for people, JSON for programs, and numbers in units a person reads.
+"""Print data: tables and bars for people, JSON for programs, verdicts to the terminal or into files.
 
-What is shown is decided by each command's module.
+The sentences and tables are `aaco_pipeline.report`.
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import click
 
-from aaco_pipeline.report.terminal.screen import open_screen, print_cells
-from aaco_pipeline.report.words.printable import printable
+from aaco_pipeline.lake.files import lake_errors, write_atomically
+from aaco_pipeline.report.formatting import printable
+from aaco_pipeline.report.terminal import open_screen, print_cells
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,3 +88,104 @@ def print_table(
 ) -> None:
     """A table on standard output; the columns named in `numeric` are set flush right, missing values as a dash."""
     print_cells(console(), [f"*{name}" if name in numeric else name for name in columns], rows, **layout)
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each thing that is done; nothing when quiet or when it is no terminal."""
+    screen = console(stderr=True)
+    if quiet or not screen.is_terminal:
+        yield lambda doing, done, total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # Without automatic refresh: a thread that redraws would run beside what is measured.
+    with Progress(*columns, console=screen, transient=True, auto_refresh=False) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(doing: str, done: int, total: int) -> None:
+            if doing not in tasks:
+                tasks[doing] = bar.add_task(doing, total=total or None)
+            bar.update(tasks[doing], completed=done)
+            bar.refresh()
+
+        yield show
+
+
+#: What `aaco_pipeline.report.comparing.exchange` has, without importing it for `--help`; a test holds them together.
+WRITTEN: Final = ("markdown", "html", "junit", "bencher", "github-action-benchmark")
+#: For programs that follow: what `--json` prints, beside every file that is written.
+BESIDE: Final = "verdict.json"
+Kind = Literal["verdict", "difference", "stored difference"]
+Print = Callable[[dict[str, Any], TextIO | None], None]
+
+
+def verdict_format(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of commands that show a verdict or a difference; give `form` and `output`."""
+    command = click.option(
+        "--output",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write here, with verdict.json beside it (default: to standard output).",
+    )(command)
+    command = click.option("--json", "form", flag_value="json", help="Print JSON (short for --format json).")(command)
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["table", "json", *WRITTEN]),
+        default="table",
+        show_default=True,
+        help="Tables for people, JSON for programs, Markdown or HTML to keep, JUnit for a CI system, or what Bencher "
+        "and github-action-benchmark take.",
+    )(command)
+
+
+def give(document: dict[str, Any], form: str, output: Path | None, of: Kind) -> None:
+    """Print the document in that form, or write it to `output` and the document itself beside it."""
+    if output is None and form == "table":
+        return _on_screen(of)(document, None)
+    if output is None and form == "json":
+        return print_json(document)
+    text = _rendered(document, form, of)
+    if output is None:
+        return click.echo(text, nl=False)
+    for path, content in {output.with_name(BESIDE): _as_json(document), output: text}.items():
+        with lake_errors(path):
+            write_atomically(path.absolute(), content.encode())
+    return say(output)
+
+
+def _on_screen(of: Kind) -> Print:
+    """What prints it for a terminal."""
+    from aaco_pipeline.report import terminal
+    from aaco_pipeline.report.comparing import difference
+
+    return {
+        "verdict": terminal.print_verdict,
+        "difference": difference.print_difference,
+        "stored difference": difference.print_stored_difference,
+    }[of]
+
+
+def _rendered(document: dict[str, Any], form: str, of: Kind) -> str:
+    """The document in that form as the text of a file."""
+    if form == "json":
+        return _as_json(document)
+    if form == "table":
+        text = StringIO()
+        _on_screen(of)(document, text)
+        return text.getvalue()
+    from aaco_pipeline.report.comparing import exchange
+
+    tables = {
+        "verdict": exchange.VERDICT,
+        "difference": exchange.DIFFERENCE,
+        "stored difference": exchange.STORED_DIFFERENCE,
+    }
+    if form not in tables[of]:
+        raise click.UsageError(f"there is no {form} of a {of}; there is {', '.join(tables[of])}")
+    return tables[of][form](document)
+
+
+def _as_json(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, default=json_value) + "\n"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aaco_pipeline.cli.finishing import say_unfinished
-from aaco_pipeline.cli.lake_option import lake_option, new_lake_option
+from aaco_pipeline.cli.options import lake_option, new_lake_option
 from aaco_pipeline.cli.output import console, data_format, json_value, print_json, print_table, say
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import all_tables
@@ -31,10 +31,8 @@ from aaco_pipeline.lake.limited_sql import (
 from aaco_pipeline.lake.sql import Result, stream_batches, stream_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.views import HELPER_VIEWS
-from aaco_pipeline.report.terminal.result import print_result
-from aaco_pipeline.report.terminal.screen import print_prose
-from aaco_pipeline.report.words.printable import printable
-from aaco_pipeline.report.words.units import shortened
+from aaco_pipeline.report.formatting import printable, shortened
+from aaco_pipeline.report.terminal import print_prose, print_result
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project

@@ -1,6 +1,6 @@
 """`aaco quiet`: how quiet this machine is, before anything is measured on it.
 
-Probing is `aaco_pipeline.resources.kernel_plane.quiet`; what took the time is `aaco_pipeline.analysis.delays.machine`.
+`aaco_pipeline.resources.kernel_plane.quiet` probes; `aaco_pipeline.analysis.delays.interference` attributes the time.
 """
 
 import tempfile
@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from aaco_pipeline.cli.output import console, data_format, print_json, say
-from aaco_pipeline.report.terminal.screen import print_prose, print_table
+from aaco_pipeline.report.terminal import print_prose, print_table
 
 
 @click.command()
@@ -19,11 +19,11 @@ from aaco_pipeline.report.terminal.screen import print_prose, print_table
 @data_format
 def quiet(seconds: float, as_json: bool) -> None:
     """Say how quiet this machine is: what takes the CPUs from threads that only read the clock."""
-    from aaco_pipeline.analysis.delays.machine import machine_takes
+    from aaco_pipeline.analysis.delays.interference import machine_takes
     from aaco_pipeline.analysis.delays.thread_states import thread_states
-    from aaco_pipeline.cli.progress_bar import progress_bar
-    from aaco_pipeline.formats.native.kernel_plane.reading import read
-    from aaco_pipeline.report.words.quiet import NO_RUNNABLE, TAKES, machine_sentences
+    from aaco_pipeline.cli.output import progress_bar
+    from aaco_pipeline.formats.native.kernel_plane import read
+    from aaco_pipeline.report.recording_checks import NO_RUNNABLE, TAKES, machine_sentences
     from aaco_pipeline.resources.kernel_plane.quiet import probe_machine
 
     with tempfile.TemporaryDirectory() as scratch:

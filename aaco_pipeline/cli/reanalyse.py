@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.options import lake_option
 from aaco_pipeline.cli.output import data_format, print_json, say
-from aaco_pipeline.report.words.units import counted
+from aaco_pipeline.report.formatting import counted
 
 if TYPE_CHECKING:
     from aaco_pipeline.pipeline.reanalysis import Done, Plan
@@ -36,7 +36,7 @@ def reanalyse(
 
     Example: aaco reanalyse --stage timeline --downstream --where "model_name LIKE 'bert%'"
     """
-    from aaco_pipeline.cli.progress_bar import progress_bar
+    from aaco_pipeline.cli.output import progress_bar
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.reanalysis import Done, chosen_stages, plan
     from aaco_pipeline.pipeline.reanalysis import reanalyse as carry_out

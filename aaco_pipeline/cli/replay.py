@@ -8,10 +8,10 @@ import click
 
 from aaco_pipeline.cli.output import data_format, print_json, print_table, say
 from aaco_pipeline.errors import CaptureError, UnavailableError
-from aaco_pipeline.report.words.units import counted, size
+from aaco_pipeline.report.formatting import counted, size
 
 if TYPE_CHECKING:
-    from aaco_pipeline.optimization.replay.capture import DispatchCapture, Region
+    from aaco_pipeline.optimization.replay import DispatchCapture, Region
 
 _FOLDER: Final = click.argument("capture", type=click.Path(path_type=Path))
 #: What rocm-perf-lab's reserve-check exits with: exact, failed, relocated; a capture it cannot read is a failure.
@@ -32,7 +32,7 @@ def inspect(capture: Path, *, as_json: bool) -> int:
 
     Exits with 6 when a fault makes it impossible to run the same dispatch again.
     """
-    from aaco_pipeline.optimization.replay.capture import read_capture
+    from aaco_pipeline.optimization.replay import read_capture
 
     found = read_capture(capture)
     if as_json:
@@ -57,9 +57,8 @@ def reserve_check(capture: Path, granularity_bytes: int, *, legacy_exit_codes: b
 
     Exits with 0 when all could be had exactly, 4 when one was relocated or failed, 6 when the capture cannot be read.
     """
-    from aaco_pipeline.optimization.replay.capture import read_capture
-    from aaco_pipeline.optimization.replay.plan import plan
-    from aaco_pipeline.resources.replay.reserving import outcome, reserve
+    from aaco_pipeline.optimization.replay import plan, read_capture
+    from aaco_pipeline.resources.address_reservations import outcome, reserve
 
     try:
         found = read_capture(capture)
@@ -124,8 +123,7 @@ def reserve_check(capture: Path, granularity_bytes: int, *, legacy_exit_codes: b
 @data_format
 def diff(first: Path, second: Path, dtype: str | None, *, as_json: bool) -> int:
     """What did the kernel write? Two captures' memory, region by region."""
-    from aaco_pipeline.optimization.replay.capture import read_capture
-    from aaco_pipeline.optimization.replay.regions import region_differences
+    from aaco_pipeline.optimization.replay import read_capture, region_differences
 
     found = region_differences(read_capture(first), read_capture(second), dtype)
     other = [one for one in found if one.state != "equal"]

@@ -1,6 +1,6 @@
-"""`aaco report`: a session as a page, as text, as Markdown or as JSON, written or shown.
+"""`aaco report` and `aaco perfetto`: a session as a page, text, Markdown or JSON, or as a trace for ui.perfetto.dev.
 
-What a report says and how it looks is `aaco_pipeline.report`; here is only where it goes.
+The views themselves are `aaco_pipeline.report`.
 """
 
 import json
@@ -12,18 +12,48 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from aaco_pipeline.cli.finishing import finish_first
-from aaco_pipeline.cli.lake_option import lake_option
-from aaco_pipeline.cli.output import json_value, say
-from aaco_pipeline.cli.perfetto import written
-from aaco_pipeline.cli.verdict_output import BESIDE, give
+from aaco_pipeline.cli.options import lake_option
+from aaco_pipeline.cli.output import BESIDE, give, json_value, say
+from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors, write_atomically
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.markdown import render_markdown, render_search
-from aaco_pipeline.report.terminal.session import print_session
-from aaco_pipeline.report.words.session import Document
+from aaco_pipeline.report.session.sentences import Document
+from aaco_pipeline.report.session.view import print_session
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
+
+
+@click.command()
+@click.argument("session", default="latest")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here (default: into the lake).")
+@lake_option
+def perfetto(project: "Project", *, session: str, output: Path | None) -> None:
+    """Write one session (an id, a unique prefix, or latest) as a trace, and print its path: open it at ui.perfetto.dev.
+
+    On one axis: iterations, calls, kernels and copies, the critical path, idle time by cause, threads, counters.
+    """
+    from aaco_pipeline.cli.finishing import finish_first
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.report.on_demand import trace_of
+
+    lake = TraceLake(project.lake)
+    identifier = lake.find_session(session)
+    finish_first(project, lake, identifier, quiet=False)
+    say(written(trace_of(lake, identifier), lake.trace(identifier), output))
+
+
+def written(view: bytes, kept: Path, output: Path | None) -> Path:
+    """Say where a view lies: written to `output`, else `kept` in the lake. LakeError where that cannot be written."""
+    if output is None:
+        if not kept.is_file() or kept.read_bytes() != view:
+            raise LakeError(f"{kept}: the lake cannot be written; name another file with --output")
+        return kept
+    with lake_errors(path := output.absolute()):
+        write_atomically(path, view)
+    return path
+
 
 _FORMATS: Final = ("html", "terminal", "markdown", "json")
 #: How the ids of searches by `aaco optimize` begin.
@@ -70,7 +100,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     finish_first(project, lake, identifier, quiet=form == "json")
     if form == "html":
         return _report_page(lake, identifier, output, opened=opened)
-    from aaco_pipeline.report.document.session import session_document
+    from aaco_pipeline.report.session.document import session_document
 
     document = session_document(lake, identifier)
     if output is None:
@@ -84,7 +114,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
 
 def _report_page(lake: TraceLake, session: str, output: Path | None, *, opened: bool) -> None:
     """The page of a session, made unless a current one is kept, written and perhaps served."""
-    from aaco_pipeline.report.views import page_of, trace_of
+    from aaco_pipeline.report.on_demand import page_of, trace_of
 
     page = page_of(lake, session)
     say(written(page, lake.report(session), output))
@@ -95,7 +125,7 @@ def _report_page(lake: TraceLake, session: str, output: Path | None, *, opened: 
 
 def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | None, *, opened: bool) -> None:
     """The verdict of a campaign: the page into the lake, unless there is another place for it."""
-    from aaco_pipeline.report.document.verdict import verdict_document
+    from aaco_pipeline.report.comparing.campaign import verdict_document
 
     document = verdict_document(lake, campaign)
     path = lake.verdict_page(campaign) if form == "html" and output is None else output
@@ -107,8 +137,8 @@ def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | No
 def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, *, opened: bool) -> None:
     """A search by `aaco optimize`: the page into the lake, unless there is another place for it."""
     from aaco_pipeline.pipeline.optimizing.record import find_optimization
-    from aaco_pipeline.report.document.optimization_evidence import optimization_report
-    from aaco_pipeline.report.terminal.optimization import print_optimization
+    from aaco_pipeline.report.optimization.document import optimization_report
+    from aaco_pipeline.report.optimization.search import print_optimization
 
     if form in _OF_VERDICTS:
         raise click.UsageError(f"--format {form} is of verdicts, and {named} is a search by `aaco optimize`")
@@ -131,14 +161,14 @@ def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, 
 def _search_rendered(document: Document, form: str) -> str:
     """A search as the text of its file."""
     if form == "html":
-        from aaco_pipeline.report.html.comparison.search import render_search as render_page
+        from aaco_pipeline.report.optimization.page import render_search as render_page
 
         return render_page(document)
     if form == "json":
         return json.dumps(document, indent=2, default=json_value) + "\n"
     if form == "markdown":
         return render_search(document)
-    from aaco_pipeline.report.terminal.optimization import print_optimization
+    from aaco_pipeline.report.optimization.search import print_optimization
 
     print_optimization(document, text := StringIO())
     return text.getvalue()
@@ -160,9 +190,8 @@ def _serve(files: Mapping[str, bytes]) -> None:
     """Serve the contents of `files` behind the door until Ctrl-C, and open the first of them in the browser."""
     import webbrowser
 
-    from aaco_pipeline.web.contents import contents_app
     from aaco_pipeline.web.door import names_of
-    from aaco_pipeline.web.serving import LOOPBACK, link_to, listen, port_of, server_behind_the_door
+    from aaco_pipeline.web.serving import LOOPBACK, contents_app, link_to, listen, port_of, server_behind_the_door
 
     links = []
     with listen(LOOPBACK, 0) as listening:

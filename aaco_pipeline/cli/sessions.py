@@ -10,23 +10,27 @@ import click
 
 from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.cli.finishing import finish_first
-from aaco_pipeline.cli.lake_option import lake_option
+from aaco_pipeline.cli.options import lake_option
 from aaco_pipeline.cli.output import console, data_format, print_json, print_json_rows, say
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.listing import Listing, listed
 from aaco_pipeline.lake.manifest import LostManifestError
 from aaco_pipeline.lake.sql import select_rows
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.kernel import kernel_document
-from aaco_pipeline.report.document.session import path_document, session_summary, shapes_document, spikes_document
-from aaco_pipeline.report.document.statements import SECTIONS
-from aaco_pipeline.report.terminal.kernel import print_kernel
-from aaco_pipeline.report.terminal.screen import print_table
-from aaco_pipeline.report.terminal.session import print_critical_path, print_evidence, print_session
-from aaco_pipeline.report.terminal.shapes import print_shapes
-from aaco_pipeline.report.terminal.spikes import print_spikes
-from aaco_pipeline.report.words.session import Document, Row
-from aaco_pipeline.report.words.units import counted, duration, grouped, share, size
+from aaco_pipeline.report.formatting import counted, duration, grouped, share, size
+from aaco_pipeline.report.kernel.document import kernel_document
+from aaco_pipeline.report.kernel.screen import print_kernel
+from aaco_pipeline.report.session.document import path_document, session_summary, shapes_document, spikes_document
+from aaco_pipeline.report.session.sentences import Document, Row
+from aaco_pipeline.report.session.statements import SECTIONS
+from aaco_pipeline.report.session.view import (
+    print_critical_path,
+    print_evidence,
+    print_session,
+    print_shapes,
+    print_spikes,
+)
+from aaco_pipeline.report.terminal import print_table
 
 if TYPE_CHECKING:
     from aaco_pipeline.resources.project import Project
@@ -139,8 +143,8 @@ def show(
     elif kernel is not None:
         document = kernel_document(lake, found, kernel)
         if faster is not None:
-            from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, recorded
-            from aaco_pipeline.analysis.timeline.savings import saving_of_kernel
+            from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM, recorded
+            from aaco_pipeline.analysis.timeline.critical_path import saving_of_kernel
 
             run = recorded({name: lake.read(name, found).drop("session_id") for name in RECORDED_FROM})
             document["what_if"] = saving_of_kernel(run, document["kernel"]["kernel_id"], faster).to_dicts()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aaco_pipeline.cli.lake_option import new_lake_option
+from aaco_pipeline.cli.options import new_lake_option
 from aaco_pipeline.cli.output import say
 from aaco_pipeline.errors import UnavailableError
 

@@ -12,23 +12,24 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from aaco_pipeline.formats import (
+    cupti,
     gpu_metrics,
     kineto,
+    ncu,
+    nsys,
     ort_profile,
+    program,
+    prometheus,
     rocpd,
     rocprof,
     rocprof_compute,
+    rocprof_db,
     rocprofv3_csv,
     rocprofv3_json,
+    rpd,
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
-from aaco_pipeline.formats.gpu_metrics import prometheus
-from aaco_pipeline.formats.kineto import nsys
-from aaco_pipeline.formats.native import program
-from aaco_pipeline.formats.nvidia import cupti, ncu
-from aaco_pipeline.formats.rocpd import rpd
-from aaco_pipeline.formats.rocprof import rocprof_db
 
 
 class Reader(Protocol):

@@ -15,7 +15,7 @@ from typing import Final
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.artefacts import ARTEFACTS, BUILDS, drop_artefact, unnamed_artefacts
 from aaco_pipeline.lake.declaration import Scope
-from aaco_pipeline.lake.files import file_digest, lake_errors
+from aaco_pipeline.lake.files import TEMPORARY_PREFIX, file_digest, lake_errors
 from aaco_pipeline.lake.journal import JOURNAL
 from aaco_pipeline.lake.layout import (
     CALIBRATIONS,
@@ -38,8 +38,7 @@ from aaco_pipeline.lake.manifest import (
 from aaco_pipeline.lake.markers import mark, unmarked
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
 from aaco_pipeline.lake.rebuilding import is_rebuildable, put_back, rebuild_manifest
-from aaco_pipeline.lake.removals import ASKED, Account
-from aaco_pipeline.lake.retention import CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS
+from aaco_pipeline.lake.retention import ASKED, CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS, Account
 from aaco_pipeline.lake.segments.health import (
     TORN_SEGMENT,
     UNFINISHED_SEGMENT,
@@ -49,7 +48,6 @@ from aaco_pipeline.lake.segments.health import (
 )
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_raw_intact
-from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
 
 #: Folders of a lake that hold no tables.
 _WITHOUT_TABLES: Final = (

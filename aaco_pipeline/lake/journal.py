@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.lake.files import lake_errors
-from aaco_pipeline.lake.identity import SESSION_ID
-from aaco_pipeline.lake.layout import LakeFolder
+from aaco_pipeline.lake.layout import SESSION_ID, LakeFolder
 
 JOURNAL: Final = "journal"
 JOURNAL_VERSION: Final = 1

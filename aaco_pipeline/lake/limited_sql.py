@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.lake.writers import temporary_beside
+from aaco_pipeline.lake.files import temporary_beside
 
 if TYPE_CHECKING:
     import duckdb

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.catalogue.manifests import Catalogue
-from aaco_pipeline.lake.identity import SESSION_ID
-from aaco_pipeline.lake.layout import RAW, LakeFolder
-from aaco_pipeline.lake.progress import Progress
+from aaco_pipeline.lake.layout import RAW, SESSION_ID, LakeFolder
+from aaco_pipeline.lake.manifest import Progress
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.sql import select_rows
 

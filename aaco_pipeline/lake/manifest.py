@@ -1,20 +1,77 @@
-"""The manifest: what is published for one session or campaign, by which version of which stage, and what is to come.
+"""The manifest of a session or campaign: which tables are published, by which version of which stage.
 
-Nothing else says so. Its text form and its checks live here; when it is replaced is decided in
-`aaco_pipeline.lake.store`, how far a session has come is told by `aaco_pipeline.lake.progress`.
+Its text form, its checks and the progress it implies live here. When a manifest is replaced is decided in
+`aaco_pipeline.lake.store`.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.declaration import Scope
-from aaco_pipeline.lake.sealed import is_sealed, seal
+
+#: How the text begins: the digest over all other bytes stands first, at a known place. Sorted, it is the first key.
+_HEAD: Final = b'{\n "digest": "'
+_DIGITS: Final = 64
+_CONTAINERS: Final = (dict, list, tuple)
+
+
+def seal(document: Mapping[str, object]) -> bytes:
+    """The document's text, the same for the same content. No key of it sorts before `digest`."""
+    rest = (_text({"digest": "", **document}, 1) + "\n").encode().removeprefix(_HEAD)
+    return _HEAD + _digest(rest) + rest
+
+
+def is_sealed(content: bytes) -> bool:
+    """Whether the text begins with a digest. ValueError when it is not that of the bytes after it."""
+    if not content.startswith(_HEAD):
+        return False
+    if content[len(_HEAD) :][:_DIGITS] != _digest(content[len(_HEAD) + _DIGITS :]):
+        raise ValueError("its bytes are not those that were written")
+    return True
+
+
+def _text(value: object, depth: int) -> str:
+    """What `json.dumps` writes with an indent of 1 and sorted keys, faster: its encoder in C has no indent."""
+    if not isinstance(value, _CONTAINERS):
+        return json.dumps(value)
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    if not value:
+        return begin + end
+    between = "\n" + " " * depth
+    inner = value.values() if isinstance(value, dict) else value
+    if not any(isinstance(one, _CONTAINERS) for one in inner):
+        held = _flat(depth).encode(value)[1:-1]
+    elif isinstance(value, dict):
+        held = f",{between}".join(f"{json.dumps(name)}: {_text(value[name], depth + 1)}" for name in sorted(value))
+    elif all(map(_is_record, value)):
+        # All at once, with the separator of their members; within a text a line end is escaped.
+        records = _flat(depth + 1).encode(value)[2:-2]
+        held = f"{{{between} {records.replace(f'}},{between} {{', f'{between}}},{between}{{{between} ')}{between}}}"
+    else:
+        held = f",{between}".join(_text(one, depth + 1) for one in value)
+    return f"{begin}{between}{held}{between[:-1]}{end}"
+
+
+def _is_record(value: object) -> bool:
+    return isinstance(value, dict) and bool(value) and not any(isinstance(one, _CONTAINERS) for one in value.values())
+
+
+@cache
+def _flat(depth: int) -> json.JSONEncoder:
+    """An encoder of what holds no other container, which stands so deep."""
+    return json.JSONEncoder(sort_keys=True, separators=(",\n" + " " * depth, ": "))
+
+
+def _digest(rest: bytes) -> bytes:
+    return hashlib.sha256(rest).hexdigest().encode()
+
 
 #: 3: it has a digest of its own, and states its stages. 2: a table without rows has no file, and the key column is in
 #: a file's path alone. The earlier versions are read as well.
@@ -250,3 +307,61 @@ def _states(items: list[dict[str, Any]]) -> tuple[StageState, ...]:
     if len({state.stage for state in states}) < len(states):
         raise ValueError("a stage is stated twice")
     return tuple(state for state in states if state.stage not in VIEWS)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The stages of one session. `expected` is in the order they run; () where that was never stated.
+
+    `published` are those whose last run published, `failed` those whose last run failed (what such a stage had
+    published before is still there), `missing` those expected ones that never ran.
+    """
+
+    expected: tuple[str, ...]
+    published: tuple[StageState, ...]
+    failed: tuple[StageState, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool | None:
+        """Whether every expected stage has published and none failed; None where nothing states what is expected."""
+        if self.failed or self.missing:
+            return False
+        return True if self.expected else None
+
+    @property
+    def unpublished(self) -> tuple[str, ...]:
+        """The expected stages that are still to publish, failed or never run, in the order they run."""
+        return not_in(self.expected, self.published)
+
+    @property
+    def count(self) -> str:
+        """How many of the expected stages have published, as `3 of 14 stages`."""
+        return f"{len(self.expected) - len(self.unpublished)} of {len(self.expected)} stages"
+
+    def as_document(self) -> dict[str, Any] | None:
+        """The same for JSON; None where nothing states what is expected."""
+        if not self.expected:
+            return None
+        return {
+            "published": len(self.expected) - len(self.unpublished),
+            "expected": len(self.expected),
+            "failed": [{"stage": state.stage, "reason": state.failure} for state in self.failed],
+            "missing": list(self.missing),
+        }
+
+
+def progress_of(manifest: Manifest) -> Progress:
+    """What the manifest says of its stages."""
+    return Progress(
+        manifest.expected,
+        tuple(state for state in manifest.stages if state.failure is None),
+        tuple(state for state in manifest.stages if state.failure is not None),
+        not_in(manifest.expected, manifest.stages),
+    )
+
+
+def not_in(names: Sequence[str], states: Sequence[StageState]) -> tuple[str, ...]:
+    """Those of `names` that no state is of."""
+    known = {state.stage for state in states}
+    return tuple(name for name in names if name not in known)

@@ -1,11 +1,12 @@
-"""Which sessions of a lake are kept and which go: a decision from facts alone, and the facts as the lake has them.
+"""Retention: which sessions, runs and campaigns may be removed, and the account of what was removed and why.
 
-Removing what goes is `aaco_pipeline.lake.removals`; what Dagster holds of it, `aaco_pipeline.automation.forgetting`.
+Removing them is `aaco_pipeline.pipeline.retention`.
 """
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
@@ -13,12 +14,94 @@ from typing import Final, Literal
 from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.files import lake_errors
-from aaco_pipeline.lake.identity import SESSION_ID, time_of
 from aaco_pipeline.lake.journal import Journal
-from aaco_pipeline.lake.layout import MANIFESTS, RAW
+from aaco_pipeline.lake.layout import MANIFESTS, RAW, SESSION_ID, LakeFolder, time_of
 from aaco_pipeline.lake.listing import Question, answers, capture_bytes
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
+
+ACCOUNT: Final = "removals.jsonl"
+#: Somebody else's round over the same lake is waited for so long.
+WAIT_SECONDS: Final = 10.0
+Kind = Literal["session", "campaign", "leftover", "run"]
+_KINDS: Final = ("session", "campaign", "leftover", "run")
+#: The rule by which goes what a person named: once begun it is gone on with, whatever limits would keep.
+ASKED: Final = "asked"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One thing that goes: a session or campaign by its id, a leftover by its path. Runs are of earlier versions."""
+
+    kind: Kind
+    name: str
+    bytes: int
+    rule: str
+    reason: str
+
+
+class Account:
+    """The account of one lake. Creating the object touches nothing."""
+
+    def __init__(self, lake: LakeFolder) -> None:
+        self.path: Final = lake.path / ACCOUNT
+        self._lock: Final = lake.path / ".locks" / "removals.lock"
+        self._storage: Final = lake.storage
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A block in which nobody else removes by this account. LakeError after a wait."""
+        with ExitStack() as taken:
+            with lake_errors(self._lock):
+                taken.enter_context(self._storage.hold(self._lock, WAIT_SECONDS, "the lake's retention"))
+            taken.callback(self._storage.drop_lock, self._lock)
+            yield
+
+    def pending(self) -> list[Removal]:
+        """What was begun and is not stated to be gone, in the order it was begun."""
+        open_: dict[tuple[str, str], Removal] = {}
+        for event, removal in self._lines():
+            if event == "begun":
+                open_[removal.kind, removal.name] = removal
+            else:
+                open_.pop((removal.kind, removal.name), None)
+        return list(open_.values())
+
+    def named(self, kind: Kind) -> set[str]:
+        """The names of all of a kind whose removal was ever begun: they have been in this lake."""
+        return {removal.name for _, removal in self._lines() if removal.kind == kind}
+
+    def begin(self, removals: Sequence[Removal]) -> None:
+        """State what is removed next."""
+        self._append("begun", removals)
+
+    def end(self, removals: Sequence[Removal]) -> None:
+        """State that what was begun is gone."""
+        self._append("removed", removals)
+
+    def _append(self, event: str, removals: Sequence[Removal]) -> None:
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        lines = [json.dumps({"at": at, "event": event, **vars(removal)}) + "\n" for removal in removals]
+        with lake_errors(self.path):
+            self._storage.append(self.path, "".join(lines).encode())
+
+    def _lines(self) -> Iterator[tuple[str, Removal]]:
+        """What each whole line says."""
+        with lake_errors(self.path):
+            try:
+                lines = self._storage.read(self.path).splitlines()
+            except FileNotFoundError:
+                return
+        for line in lines:
+            try:
+                content = json.loads(line)
+                event = content["event"]
+                removal = Removal(*(content[name] for name in ("kind", "name", "bytes", "rule", "reason")))
+            except (ValueError, KeyError, TypeError):
+                continue  # cut off by a kill
+            if removal.kind in _KINDS and isinstance(removal.name, str) and isinstance(removal.bytes, int):
+                yield event, removal
+
 
 #: An unfinished session that has changed within this time may still be in work, here or on a host that shares the lake.
 UNFINISHED_STAYS: Final = timedelta(days=1)

@@ -1,7 +1,7 @@
 """Where a lake's files lie: the one interface between the lake and what keeps its bytes, and its one implementation.
 
 Everything else in this package says what is written, in which order and under which name; only here, and in the
-mechanics of files that this rests on (`aaco_pipeline.lake.files`, `aaco_pipeline.lake.writers`), is anything renamed,
+mechanics of files that this rests on (`aaco_pipeline.lake.files`, `aaco_pipeline.lake.files`), is anything renamed,
 synced, locked, listed or removed. Another kind of storage is another class with these methods.
 """
 
@@ -16,15 +16,17 @@ from typing import Final, NamedTuple, Protocol
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.files import (
+    TEMPORARY_PREFIX,
     exclusive_lock,
     lock_is_free,
     make_folder,
     remove_free_lock,
     sync_file,
     sync_folder,
+    temporary_beside,
     write_atomically,
+    writer_is_gone,
 )
-from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, temporary_beside, writer_is_gone
 
 #: What an address in object storage, or of another host, begins with; pathlib makes one slash of two.
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")

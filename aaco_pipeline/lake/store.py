@@ -18,8 +18,7 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import file_digest, lake_errors
-from aaco_pipeline.lake.identity import new_session_id, time_of
-from aaco_pipeline.lake.layout import MANIFESTS, MARKED, RAW, SESSION_FOLDERS, table_file
+from aaco_pipeline.lake.layout import MANIFESTS, MARKED, RAW, SESSION_FOLDERS, new_session_id, table_file, time_of
 from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest
 from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list

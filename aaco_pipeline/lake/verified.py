@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.files import file_digest, lake_errors, stream_digest
+from aaco_pipeline.lake.files import TEMPORARY_PREFIX, file_digest, lake_errors, stream_digest
 from aaco_pipeline.lake.layout import owner_of
 from aaco_pipeline.lake.manifest import Entry
-from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
 
 #: The list in a raw capture's folder: the digest of every other file in it.
 RAW_LIST: Final = "digests.json"

@@ -1,12 +1,103 @@
-"""Where a source is built and run. Implementations are in `aaco_pipeline.resources.targets`."""
+"""A kernel's call with its data, and where it is built and run.
+
+Harnesses make calls; the targets that run them are in `aaco_pipeline.resources.targets`.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
-from aaco_pipeline.optimization.calls import Call, Execution
+import numpy as np
+from numpy.typing import NDArray
+
+Role = Literal["in", "out", "inout"]
+Content = NDArray[np.generic]
+#: Orders of work-items and workgroups; a greater number is what a permutation is drawn from, up to `MOST_ORDER`.
+ASCENDING: Final = 0
+DESCENDING: Final = 1
+MOST_ORDER: Final = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Workgroups, work-items per workgroup and dynamic local data share of one launch."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_lds_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A device pointer: `elements` values of the numpy type `dtype`. An `out` buffer is poisoned before each call."""
+
+    name: str
+    dtype: str
+    elements: int
+    role: Role
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """An argument by value, of the numpy type `dtype`."""
+
+    name: str
+    dtype: str
+    value: float | int
+
+
+Argument = Buffer | Scalar
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What differs from use to use, and a right answer does not depend on. A target that cannot vary one leaves it.
+
+    `order` is that in which workgroups run, and the work-items of each between its barriers. `is_aligned`: all buffers
+    begin at a multiple of 256 bytes, as device memory does, in place of ending where a page ends. `keeps_lds`: local
+    data share holds what the process's call before this one left, in place of poison. `before` is what `out` buffers
+    hold before the call, by name; poison where it has none.
+    """
+
+    order: int = ASCENDING
+    is_aligned: bool = False
+    keeps_lds: bool = False
+    before: Mapping[str, Content] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A launch with its arguments in the kernel's order, and the contents of every `in` and `inout` buffer by name.
+
+    Two calls of the same `arguments`, `launch` and `circumstances` run in the same buffers, at the same addresses.
+    """
+
+    launch: Launch
+    arguments: tuple[Argument, ...]
+    contents: Mapping[str, Content]
+    circumstances: Circumstances = field(default_factory=Circumstances)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a target measured and read back: each `out` and `inout` buffer as it was left, and the call's duration.
+
+    `duration_ns` is what the target says it is (`Target.clock`): the process's CPU time on `cpu`, the GPU's own time on
+    a GPU, null where a target measures no time. `poison` has the bytes that each element of an `out` buffer held before
+    the call, by name; a target whose poison is `correctness.poison`'s leaves it empty. `before` is what it held in
+    place of poison, where the call asked for that and the target did it. `conditions` is the state of the device as the
+    call ended (clocks in MHz, power in mW, °C, throttle reasons), where the target can read it; a value that could not
+    be read is null.
+    """
+
+    outputs: Mapping[str, Content]
+    duration_ns: int | None
+    poison: Mapping[str, bytes] = field(default_factory=dict)
+    conditions: Mapping[str, int | str | None] = field(default_factory=dict)
+    before: Mapping[str, Content] = field(default_factory=dict)
+
 
 TargetName = Literal["amd", "cuda", "cpu", "amd-emulated"]
 
@@ -80,4 +171,44 @@ class Target(Protocol):
 
     def start(self, build: Build) -> AbstractContextManager[Worker]:
         """A fresh process that has loaded the build and nothing else; what it leaves behind is gone at the end."""
+        ...
+
+
+class NotEmulated(Exception):
+    """An instruction or a service that the emulator lacks, or more work than it is given: the reason in one line."""
+
+
+class EmulatedWorker(Protocol):
+    """A fresh confined process with one build loaded."""
+
+    @property
+    def instructions(self) -> Mapping[str, int]:
+        """Those that wavefronts executed in the last call, by class."""
+        ...
+
+    @property
+    def unconfined(self) -> Sequence[str]:
+        """What the host does not grant of its confinement, in words; empty where it is whole."""
+        ...
+
+    def emulate(self, call: Call, *, backwards: bool) -> Execution:
+        """One call, with workgroups and wavefronts in the order of their numbers or `backwards`; no duration.
+
+        Refused (`memory`, `result`) for what the kernel did; NotEmulated where nothing can be said of it.
+        """
+        ...
+
+
+class EmulatingTarget(Protocol):
+    """Builds for a device that is not here, and starts emulations of it."""
+
+    @property
+    def executed_on(self) -> str: ...
+
+    def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
+        """Compile under limits; Refused when it cannot be."""
+        ...
+
+    def start(self, build: Build) -> AbstractContextManager[EmulatedWorker]:
+        """A fresh confined process with the build. NotEmulated or UnavailableError where there can be none."""
         ...

@@ -14,9 +14,9 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import health
 from aaco_pipeline.lake.retention import Limits
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.unfinished import half_campaigns, over
-from aaco_pipeline.pipeline.half_sessions import begun, can_be_run, half_removed, running_sessions
+from aaco_pipeline.pipeline.comparing.judging import half_campaigns, over
 from aaco_pipeline.pipeline.retention import clean_up
+from aaco_pipeline.pipeline.sessions import begun, can_be_run, half_removed, running_sessions
 
 Finish = Callable[[str], object]
 

@@ -26,7 +26,7 @@ from aaco_pipeline.formats.parsing.regular_files import settled
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.journal import Journal, JournalEntry
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.confinement.doors import capture_digest, copy_capture, discover_runs, open_capture
+from aaco_pipeline.resources.confinement.client import capture_digest, copy_capture, discover_runs, open_capture
 
 State = Literal["new", "known", "continued", "refused"]
 #: A disk or a quota that is full, or that nobody may write to: always the lake's, for a capture is only read.

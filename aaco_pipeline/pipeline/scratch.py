@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aaco_pipeline.cache_folder import own_folder, private_folder
-from aaco_pipeline.lake.files import lake_errors
-from aaco_pipeline.lake.writers import TEMPORARY_PREFIX, temporary_beside, writer_is_gone
+from aaco_pipeline.lake.files import TEMPORARY_PREFIX, lake_errors, temporary_beside, writer_is_gone
 
 
 @contextmanager

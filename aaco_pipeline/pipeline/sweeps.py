@@ -1,6 +1,6 @@
 """A sweep: which sessions belong to one campaign of batch sizes and prompt lengths, and the curve they make together.
 
-Measuring a session is the job `observe`; the curve's formulas are `aaco_pipeline.analysis.sessions.scaling`.
+Measuring a session is the job `observe`; the curve's formulas are `aaco_pipeline.analysis.sessions.metrics`.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from secrets import token_hex
 
 import polars as pl
 
-from aaco_pipeline.analysis.sessions.scaling import scaling_curve
+from aaco_pipeline.analysis.sessions.metrics import scaling_curve
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract

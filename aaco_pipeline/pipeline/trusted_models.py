@@ -13,13 +13,13 @@ from typing import Final
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import AacoError, ModelError, UsageError
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.baselines import keep
+from aaco_pipeline.pipeline.nightly.baselines import keep
 from aaco_pipeline.pipeline.scratch import scratch
 from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.configuration import load_models
 from aaco_pipeline.resources.measure.models import origin_of, weights_beside
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.trusted_folders import TrustedFolders, trusted_folders
+from aaco_pipeline.resources.project_settings import TrustedFolders, trusted_folders
 
 _PLAIN_VALUE: Final = re.compile(r"[A-Za-z0-9_+-]{0,64}(\.[0-9]{1,32})?")
 _NAMES_A_FILE: Final = re.compile(r"path|file|dir|folder|lib", re.IGNORECASE)

@@ -14,7 +14,7 @@ Slots 0 and 1 are the header: 8 bytes `AACOMARK`, u32 version 1, u32 process, i6
 in ns when it was made, u32 error number with which marking ended (0 without), zeros. Any other slot is a record: i64
 CLOCK_MONOTONIC in ns, u32 thread, u16 kind, u16 name, zeros; of kind 0 it was not written. Kind 6 defines a name: its
 u32 is the length in bytes, and the UTF-8 bytes fill the slots that follow. Name 0 is none. `aaco_mark.h` writes the
-same from C and C++, `aaco_pipeline.formats.native.program` reads it.
+same from C and C++, `aaco_pipeline.formats.program` reads it.
 """
 
 import errno

@@ -1,32 +1,136 @@
-"""A recording: the passes of a program one after another, what was sampled beside them, and a folder that is whole.
+"""A recording: the passes of a program one after another, the samples beside them, and the folder with its documents.
 
-The folder appears under its name in one step, when all of it is on the disk; what a killed recorder left of an earlier
-one is removed by the next that records beside it. What the files are called is `aaco_pipeline.recording.documents`.
+The folder appears under its name in one step, when all of it is on the disk. It is read by
+`aaco_pipeline.formats.program`.
 """
 
 import errno
 import fcntl
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from aaco_pipeline import __version__
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.recording import documents
-from aaco_pipeline.recording.profilers.choosing import Beside, Chosen, Counting, choose
+from aaco_pipeline.formats.parsing.redaction import safe_command, safe_name, safe_text, safe_words
+from aaco_pipeline.recording.profilers import Beside, Chosen, Counting, choose
 from aaco_pipeline.recording.request import RecordRequest, program_path
-from aaco_pipeline.recording.runs import Program, Run, run_program
+from aaco_pipeline.recording.runs import Program, Run, Written, run_program
 from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
 from aaco_pipeline.resources.kernel_plane.page_reader import PERIOD_NS
 from aaco_pipeline.resources.kernel_plane.recording import KernelPlane
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path
 from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets, unpacked
 from aaco_pipeline.resources.telemetry.sampler import SystemSampler
+
+FORMAT: Final = "aaco-program"
+FORMAT_VERSION: Final = 1
+CAPTURE: Final = "capture.json"
+HOST: Final = "host.json"
+TELEMETRY: Final = "telemetry.json"
+KERNEL_PLANE: Final = "kernel_plane.json"
+RUN: Final = "run.json"
+#: Within a run's folder, where the processes of the program leave their marks.
+MARKS: Final = "marks"
+#: Characters; what is longer is a program of its own, such as that of `python -c`.
+_LONGEST_WORD: Final = 16 << 10
+#: What the keeper says of a run that its document keeps.
+_OF_THE_KEEPER: Final = (
+    *("process_id", "start_monotonic_ns", "end_monotonic_ns", "user_ns", "system_ns", "max_rss_bytes"),
+    *("max_rss_floor_bytes", "status", "signal", "timed_out", "clocks_before", "clocks_after"),
+)
+
+
+def capture_document(
+    request: RecordRequest,
+    slot: Mapping[str, Any],
+    passes: Sequence[Mapping[str, Any]],
+    profilers: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """What was recorded: the program, what was asked, the passes in their order, and which profilers there were."""
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "writer": f"aaco_pipeline {__version__}",
+        "workload": {"kind": "program", "name": safe_name(request.name), "command": _shown(request.command)},
+        "request": request.document(),
+        "measurement_slot": dict(slot),
+        "passes": list(passes),
+        "profilers": list(profilers),
+    }
+
+
+def pass_document(name: str, kind: str, command: Sequence[str], profiler: str | None = None) -> dict[str, Any]:
+    """One pass: its folder is called as it is. `kind` is `run`, `trace` or `counters`."""
+    return {
+        "name": name,
+        "kind": kind,
+        "folder": name,
+        "profiler": profiler,
+        "command": _shown(command),
+        "counters": [],
+    }
+
+
+def counting_document(document: Mapping[str, Any], counters: Sequence[str], reason: str | None) -> dict[str, Any]:
+    """The document of a pass that counted, with what it was asked for, and why it counted nothing or not all."""
+    return {**document, "counters": list(counters), "reason": None if reason is None else safe_text(reason)}
+
+
+def write_run(folder: Path, run: Run) -> None:
+    """Leave a run's document and the ends of its output in its folder."""
+    marks = folder / MARKS
+    left = [{**one, "command": safe_command(one["command"])} for one in run.ended["left_running"]]
+    write_json(
+        folder / RUN,
+        {
+            **{key: run.ended[key] for key in _OF_THE_KEEPER},
+            "left_running": left,
+            "marks_files": sorted(file.name for file in marks.glob("*.marks")),
+            "stdout": _kept(folder, "stdout", run.stdout),
+            "stderr": _kept(folder, "stderr", run.stderr),
+        },
+    )
+    if not any(marks.iterdir()):
+        marks.rmdir()
+
+
+def _shown(command: Sequence[str]) -> list[str]:
+    """A command line for a document: without secrets, and no word longer than anybody reads."""
+    return safe_words([word[:_LONGEST_WORD] for word in command])
+
+
+def _kept(folder: Path, name: str, written: Written) -> dict[str, int | str]:
+    file = f"{name}_tail"
+    (folder / file).write_bytes(written.tail)
+    return {"bytes": written.total_bytes, "tail_file": file}
+
+
+def write_json(path: Path, document: Any) -> None:
+    path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+def sync(folder: Path) -> None:
+    """Have the disk hold all of a folder, so that it is whole wherever it is found. Raises OSError."""
+    for path in (*folder.rglob("*"), folder):
+        sync_names(path)
+
+
+def sync_names(path: Path) -> None:
+    """Have the disk hold one file, or the names in one folder. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 #: What a folder is called while it is filled; the name of what it is to become follows.
 _UNFINISHED: Final = ".aaco-recording-"
@@ -63,9 +167,9 @@ def record(
     with measurement_slot(on_wait=tell) as slot, _system_errors(folder), _unfinished(folder) as (work, lock):
         passes = _Passes(request, program, chosen, work, (slot, lock), tell)
         passes.record()
-        documents.sync(work)
+        sync(work)
         work.rename(folder)
-        documents.sync_names(folder.parent)
+        sync_names(folder.parent)
     return Recorded(folder, tuple(passes.runs), passes.failure)
 
 
@@ -112,12 +216,12 @@ class _Passes:
         # Whatever starts a process of its own is started before the first measured one.
         with plane or nullcontext(), sampling as sampler:
             made = list(self._made(_Watching(sampler, plane)))
-        documents.write_json(self.folder / documents.HOST, facts)
-        documents.write_json(self.folder / documents.TELEMETRY, sampler.samples())
+        write_json(self.folder / HOST, facts)
+        write_json(self.folder / TELEMETRY, sampler.samples())
         if plane is not None:
-            documents.write_json(self.folder / documents.KERNEL_PLANE, plane.document())
-        capture = documents.capture_document(self.request, lock, made, self.chosen.documents)
-        documents.write_json(self.folder / documents.CAPTURE, capture)
+            write_json(self.folder / KERNEL_PLANE, plane.document())
+        capture = capture_document(self.request, lock, made, self.chosen.documents)
+        write_json(self.folder / CAPTURE, capture)
 
     def _made(self, watching: "_Watching") -> Iterator[dict[str, Any]]:
         """What the capture says of each pass, as it is made. One in which the program fails is the last."""
@@ -136,7 +240,7 @@ class _Passes:
             reason = _why_not_counted(counting, self.folder / name / counting.name, run)
             if reason is not None:
                 self.tell(reason)
-            yield documents.counting_document(document, counting.counters, reason)
+            yield counting_document(document, counting.counters, reason)
             if run.ended["timed_out"]:  # the others take as long
                 return
 
@@ -152,7 +256,7 @@ class _Passes:
     ) -> dict[str, Any]:
         """One pass, in a folder of its name, under what is `beside` it; its document."""
         folder = self.folder.absolute() / name
-        marks = folder / documents.MARKS
+        marks = folder / MARKS
         marks.mkdir(parents=True)
         environment = {**self.program.environment, "AACO_MARKS": str(marks)}
         program = Program(self.program.path, self.program.command, environment)
@@ -170,10 +274,10 @@ class _Passes:
             keeper_started=watching.admit,
             started=partial(watching.follow, name=name),
         )
-        documents.write_run(folder, run)
+        write_run(folder, run)
         self.runs.append((name, run))
         self.tell(self._told(name, run))
-        return documents.pass_document(name, kind, program.command, profiler)
+        return pass_document(name, kind, program.command, profiler)
 
     def _told(self, name: str, run: Run) -> str:
         seconds = (run.ended["end_monotonic_ns"] - run.ended["start_monotonic_ns"]) / 1e9

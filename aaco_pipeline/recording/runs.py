@@ -1,6 +1,6 @@
-"""One run of a program: started by a keeper of its own, its output passed on, its end waited for.
+"""One run of a program: started by a keeper of its own, its output passed on as it comes, its end waited for.
 
-What keeps the times, and leaves nothing running, is `aaco_pipeline.recording.keeper`.
+The process that keeps the times, and leaves nothing running, is `aaco_pipeline.recording.keeper`.
 """
 
 import json
@@ -9,6 +9,7 @@ import pkgutil
 import select
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -16,11 +17,78 @@ from typing import Any, Final
 
 from aaco_pipeline.errors import Terminated, UnavailableError, UsageError
 from aaco_pipeline.recording.keeper import TERMINATE
-from aaco_pipeline.recording.output import Pump, Written
 
+#: What is kept of the end of each stream.
+TAIL_BYTES: Final = 64 << 10
 _PIECE: Final = 1 << 16
+_WAIT_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Written:
+    """What came of one stream: how many bytes, and the last of them."""
+
+    total_bytes: int
+    tail: bytes
+
+
+class Pump:
+    """One stream from a pipe to a descriptor, in a thread of its own, until the pipe closes or `finish` is called.
+
+    Where nobody reads what is passed on any more, the pipe is closed as well: the program then meets what it would have
+    met without a recorder between. Without a `target` the stream is only counted and its tail kept.
+    """
+
+    def __init__(self, source: int, target: int | None, name: str) -> None:
+        self._source, self._target = source, target
+        self._total = 0
+        self._tail = bytearray()
+        self._program_is_gone = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"output-{name}", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> Written:
+        """Pass on what the pipe still holds and no more: somebody who is not the program's may hold it open."""
+        self._program_is_gone.set()
+        self._thread.join()
+        return Written(self._total, bytes(self._tail[-TAIL_BYTES:]))
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._source, select.POLLIN)
+        try:
+            while True:
+                last_look = self._program_is_gone.is_set()
+                if not poll.poll(0 if last_look else _WAIT_SECONDS * 1000):
+                    if last_look:
+                        return
+                    continue
+                piece = os.read(self._source, _PIECE)
+                if not piece:
+                    return
+                self._total += len(piece)
+                self._tail += piece
+                if len(self._tail) > 2 * TAIL_BYTES:
+                    del self._tail[:-TAIL_BYTES]
+                if self._target is not None:
+                    _write(self._target, piece)
+        except OSError:
+            return  # nobody takes it: a closed pipe, a terminal that is gone, a full disk behind a redirection
+        finally:
+            os.close(self._source)
+
+
+def _write(target: int, piece: bytes) -> None:
+    view = memoryview(piece)
+    while view:
+        try:
+            view = view[os.write(target, view) :]
+        except BlockingIOError:  # a terminal or pipe that somebody has made non-blocking
+            select.select([], [target], [])
+
+
 #: Waits are in pieces: Polars takes over the interrupt signal in such a way that a read would sleep through Ctrl-C.
-_WAIT_SECONDS: Final = 0.5
+_WAIT_SECONDS_RUNS: Final = 0.5
 #: Bytes that a pipe takes before the program waits for its reader; the most that anybody may ask for.
 _PIPE_BYTES: Final = 1 << 20
 
@@ -124,7 +192,7 @@ def _followed(
     """Give the keeper its job and take its reports, to the last; what they say together."""
     said: dict[str, Any] = {}
     try:
-        _write(control, json.dumps(job).encode() + b"\n")
+        _write_runs(control, json.dumps(job).encode() + b"\n")
         for report in _lines(reports):
             if "start_monotonic_ns" in report:
                 started(report["process_id"])
@@ -149,7 +217,7 @@ def _followed(
 def _lines(descriptor: int) -> Iterator[dict[str, Any]]:
     rest = b""
     while True:
-        if not select.select([descriptor], [], [], _WAIT_SECONDS)[0]:
+        if not select.select([descriptor], [], [], _WAIT_SECONDS_RUNS)[0]:
             continue
         piece = os.read(descriptor, _PIECE)
         if not piece:
@@ -158,7 +226,7 @@ def _lines(descriptor: int) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, whole)
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def _write_runs(descriptor: int, data: bytes) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
 

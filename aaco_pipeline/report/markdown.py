@@ -7,30 +7,32 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from aaco_pipeline.report.words import (
-    bottleneck_text,
+from aaco_pipeline.report.comparing import (
     difference,
-    optimization,
-    optimization_evidence,
-    spikes,
-    stored_difference,
-    tables,
-    verdicts,
+    verdict,
 )
-from aaco_pipeline.report.words.printable import in_a_line, in_lines
-from aaco_pipeline.report.words.session import Document, Row, answer, half, history, run_description, title
-from aaco_pipeline.report.words.tables import Columns
-from aaco_pipeline.report.words.units import counted, duration, share, size, work
+from aaco_pipeline.report.formatting import counted, duration, in_a_line, in_lines, share, size, work
+from aaco_pipeline.report.optimization import (
+    evidence,
+    search,
+)
+from aaco_pipeline.report.session import (
+    bottlenecks,
+    spikes,
+    view,
+)
+from aaco_pipeline.report.session.sentences import Document, Row, answer, half, history, run_description, title
+from aaco_pipeline.report.session.view import Columns
 
 _LISTED_ROWS: Final = 20
 _LIMITS: Final[Columns] = {
     "kernel": lambda row: row["name"],
     "*share": lambda row: share(row["share_ratio"]),
-    "limited by": bottleneck_text.of_kernel,
-    "bound": lambda row: bottleneck_text.resource(row["bound"]),
+    "limited by": bottlenecks.of_kernel,
+    "bound": lambda row: bottlenecks.resource(row["bound"]),
     "*of that roof": lambda row: share(row["efficiency_ratio"]),
-    "nearest lower bounds": lambda row: ", ".join(bottleneck_text.nearest(row)) or None,
-    "occupancy": bottleneck_text.occupied,
+    "nearest lower bounds": lambda row: ", ".join(bottlenecks.nearest(row)) or None,
+    "occupancy": bottlenecks.occupied,
 }
 _MODEL_OPERATORS: Final[Columns] = {
     "operator": lambda row: row["name"] or "unattributed",
@@ -55,7 +57,7 @@ _CLOCKS: Final[Columns] = {
 def render_markdown(document: Document) -> str:
     """A long document in Markdown; names from the capture are escaped, so that they are text and nothing else."""
     judged = any(row["label"] or row["bound"] or row["nearest_bounds"] for row in document["limits"])
-    missing = [*bottleneck_text.without_repetition(document["missing"]), *bottleneck_text.unpublished(document)]
+    missing = [*bottlenecks.without_repetition(document["missing"]), *bottlenecks.unpublished(document)]
     parts = [
         f"# {markdown_text(title(document))}",
         f"`{document['session_id']}` — {markdown_text(run_description(document))}",
@@ -63,16 +65,16 @@ def render_markdown(document: Document) -> str:
         f"**{markdown_text(answer(document))}**",
         *(markdown_text(sentence) for sentence in history(document)),
         *([] if (noise := spikes.quietness(document)) is None else [markdown_text(noise)]),
-        *_table("Latency", tables.LATENCIES, tables.latencies(document)),
+        *_table("Latency", view.LATENCIES, view.latencies(document)),
         *([markdown_text(spikes.spikes_answer(document))] if document["spikes"] else []),
         *_table("Spikes, the longest first", spikes.SPIKES, document["spikes"]),
-        *_table("Phases, in the runs without a profiler", tables.PHASES, document["phases"]),
-        *_table("Where the time went", tables.SHARES, tables.shares(document)),
-        *_table("By kind of work", tables.KINDS, document["kinds_of_work"]),
-        *_table("Kernel time by kernel", tables.KERNELS, document["kernels"]),
+        *_table("Phases, in the runs without a profiler", view.PHASES, document["phases"]),
+        *_table("Where the time went", view.SHARES, view.shares(document)),
+        *_table("By kind of work", view.KINDS, document["kinds_of_work"]),
+        *_table("Kernel time by kernel", view.KERNELS, document["kernels"]),
         *_table("Kernels and what limits them", _LIMITS, document["limits"] if judged else []),
         *_table("Work and traffic of the model's operators", _MODEL_OPERATORS, _with_work(document["model_operators"])),
-        *_table("What was missing, and why", tables.MISSING, missing, most=len(missing)),
+        *_table("What was missing, and why", view.MISSING, missing, most=len(missing)),
         *_table("Environment", _ENVIRONMENT, document["environment"], most=len(document["environment"])),
         *_table("Clocks", _CLOCKS, document["clock_domains"]),
         f"Written by {document['written_by']}; `aaco report {document['session_id']}` makes the page with the plots.",
@@ -104,18 +106,18 @@ def render_difference(document: Document) -> str:
 
 def render_verdict(document: Document) -> str:
     """A campaign's verdict in Markdown, in the order in which `aaco compare` prints it."""
-    placebo, doubt, advice = verdicts.placebo(document), verdicts.certainty(document), verdicts.next_step(document)
-    told = (verdicts.asked(document), placebo, *verdicts.reasons(document), *verdicts.kept(document))
+    placebo, doubt, advice = verdict.placebo(document), verdict.certainty(document), verdict.next_step(document)
+    told = (verdict.asked(document), placebo, *verdict.reasons(document), *verdict.kept(document))
     parts = [
-        f"# {markdown_text(verdicts.title(document))}",
-        f"**{markdown_text(verdicts.sentence(document))}**",
+        f"# {markdown_text(verdict.title(document))}",
+        f"**{markdown_text(verdict.sentence(document))}**",
         *(markdown_text(line) for line in told if line),
-        *_list("Selected differently", verdicts.selected(document)),
-        *_table("Metrics", verdicts.METRICS, document["verdicts"]),
-        *_table("What the change is made of", verdicts.CAUSES, verdicts.waterfall(document)),
+        *_list("Selected differently", verdict.selected(document)),
+        *_table("Metrics", verdict.METRICS, document["verdicts"]),
+        *_table("What the change is made of", verdict.CAUSES, verdict.waterfall(document)),
         *([markdown_text(doubt)] if doubt else []),
-        *_list("Environment that differs (no cause by itself)", verdicts.environment(document)),
-        *_list("History", verdicts.changes(document)),
+        *_list("Environment that differs (no cause by itself)", verdict.environment(document)),
+        *_list("History", verdict.changes(document)),
         *([markdown_text(advice)] if advice else []),
         f"`aaco report {document['campaign_id']}` makes the page with the plots.",
     ]
@@ -126,11 +128,11 @@ def render_search(document: Document) -> str:
     """A search for a faster kernel or configuration in Markdown: the answer, every attempt, and the change."""
     text = document["evidence"]["patch_text"]
     parts = [
-        f"# {markdown_text(optimization_evidence.title(document))}",
-        markdown_text(optimization_evidence.asked(document)),
-        f"**{markdown_text(optimization.sentence(document))}**",
-        *(markdown_text(line) for line in optimization.remarks(document)),
-        *_table("Attempts", optimization.ATTEMPTS, document["attempts"], most=len(document["attempts"])),
+        f"# {markdown_text(evidence.title(document))}",
+        markdown_text(evidence.asked(document)),
+        f"**{markdown_text(search.sentence_optimization(document))}**",
+        *(markdown_text(line) for line in search.remarks_optimization(document)),
+        *_table("Attempts", search.ATTEMPTS, document["attempts"], most=len(document["attempts"])),
         *([] if text is None else ["## What was changed", fenced(text, "diff")]),
         f"`aaco report {document['optimization_id']}` makes the page with the plots.",
     ]
@@ -147,11 +149,11 @@ def fenced(text: str, language: str) -> str:
 def render_stored_difference(document: Document) -> str:
     """A session beside a baseline file in Markdown."""
     parts = [
-        f"# {markdown_text(stored_difference.title(document))}",
-        f"**{markdown_text(stored_difference.sentence(document))}**",
-        *(markdown_text(line) for line in stored_difference.lines(document)),
-        *_table("Latency", stored_difference.METRICS, document["metrics"]),
-        markdown_text(stored_difference.next_step(document)),
+        f"# {markdown_text(difference.title_stored_difference(document))}",
+        f"**{markdown_text(difference.sentence(document))}**",
+        *(markdown_text(line) for line in difference.lines(document)),
+        *_table("Latency", difference.METRICS, document["metrics"]),
+        markdown_text(difference.next_step(document)),
     ]
     return "\n\n".join(parts) + "\n"
 

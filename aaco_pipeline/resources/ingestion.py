@@ -16,22 +16,21 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from aaco_pipeline import __version__
-from aaco_pipeline.capture.digests import digest_of
+from aaco_pipeline.capture import digest_of
 from aaco_pipeline.capture.discovery import STATISTICS, Run
 from aaco_pipeline.capture.ingested import FILES_FOLDER, FORMAT, FORMAT_VERSION, LIST_FILE, ORIGINALS_FOLDER
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.native.program.documents import MARKS_SUFFIX
-from aaco_pipeline.formats.native.program.marks import without_secrets
-from aaco_pipeline.formats.nvidia.cupti import secrets as cupti
-from aaco_pipeline.formats.nvidia.cupti.signs import MAGIC as CUPTI_MAGIC
+from aaco_pipeline.formats.cupti import MAGIC as CUPTI_MAGIC
+from aaco_pipeline.formats.cupti import stream as cupti
 from aaco_pipeline.formats.parsing.compression import Unpacked, first_bytes, open_decompressed
-from aaco_pipeline.formats.parsing.redaction import RULES_VERSION, safe_name
-from aaco_pipeline.formats.parsing.redaction.streams import redacted_pieces
+from aaco_pipeline.formats.parsing.redaction import RULES_VERSION, redacted_pieces, safe_name
 from aaco_pipeline.formats.parsing.regular_files import is_regular, open_regular
-from aaco_pipeline.formats.rocpd.signs import MAGIC
+from aaco_pipeline.formats.parsing.sqlite_file import MAGIC
+from aaco_pipeline.formats.program.marks import without_secrets
+from aaco_pipeline.formats.program.runs import MARKS_SUFFIX
 from aaco_pipeline.lake.files import lake_errors
-from aaco_pipeline.resources.confinement.bounds import size_on_disk
+from aaco_pipeline.resources.confinement.requests import size_on_disk
 from aaco_pipeline.resources.sqlite_copy import copy_database
 
 _CHUNK_BYTES: Final = 8 << 20

@@ -20,8 +20,12 @@ from typing import Any, Final
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.redaction import (
+    COMMANDS,
+    ENVIRONMENTS,
+    NAMES,
     may_hold_secrets,
     redacted_text,
+    redacted_whole,
     safe_command,
     safe_environment_block,
     safe_environment_text,
@@ -29,8 +33,7 @@ from aaco_pipeline.formats.parsing.redaction import (
     safe_setting,
     safe_words,
 )
-from aaco_pipeline.formats.parsing.redaction.streams import COMMANDS, ENVIRONMENTS, NAMES, redacted_whole
-from aaco_pipeline.formats.rocpd.database import damaged, opened
+from aaco_pipeline.formats.parsing.sqlite_database import damaged, opened
 
 #: Columns that hold identifiers and names: a kernel's name may look odd, and is lost only where it holds a known token.
 _NAMED_COLUMNS: Final = frozenset({"guid", "uuid", "string", "symbol", "category", "type", "level", "kind", "hash"})

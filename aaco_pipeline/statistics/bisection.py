@@ -155,7 +155,7 @@ def least_detectable_ratio(deviation: float) -> float:
     `deviation` is that of a block's log ratio. It is the minimum detectable effect of the last look alone, at its part
     of `LEVEL`, and no less than `POLICY_RATIO`: below that a search ends as soon as blocks rule out more.
     """
-    from aaco_pipeline.statistics.verdicts.power import minimum_detectable_ratio
+    from aaco_pipeline.statistics.verdicts.effects import minimum_detectable_ratio
 
     kept = MOST_BLOCKS - 2 * int(_TRIMMED * MOST_BLOCKS)
     level = LEVEL * (1 - (LOOKS[-2] / MOST_BLOCKS) ** 3)

@@ -13,8 +13,7 @@ import polars as pl
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.session_quantiles import QUANTILES
-from aaco_pipeline.statistics.verdicts.block_effects import LEAST_BLOCKS, t_interval
-from aaco_pipeline.statistics.verdicts.sequential import LEVEL
+from aaco_pipeline.statistics.verdicts.effects import LEAST_BLOCKS, LEVEL, t_interval
 
 OK: Final = "ok"
 AT_RISK: Final = "at_risk"

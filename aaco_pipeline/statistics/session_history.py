@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
-from aaco_pipeline.statistics.causes.arms import Arm
-from aaco_pipeline.statistics.causes.environment import environment_differences
+from aaco_pipeline.statistics.causes.arms import Arm, environment_differences
 from aaco_pipeline.statistics.causes.matching import replaced_kernels
 from aaco_pipeline.statistics.causes.selection import selections
 

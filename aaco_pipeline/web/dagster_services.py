@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.cache_folder import temporary_folder
+from aaco_pipeline.resources.configuration import read_yaml
 from aaco_pipeline.resources.project import WORKSPACE, Project
 from aaco_pipeline.resources.services import Service
-from aaco_pipeline.resources.strict_yaml import read_yaml
 from aaco_pipeline.web.dagster_webserver import Settings
 
 #: At Dagster's own level, info, every tick of every sensor is a line.

@@ -14,12 +14,11 @@ from typing import Any, Final
 import uvicorn
 
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.served_views import content_of
-from aaco_pipeline.report.words.printable import printable
-from aaco_pipeline.web.contents import contents_app
+from aaco_pipeline.report.formatting import printable
+from aaco_pipeline.report.on_demand import content_of
 from aaco_pipeline.web.dagster_program import run_program
 from aaco_pipeline.web.door import App, names_of
-from aaco_pipeline.web.serving import link_to, port_of, server_behind_the_door
+from aaco_pipeline.web.serving import contents_app, link_to, port_of, server_behind_the_door
 
 _PROGRAM: Final = "dagster-webserver"
 

@@ -18,12 +18,11 @@ import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table
-from aaco_pipeline.statistics.alerts.events import CONFIRMED, RESOLVED, SUSPECTED, alerts
+from aaco_pipeline.statistics.alerts.events import CONFIRMED, CONFIRMING_BLOCKS, RESOLVED, SUSPECTED, alerts, both_slots
 from aaco_pipeline.statistics.alerts.night import SIGHTINGS, night_events
-from aaco_pipeline.statistics.alerts.slots import CONFIRMING_BLOCKS, both_slots
 from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
-from aaco_pipeline.statistics.verdicts.night_table import false_discoveries
-from aaco_pipeline.statistics.verdicts.slow_sessions import slow_sessions
+from aaco_pipeline.statistics.verdicts.decision import false_discoveries
+from aaco_pipeline.statistics.verdicts.effects import slow_sessions
 from benchmarks.accuracy.verdicts import (
     ALL_BLOCKS,
     BASELINE,

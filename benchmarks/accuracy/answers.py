@@ -18,10 +18,10 @@ import yaml
 
 from aaco_pipeline.assets.stage import Session, materialize, stages
 from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import session_summary
-from aaco_pipeline.report.words.session import answer
+from aaco_pipeline.report.session.document import session_summary
+from aaco_pipeline.report.session.sentences import answer
 from aaco_pipeline.resources.ingestion import copy_capture
 from benchmarks.common import CONFIGS, SHARED
 

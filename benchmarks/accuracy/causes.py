@@ -17,7 +17,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM
+from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
 from aaco_pipeline.statistics.causes.arms import FACTS, Arm, arm

@@ -25,7 +25,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.calibrations import write_calibration
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.calibrate.calibration import calibrate
 from aaco_pipeline.resources.measure.runner import InferenceRunner

@@ -12,7 +12,7 @@ import polars as pl
 
 from aaco_pipeline.assets.stage import Session, materialize
 from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.ingestion import copy_capture
 from benchmarks.common import CONFIGS, SHARED

@@ -18,8 +18,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.roofline.counter_work import work_of
-from aaco_pipeline.analysis.roofline.derived_metrics import counted, metrics_of
+from aaco_pipeline.analysis.roofline.counter_metrics import counted, metrics_of, work_of
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.formats.capture_tables import Limits

@@ -14,10 +14,9 @@ from typing import Final
 from aaco_pipeline import optimization
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.harness.loading import load_harness
-from aaco_pipeline.optimization.loop.checking import HarnessChecker
-from aaco_pipeline.optimization.loop.emulated import EmulatedChecker
+from aaco_pipeline.optimization.loop.checking import EmulatedChecker, HarnessChecker
 from aaco_pipeline.optimization.loop.means import Version
-from aaco_pipeline.optimization.proposers.unrolling import unrolled
+from aaco_pipeline.optimization.proposers.hints import unrolled
 from aaco_pipeline.optimization.source import parse
 from aaco_pipeline.resources.targets.emulated.finding import NoEmulator
 from aaco_pipeline.resources.targets.emulated.target import EmulatedTarget, emulated_target

@@ -19,10 +19,9 @@ from scipy import stats
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.history.anomaly import place_in_history
-from aaco_pipeline.statistics.history.changes import with_levels
+from aaco_pipeline.statistics.history.changes import OF_THE_NIGHT, with_levels
 from aaco_pipeline.statistics.history.forecast import back_test
 from aaco_pipeline.statistics.history.levels import find_levels
-from aaco_pipeline.statistics.history.nights import OF_THE_NIGHT
 from aaco_pipeline.statistics.verdicts.comparison import why_left_out
 from benchmarks.accuracy.verdicts import HELD_OUT, TUNED_ON, WORKLOADS, local_sessions
 from benchmarks.common import SHARED, Claims

@@ -19,17 +19,15 @@ import numpy as np
 
 from aaco_pipeline.optimization import samples
 from aaco_pipeline.optimization.candidates import Candidate, Refused
-from aaco_pipeline.optimization.decision.plan import Plan
 from aaco_pipeline.optimization.guards.text import check_text
 from aaco_pipeline.optimization.harness import load_harness
 from aaco_pipeline.optimization.loop.attempt import Builders, Held, drawn, try_candidate
 from aaco_pipeline.optimization.loop.checking import HarnessChecker
 from aaco_pipeline.optimization.loop.means import Builder, Means, Version
 from aaco_pipeline.optimization.loop.timing import RuleTimer
-from aaco_pipeline.optimization.source import parse
-from aaco_pipeline.optimization.source.parsing import reading_of
-from aaco_pipeline.pipeline.optimizing.asking import MOST_ATTEMPTS
-from aaco_pipeline.pipeline.optimizing.choosing import static_of
+from aaco_pipeline.optimization.source import parse, reading_of
+from aaco_pipeline.optimization.timing_rule import Plan
+from aaco_pipeline.pipeline.optimizing.asking import MOST_ATTEMPTS, static_of
 from aaco_pipeline.resources.targets.cpu.target import CpuTarget
 from benchmarks.common import append
 

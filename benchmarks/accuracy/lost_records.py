@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.analysis.completeness.examination import EXAMINED, examined
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, everything
+from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM, everything
 from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.capture.parts import read_run
+from aaco_pipeline.capture.merging import read_run
 from aaco_pipeline.lake.validation import empty_table
 from benchmarks.common import SHARED
 

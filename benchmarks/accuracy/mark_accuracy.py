@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.native.program.marks import ITERATION, read_marks
+from aaco_pipeline.formats.program.marks import ITERATION, read_marks
 from benchmarks.common import ROOT
 
 COUNT: Final = 20_000

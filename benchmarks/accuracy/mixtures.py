@@ -17,8 +17,8 @@ import polars as pl
 
 from aaco_pipeline.analysis.answer.answer import INPUTS, answer_of
 from aaco_pipeline.analysis.steady.parts import steady_part
+from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM, recorded
 from aaco_pipeline.analysis.timeline.gap_causes import gaps
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, recorded
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.lake.validation import empty_table, in_contract, to_contract
 from aaco_pipeline.providers import CPU_PROVIDER

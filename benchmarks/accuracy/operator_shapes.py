@@ -12,9 +12,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.kernels.names import classify_names, with_operators
 from aaco_pipeline.analysis.model.launching_operators import launched, launching_operators
-from aaco_pipeline.analysis.roofline.framework_work import framework_work
-from aaco_pipeline.analysis.roofline.operators.launches import operator_launches
-from aaco_pipeline.analysis.roofline.operators.shape_table import operator_shapes
+from aaco_pipeline.analysis.roofline.framework_work import framework_work, operator_launches, operator_shapes
 from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.hardware.ceilings import spec_ceilings

@@ -29,8 +29,7 @@ import numpy as np
 import polars as pl
 
 from aaco_pipeline.analysis.delays import decomposition, grades
-from aaco_pipeline.analysis.delays.on_cpu import Costs
-from aaco_pipeline.analysis.delays.probes import interrupt_cost
+from aaco_pipeline.analysis.delays.interference import Costs, interrupt_cost
 from aaco_pipeline.analysis.delays.thread_states import PREEMPTED, thread_states
 from aaco_pipeline.capture import open_capture
 from aaco_pipeline.capture.request import MeasurementRequest

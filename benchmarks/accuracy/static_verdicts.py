@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline import optimization
-from aaco_pipeline.optimization.calls import Launch
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.guards.resources import (
     CompiledKernel,
@@ -23,9 +22,9 @@ from aaco_pipeline.optimization.guards.resources import (
     check_resources,
     waves_per_simd,
 )
-from aaco_pipeline.resources.toolchains.amdgpu.compiling import StaticBuild, compile_kernel
+from aaco_pipeline.optimization.targets import Launch
+from aaco_pipeline.resources.toolchains.amdgpu.compiling import StaticBuild, compile_kernel, compiler_version
 from aaco_pipeline.resources.toolchains.amdgpu.finding import ARCHITECTURES, Missing, find_toolchain
-from aaco_pipeline.resources.toolchains.amdgpu.running import compiler_version
 
 SAMPLES: Final = Path(optimization.__file__).parent / "samples"
 FACTORS: Final = (2, 4, 8)

@@ -23,15 +23,11 @@ import click
 import numpy as np
 from scipy import stats
 
-from aaco_pipeline.optimization.calls import Buffer, Call, Execution, Launch, Scalar
+from aaco_pipeline.optimization import timing_rule
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.decision import rule
-from aaco_pipeline.optimization.decision.bounds import log_ratio
-from aaco_pipeline.optimization.decision.interleaving import InterleavedPairs
-from aaco_pipeline.optimization.decision.outcome import Decision
-from aaco_pipeline.optimization.decision.pairs import Pairs
-from aaco_pipeline.optimization.decision.plan import Plan
-from aaco_pipeline.optimization.targets import Build, Layout, Parameter, Worker
+from aaco_pipeline.optimization.loop.timing import InterleavedPairs
+from aaco_pipeline.optimization.targets import Buffer, Build, Call, Execution, Launch, Layout, Parameter, Scalar, Worker
+from aaco_pipeline.optimization.timing_rule import Decision, Pairs, Plan, log_ratio
 from aaco_pipeline.resources.targets.cpu import CpuTarget
 from benchmarks.common import append
 
@@ -229,20 +225,20 @@ class Run:
     def decide(self, number: int, one: Try) -> tuple[Decision | None, str]:
         sample = self.samples[one.kernel]
         slow, fast = sample.work[one.gain], sample.work[0.0]
-        layouts = rule.draw_layouts(self.seed + number, PLAN)
+        layouts = timing_rule.draw_layouts(self.seed + number, PLAN)
         alone = Source(sample, (slow, slow), self.seed + number)
         candidate = Source(sample, (slow, fast), self.seed + number + 1, one.home)
         known = self.itself.setdefault((one.kernel, one.gain, one.busy), [])
         if not known:
             try:
-                known[:] = [rule.against_itself(alone, layouts.itself, PLAN)] * SHARED
+                known[:] = [timing_rule.against_itself(alone, layouts.itself, PLAN)] * SHARED
             except Refused as refused:
                 known[:] = [refused] * SHARED
         itself = known.pop()
         if isinstance(itself, Refused):
             return None, itself.guard
         try:
-            decision = rule.decide(candidate, alone, layouts, PLAN, itself=itself)
+            decision = timing_rule.decide(candidate, alone, layouts, PLAN, itself=itself)
         except Refused as refused:
             return None, f"worker: {refused.guard}"
         return decision, decision.guard or "accepted"

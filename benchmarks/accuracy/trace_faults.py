@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from aaco_pipeline.analysis.timeline.activities import recorded
 from aaco_pipeline.analysis.timeline.gap_causes import gaps
-from aaco_pipeline.analysis.timeline.recorded import recorded
 from aaco_pipeline.lake.validation import in_contract
 
 Ns = npt.NDArray[np.int64]

@@ -18,10 +18,9 @@ from scipy import stats
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.session_quantiles import session_quantiles
-from aaco_pipeline.statistics.verdicts.between_nights import LEAST_CANARY_NIGHTS, compare_between_nights
-from aaco_pipeline.statistics.verdicts.block_effects import LEAST_BLOCKS
-from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
-from aaco_pipeline.statistics.verdicts.identical_code import ledger_rows
+from aaco_pipeline.statistics.verdicts.comparison import LEAST_CANARY_NIGHTS, Plan, compare, compare_between_nights
+from aaco_pipeline.statistics.verdicts.decision import ledger_rows
+from aaco_pipeline.statistics.verdicts.effects import LEAST_BLOCKS
 from benchmarks.common import SHARED, Claims
 
 BASELINE: Final = "baseline"

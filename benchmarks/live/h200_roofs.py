@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from aaco_pipeline.errors import UnavailableError  # noqa: E402
 from aaco_pipeline.recording.profilers import ncu  # noqa: E402
-from aaco_pipeline.resources.calibrate import gpu_program  # noqa: E402
+from aaco_pipeline.resources.calibrate import gpu  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 CLOCKS = "--query-gpu=clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu"
@@ -51,7 +51,7 @@ class Trial:
     def __init__(self, folder: Path, out: Path, seconds: float, within: float) -> None:
         self.folder, self.out, self.seconds = folder, out, seconds
         self.until = time.monotonic() + within
-        self.compiler = gpu_program.find_compiler()
+        self.compiler = gpu.find_compiler()
         self.found: dict[str, Any] = {
             "compiler": self.compiler.name,
             "libraries": self.compiler.libraries(),
@@ -76,8 +76,8 @@ class Trial:
     def build(self, programs: dict[str, Path]) -> bool:
         """All programs at once; whether each was built."""
         commands = [list(self.compiler.compiling(program)) for program in programs.values()]
-        for command, source in zip(commands, (gpu_program.SOURCE, HERE / "cache_levels.cu"), strict=True):
-            command[command.index(str(gpu_program.SOURCE))] = str(source)
+        for command, source in zip(commands, (gpu.SOURCE, HERE / "cache_levels.cu"), strict=True):
+            command[command.index(str(gpu.SOURCE))] = str(source)
         begun = time.monotonic()
         running = [
             subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for one in commands
@@ -145,7 +145,7 @@ def print_roofs(out: Path, found: dict[str, Any]) -> None:
 def best_of(path: Path) -> dict[str, tuple[float, float, str]]:
     """Of each resource and format the best window and its kernel's median."""
     found: dict[str, tuple[float, float, str]] = {}
-    _, measurements = gpu_program.read_result(path.read_text()) if path.exists() else ({}, [])
+    _, measurements = gpu.read_result(path.read_text()) if path.exists() else ({}, [])
     for one in measurements:
         if "failed" in one:
             continue

@@ -16,22 +16,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from aaco_pipeline.optimization.calls import Buffer, Call, Execution, Launch, Scalar
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.decision.bounds import log_ratio
-from aaco_pipeline.optimization.decision.interleaving import InterleavedPairs
-from aaco_pipeline.optimization.decision.pairs import Pairs
-from aaco_pipeline.optimization.decision.plan import Plan
-from aaco_pipeline.optimization.decision.rule import against_itself, decide, draw_layouts
 from aaco_pipeline.optimization.guards.text import check_text
 from aaco_pipeline.optimization.harness import Harness, load_harness
 from aaco_pipeline.optimization.loop.checking import HarnessChecker
 from aaco_pipeline.optimization.loop.means import Limits, Means, Question
 from aaco_pipeline.optimization.loop.search import Outcome, optimize
-from aaco_pipeline.optimization.loop.timing import RuleTimer, plan_record
+from aaco_pipeline.optimization.loop.timing import InterleavedPairs, RuleTimer, plan_record
 from aaco_pipeline.optimization.proposers import PROPOSERS
 from aaco_pipeline.optimization.source import parse
-from aaco_pipeline.optimization.targets import Layout
+from aaco_pipeline.optimization.targets import Buffer, Call, Execution, Launch, Layout, Scalar
+from aaco_pipeline.optimization.timing_rule import Pairs, Plan, against_itself, decide, draw_layouts, log_ratio
 from aaco_pipeline.resources.targets.gpu.target import GpuTarget, find_gpu
 
 SAMPLES: Final = Path(__file__).parents[2] / "aaco_pipeline" / "optimization" / "samples"

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.roofline.derived_metrics import counted
+from aaco_pipeline.analysis.roofline.counter_metrics import counted
 from aaco_pipeline.capture import open_capture
 from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.ingestion import copy_capture
 

@@ -19,13 +19,12 @@ from typing import Final
 import dagster as dg
 
 from aaco_pipeline.assets.stage import Session, materialize
-from aaco_pipeline.automation.adopting import adopt_sessions
-from aaco_pipeline.automation.adoption import JOB
+from aaco_pipeline.automation.adoption import JOB, adopt_sessions
 from aaco_pipeline.automation.instance import open_instance
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.sensors import lake_sessions
 from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.sessions import register
 from aaco_pipeline.resources.measure.runner import InferenceRunner

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco_pipeline.formats.nvidia.cupti import layout
-from tests.formats.nvidia.cupti import streams
+from aaco_pipeline.formats.cupti import stream
+from tests.formats.cupti import streams
 
 BUFFER: Final = 4_000
 STEP: Final = 1_000
@@ -39,7 +39,7 @@ def pieces(launches: int, seed: int = 0) -> Iterator[bytes]:
         begun = now + np.cumsum(random.integers(2_000, 6_000, len(at)))
         now = int(begun[-1])
         yield _buffer(at, begun, random)
-    yield streams.records(layout.ENDS, [{"time": now + 50_000, "reason": 1}])
+    yield streams.records(stream.ENDS, [{"time": now + 50_000, "reason": 1}])
 
 
 def _head() -> bytes:
@@ -48,13 +48,13 @@ def _head() -> bytes:
     clocks = {"monotonic": FIRST_NS, "realtime": FIRST_NS + 10**18, "cupti": FIRST_NS, "uncertainty": 30}
     parts = [
         streams.header(pid=2_525, monotonic=FIRST_NS, realtime=FIRST_NS + 10**18, cupti=FIRST_NS),
-        streams.texts(layout.CALL_NAMES, {1 << 16 | number: name for number, name in names.items()}),
+        streams.texts(stream.CALL_NAMES, {1 << 16 | number: name for number, name in names.items()}),
         streams.notes("host node01", "clock monotonic", *(f"call {name}" for name in names.values())),
-        streams.records(layout.CLOCKS, [clocks]),
-        streams.texts(layout.NAMES, {number: _NAME.format(number=number) for number in _numbers()}),
-        streams.texts(layout.SYMBOLS, {number: f"_ZN2at6native{number}kernelEv" for number in _numbers()}),
-        streams.records(layout.DEVICES, [streams.device()]),
-        streams.records(layout.CONTEXTS, [{"context": 1, "device": 0}]),
+        streams.records(stream.CLOCKS, [clocks]),
+        streams.texts(stream.NAMES, {number: _NAME.format(number=number) for number in _numbers()}),
+        streams.texts(stream.SYMBOLS, {number: f"_ZN2at6native{number}kernelEv" for number in _numbers()}),
+        streams.records(stream.DEVICES, [streams.device()]),
+        streams.records(stream.CONTEXTS, [{"context": 1, "device": 0}]),
     ]
     return b"".join(parts)
 
@@ -97,15 +97,15 @@ def _buffer(at: Numbers, begun: Numbers, random: np.random.Generator) -> bytes:
     texts = {1_000 + int(one): f"step {one}" for one in number}
     return b"".join(
         [
-            streams.texts(layout.NAMES, texts) if texts else b"",
-            _chunk(layout.KERNELS, kernels),
-            _chunk(layout.CALLS, {field: values[ordered] for field, values in together.items()}),
-            _chunk(layout.COPIES, there),
-            _chunk(layout.COPIES, back),
-            _chunk(layout.FILLS, {**way, "start": first - 400, "end": first - 390, "correlation": before - 1}),
-            _chunk(layout.WAITS, wait),
-            _chunk(layout.RANGES, begins),
-            _chunk(layout.RANGES, ends),
+            streams.texts(stream.NAMES, texts) if texts else b"",
+            _chunk(stream.KERNELS, kernels),
+            _chunk(stream.CALLS, {field: values[ordered] for field, values in together.items()}),
+            _chunk(stream.COPIES, there),
+            _chunk(stream.COPIES, back),
+            _chunk(stream.FILLS, {**way, "start": first - 400, "end": first - 390, "correlation": before - 1}),
+            _chunk(stream.WAITS, wait),
+            _chunk(stream.RANGES, begins),
+            _chunk(stream.RANGES, ends),
         ]
     )
 
@@ -119,13 +119,13 @@ def _calls(call: int, start: Numbers, lasted: int, correlation: Numbers) -> dict
 def _chunk(kind: int, columns: Mapping[str, int | Numbers]) -> bytes:
     """A chunk of records from their columns, packed where the library packs it; none of no records."""
     count = max(len(values) for values in columns.values() if isinstance(values, np.ndarray))
-    made = np.zeros(count, layout.RECORDS[kind])
+    made = np.zeros(count, stream.RECORDS[kind])
     for field, values in columns.items():
         made[field] = values
     size = made.itemsize
     if count >= PACKED_FROM:
         payload = streams.packed(made.view("<u4").reshape(count, -1))
-        return streams.chunk(kind | layout.PACKED, payload, record_bytes=size, count=count)
+        return streams.chunk(kind | stream.PACKED, payload, record_bytes=size, count=count)
     return streams.chunk(kind, made.tobytes(), record_bytes=size, count=count) if count else b""
 
 

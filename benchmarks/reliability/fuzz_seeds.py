@@ -18,40 +18,39 @@ from onnx import TensorProto, helper
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.errors import CaptureError, ModelError
 from aaco_pipeline.formats import (
+    cupti,
     gpu_metrics,
     kineto,
     native,
+    nsys,
     onnx,
     ort_profile,
+    prometheus,
     rocpd,
     rocprof,
     rocprof_compute,
+    rocprof_db,
     rocprofv3_csv,
     rocprofv3_json,
+    rpd,
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.gpu_metrics import prometheus
 from aaco_pipeline.formats.gpu_metrics.layouts import SELF_DESCRIBING, VERSIONS
-from aaco_pipeline.formats.kineto import nsys
-from aaco_pipeline.formats.kineto import ranks as kineto_ranks
 from aaco_pipeline.formats.native import scheduler, telemetry
-from aaco_pipeline.formats.nvidia import cupti
-from aaco_pipeline.formats.rocpd import rpd
-from aaco_pipeline.formats.rocprof import rocprof_db
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import evidence_frame
 from aaco_pipeline.lake.validation import conform
 from benchmarks.performance.generate_rocpd import generate
 from tests.formats.examples import EXAMPLES
 from tests.formats.gpu_metrics import test_gpu_metrics as gpu_tests
-from tests.formats.gpu_metrics import test_prometheus as series_tests
-from tests.formats.kineto import nsys_exports
 from tests.formats.kineto import test_kineto as kineto_tests
 from tests.formats.kineto import test_ranks as rank_tests
 from tests.formats.native import test_native as native_tests
 from tests.formats.native import test_scheduler as scheduler_tests
 from tests.formats.native import test_telemetry as telemetry_tests
+from tests.formats.nsys import nsys_exports
+from tests.formats.prometheus import test_prometheus as series_tests
 from tests.formats.rocprofv3_csv import test_rocprofv3_csv as csv_tests
 from tests.formats.rocprofv3_json import test_rocprofv3_json as json_tests
 from tests.formats.thread_trace import test_thread_trace as trace_tests
@@ -159,7 +158,7 @@ def _kineto_ranks() -> list[Files]:
 
 def _read_ranks(folder: Path) -> list[CaptureTables]:
     """Which ranks belong together, of every input; the events, which are read as any trace's, of one in sixteen."""
-    runs = kineto_ranks.together(sorted(folder.iterdir()))
+    runs = kineto.together(sorted(folder.iterdir()))
     if sum(path.stat().st_size for path in folder.iterdir()) % 16:
         return []
     return [kineto.read(path, LIMITS) for run in runs for path in run.paths]

@@ -28,7 +28,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization import samples
 from aaco_pipeline.resources.measure.models import resolve_model
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.trusted_folders import FILE
+from aaco_pipeline.resources.project_settings import FILE
 
 Kind = Literal["source", "harness", "model"]
 ENDING: Final[Mapping[Kind, str]] = {"source": ".hip", "harness": "_harness.py", "model": ".onnx"}

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.resources.kernel_plane.instances import stale_of
+from aaco_pipeline.resources.kernel_plane.tracefs import stale_of
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
 from benchmarks.common import ENTRY
 

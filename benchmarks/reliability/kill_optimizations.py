@@ -22,8 +22,8 @@ from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.artefacts import ARTEFACTS
 from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.pipeline.optimizing.record import journal_path
-from aaco_pipeline.pipeline.optimizing.running import decide_again
-from aaco_pipeline.pipeline.optimizing.samples import copy_samples
+from aaco_pipeline.pipeline.optimizing.search import decide_again
+from aaco_pipeline.pipeline.optimizing.sources import copy_samples
 from benchmarks.common import keep_trial, killing, reported, seconds_of, trials_of
 from benchmarks.reliability.kill_runs import Workplace
 

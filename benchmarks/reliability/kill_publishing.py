@@ -18,9 +18,9 @@ import polars as pl
 from aaco_pipeline.errors import AacoError
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
+from aaco_pipeline.lake.files import TEMPORARY_PREFIX
 from aaco_pipeline.lake.health import faults, mend
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
 from benchmarks.common import table, with_package
 
 SESSION: Final = "20250102T000000Z-0000000b"

@@ -27,9 +27,9 @@ from aaco_pipeline.automation.runs import UNFINISHED
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.inbox import DONE_FILE, inbox_of
-from aaco_pipeline.report.document.session import session_summary
-from aaco_pipeline.report.words.session import half
-from aaco_pipeline.resources.host.process_identity import PID_TAG
+from aaco_pipeline.report.session.document import session_summary
+from aaco_pipeline.report.session.sentences import half
+from aaco_pipeline.resources.host.kernel_files import PID_TAG
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, WORKSPACE, Project
 from benchmarks.common import ENTRY, ROOT, keep_trial, killing, reported, seconds_of, trials_of
 

@@ -76,9 +76,8 @@ def _injection(folder: Path) -> None:
 
 def _device_libraries(folder: Path) -> None:
     """Bitcode for a GPU is not run here: that it reaches the compiler is what counts."""
-    from aaco_pipeline.resources.toolchains.amdgpu.commands import compile_command
+    from aaco_pipeline.resources.toolchains.amdgpu.compiling import Runner, compile_command
     from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain
-    from aaco_pipeline.resources.toolchains.amdgpu.running import Runner
 
     copy = str(_inputs() / "copy")
     toolchain = Toolchain("debian", (copy,), (copy,), _inputs(), tools={"llvm-dis": copy, "llvm-as": copy})

@@ -9,8 +9,8 @@ from aaco_pipeline.assets.stage import Outcome
 from aaco_pipeline.capture.face import Facts
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
-from aaco_pipeline.report.document.instructions import listings
-from aaco_pipeline.resources.confinement.results import ConfinedCapture
+from aaco_pipeline.report.kernel.instructions import listings
+from aaco_pipeline.resources.confinement.client import ConfinedCapture
 from tests.places import SHARED
 from tests.sessions import replayed, said, taken_in
 

@@ -11,7 +11,7 @@ from aaco_pipeline.assets.capture import capture
 from aaco_pipeline.assets.stage import Log, Outcome, Session
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import CaptureError, LakeError, ModelError, UsageError
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST
 from tests.conftest import CapturedLake

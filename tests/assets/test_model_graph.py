@@ -13,11 +13,11 @@ import pytest
 from aaco_pipeline import capture
 from aaco_pipeline.analysis.kernels.names import classify_names
 from aaco_pipeline.assets.stage import Session, materialize
-from aaco_pipeline.capture import profiled
+from aaco_pipeline.capture import measured
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
-from aaco_pipeline.resources.confinement import doors
+from aaco_pipeline.resources.confinement import client
 from tests.places import CONFIGS, SHARED
 from tests.sessions import made_by, replayed, republished, said, tables_of, taken_in
 
@@ -117,9 +117,9 @@ def compiled(
     folder.mkdir()
     # The capture as if it had a base pass under rocprofv3: opened here, where it is told so, and forgotten afterwards.
     monkeypatch.setattr(capture, "_OPENED", {})
-    monkeypatch.setattr(doors, "open_capture", capture.open_capture)
-    monkeypatch.setattr(profiled, "base_pass", lambda documents: SimpleNamespace(folder=folder))
-    monkeypatch.setattr(profiled.ProfiledCapture, "_trace", CaptureTables({}, ()))
+    monkeypatch.setattr(client, "open_capture", capture.open_capture)
+    monkeypatch.setattr(measured, "base_pass", lambda documents: SimpleNamespace(folder=folder))
+    monkeypatch.setattr(measured.ProfiledCapture, "_trace", CaptureTables({}, ()))
     return lake, session, folder
 
 

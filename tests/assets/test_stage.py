@@ -33,7 +33,7 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.checks import CONTRACT
+from aaco_pipeline.pipeline.session_stages import CONTRACT
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS, ROOT
 from tests.sessions import republished, tables_of

@@ -8,8 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from aaco_pipeline.automation.partitions import add_partition
-from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.resources import LakeResource, add_partition
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions

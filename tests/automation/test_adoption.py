@@ -12,15 +12,13 @@ import pytest
 
 from aaco_pipeline.assets.stage import Stage, stages
 from aaco_pipeline.automation import adoption
-from aaco_pipeline.automation.adopting import adopt_sessions
-from aaco_pipeline.automation.adoption import due, look_of
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME, add_partition, session_partitions
-from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.adoption import adopt_sessions, due, look_of
+from aaco_pipeline.automation.resources import PARTITIONS_NAME, LakeResource, add_partition, session_partitions
 from aaco_pipeline.automation.sensors import lake_sessions
 from aaco_pipeline.automation.stage_events import data_version
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.reanalysis import plan, reanalyse
-from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.resources.host.kernel_files import process_tags
 from tests.automation.conftest import QUIET, observe
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS

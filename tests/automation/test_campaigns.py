@@ -7,8 +7,7 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation.campaigns import ASSETS, run_campaign
-from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME, add_campaigns
-from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.resources import CAMPAIGN_PARTITIONS_NAME, LakeResource, add_campaigns
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake

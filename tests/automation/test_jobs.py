@@ -12,8 +12,7 @@ import pytest
 
 from aaco_pipeline.automation.inbox_runs import REFUSED_TAG
 from aaco_pipeline.automation.jobs import StartSession, ingest_capture, start_session
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
-from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.resources import PARTITIONS_NAME, LakeResource
 from aaco_pipeline.automation.runs import SESSION_TAG
 from aaco_pipeline.automation.sensors import start_observing
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
@@ -23,7 +22,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline import ingestion
 from aaco_pipeline.pipeline.ingestion import ingest
 from aaco_pipeline.resources.configuration import BUILT_IN_BACKENDS
-from aaco_pipeline.resources.host.process_identity import process_is_gone, process_tags
+from aaco_pipeline.resources.host.kernel_files import process_is_gone, process_tags
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.project import Project
 from tests.automation.conftest import slot_holders

@@ -10,8 +10,7 @@ import pytest
 
 from aaco_pipeline.automation import nights as module
 from aaco_pipeline.automation.nights import confirmations_due, nightly_baseline
-from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
-from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.resources import CAMPAIGN_PARTITIONS_NAME, LakeResource
 from aaco_pipeline.automation.runs import ATTEMPT_TAG
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.health import faults

@@ -11,9 +11,9 @@ import pytest
 from aaco_pipeline.automation.optimization import optimization
 from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.optimizing.samples import copy_samples
+from aaco_pipeline.pipeline.optimizing.sources import copy_samples
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.trusted_folders import FILE
+from aaco_pipeline.resources.project_settings import FILE
 from benchmarks.reliability.hostile_paths import CASES, Kind, handed_over, laid_out, made, was_run
 from tests.pipeline.optimizing.stand_in import SOURCE, costing
 

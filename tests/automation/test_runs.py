@@ -15,14 +15,14 @@ import pytest
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.automation.jobs import start_session
 from aaco_pipeline.automation.runs import find_dead_runs, living_runs, reap
-from aaco_pipeline.resources.host.process_identity import HOST_TAG, PID_TAG, process_tags
+from aaco_pipeline.resources.host.kernel_files import HOST_TAG, PID_TAG, process_tags
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, slot_path
 from tests.automation.conftest import slot_holders
 from tests.places import CONFIGS
 
 TELL_TAGS: Final = """
 import json
-from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.resources.host.kernel_files import process_tags
 print(json.dumps(process_tags()), flush=True)
 input()
 """
@@ -198,7 +198,7 @@ import sys
 from pathlib import Path
 import dagster as dg
 from aaco_pipeline.pipeline.sessions import register
-from aaco_pipeline.automation.partitions import add_partition
+from aaco_pipeline.automation.resources import add_partition
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.automation.resources import LakeResource

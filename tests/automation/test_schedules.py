@@ -7,18 +7,16 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from aaco_pipeline.automation import forgetting
-from aaco_pipeline.automation.compaction import compaction, nightly_compaction
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME, add_partition
-from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation import schedules
+from aaco_pipeline.automation.resources import PARTITIONS_NAME, LakeResource, add_partition
 from aaco_pipeline.automation.runs import PARTITION_TAG, SESSION_TAG, SESSIONS_TAG
-from aaco_pipeline.automation.schedules import nightly_retention, retention
+from aaco_pipeline.automation.schedules import compaction, nightly_compaction, nightly_retention, retention
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.configuration import load_form
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.retention_settings import RETENTION_FILE, RetentionSettings
+from aaco_pipeline.resources.project_settings import RETENTION_FILE, RetentionSettings
 from tests.automation.conftest import QUIET
 from tests.lake.conftest import _filled
 from tests.places import CONFIGS
@@ -96,15 +94,15 @@ def test_a_round_forgets_the_partitions_and_runs_of_what_it_removed(
 def test_runs_that_ended_long_ago_go_once_their_sessions_have(
     batch: int, lake: TraceLake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "_BATCH", batch)
+    monkeypatch.setattr(schedules, "_BATCH", batch)
     lake.remove(OLD)
     ended, started = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.STARTED
     runs = [
         instance.add_run(dg.DagsterRun("observe", status=status, tags=tags)).run_id
         for status, tags in ((ended, {}), (ended, {SESSION_TAG: NEW}), (ended, {}), (started, {}))
     ]
-    assert forgetting.forget_removed(lake, instance, datetime(2020, 1, 1, tzinfo=UTC)) == 0
-    assert forgetting.forget_removed(lake, instance, datetime(2126, 1, 1, tzinfo=UTC)) == 2
+    assert schedules.forget_removed(lake, instance, datetime(2020, 1, 1, tzinfo=UTC)) == 0
+    assert schedules.forget_removed(lake, instance, datetime(2126, 1, 1, tzinfo=UTC)) == 2
     assert {run.run_id for run in instance.get_runs()} == {runs[1], runs[3]}
 
 

@@ -10,7 +10,7 @@ from aaco_pipeline.automation.resources import LakeResource
 from aaco_pipeline.automation.runs import SESSION_TAG
 from aaco_pipeline.automation.sensors import dead_runs, start_observing
 from aaco_pipeline.automation.stage_assets import observe
-from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.resources.host.kernel_files import process_tags
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.project import Project
 

@@ -11,16 +11,15 @@ import pytest
 
 from aaco_pipeline.assets.capture import MEASUREMENT_POOL
 from aaco_pipeline.assets.stage import stages, views
-from aaco_pipeline.automation.partitions import add_partition, session_partitions
-from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.resources import LakeResource, add_partition, session_partitions
 from aaco_pipeline.automation.stage_assets import stage_assets
 from aaco_pipeline.automation.stage_events import EXIT_CODE_KEY, data_version, expected_errors
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, UnavailableError, UsageError
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.host.process_identity import process_is_gone
+from aaco_pipeline.resources.host.kernel_files import process_is_gone
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.automation.conftest import (
     QUIET,

@@ -9,13 +9,12 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.automation.adoption import gone, once_of
-from aaco_pipeline.automation.forgetting import forget_removed
-from aaco_pipeline.automation.partitions import PARTITIONS_NAME
+from aaco_pipeline.automation.resources import PARTITIONS_NAME
 from aaco_pipeline.automation.runs import PARTITION_TAG
+from aaco_pipeline.automation.schedules import forget_removed
 from aaco_pipeline.lake.retention import Limits
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.removing import remove_sessions
-from aaco_pipeline.pipeline.retention import clean_up
+from aaco_pipeline.pipeline.retention import clean_up, remove_sessions
 from tests.automation.test_adoption import adopted
 from tests.lake.conftest import _filled
 

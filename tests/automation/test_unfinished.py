@@ -23,7 +23,7 @@ from aaco_pipeline.automation.unfinished import Asked, due
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
-from aaco_pipeline.resources.host.process_identity import HOST_TAG, process_tags
+from aaco_pipeline.resources.host.kernel_files import HOST_TAG, process_tags
 from tests.automation.conftest import job_of, registered
 
 REQUEST = MeasurementRequest(model="control_flow")

@@ -18,7 +18,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.pipeline.comparing.plan import Subject, new_plan
 from aaco_pipeline.pipeline.comparing.running import begin
-from aaco_pipeline.resources.host.process_identity import process_tags
+from aaco_pipeline.resources.host.kernel_files import process_tags
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.places import CONFIGS
 

@@ -7,11 +7,10 @@ import dagster as dg
 import pytest
 
 from aaco_pipeline.assets.stage import views
-from aaco_pipeline.automation.partitions import session_partitions
-from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.resources import LakeResource, session_partitions
 from aaco_pipeline.automation.stage_assets import stage_assets
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.served_views import address_of
+from aaco_pipeline.report.on_demand import address_of
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.conftest import CapturedLake
 from tests.places import CONFIGS

@@ -11,15 +11,13 @@ import pytest
 
 from aaco_pipeline.automation import watching
 from aaco_pipeline.automation.campaigns import JOB
-from aaco_pipeline.automation.partitions import CAMPAIGN_PARTITIONS_NAME
-from aaco_pipeline.automation.resources import LakeResource
+from aaco_pipeline.automation.resources import CAMPAIGN_PARTITIONS_NAME, LakeResource
 from aaco_pipeline.automation.watching import STACK_TAG, run_failed
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.definitions import build_definitions
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.baselines import pin
 from aaco_pipeline.pipeline.comparing.plan import read_plan
-from aaco_pipeline.pipeline.watching.stack import Memory, fingerprint_of
+from aaco_pipeline.pipeline.nightly.baselines import Memory, fingerprint_of, pin
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from tests.pipeline.comparing.made_up import judged, planned, verdict_row
 from tests.places import CONFIGS

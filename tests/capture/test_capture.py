@@ -6,8 +6,8 @@ from typing import BinaryIO
 
 import pytest
 
-from aaco_pipeline.capture import digests, open_capture
-from aaco_pipeline.capture.digests import content_digest, file_digests, raw_bytes
+from aaco_pipeline import capture
+from aaco_pipeline.capture import content_digest, file_digests, open_capture, raw_bytes
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.parsing.regular_files import open_regular
 from aaco_pipeline.lake.store import TraceLake
@@ -81,7 +81,7 @@ def test_a_file_that_did_not_change_is_read_once(raw: Path, monkeypatch: pytest.
         opened.append(path.name)
         return open_regular(path)
 
-    monkeypatch.setattr(digests, "_DIGESTS", {})
-    monkeypatch.setattr(digests, "open_regular", counting)
+    monkeypatch.setattr(capture, "_DIGESTS", {})
+    monkeypatch.setattr(capture, "open_regular", counting)
     assert content_digest(raw) == content_digest(raw)
     assert sorted(opened) == sorted(path.name for path in raw.iterdir())

@@ -1,4 +1,7 @@
-"""Which files of a folder are recognized, and which belong to one run: on generated folders and the real ones."""
+"""Which files of a folder are recognized, and which belong to one run: on generated folders and the real ones.
+
+Samples of devices in a folder: of the one trace beside them, of none where there are several.
+"""
 
 import errno
 import gzip
@@ -9,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.capture.discovery import discover_runs
+from aaco_pipeline.capture.discovery import discover_runs, the_run
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.parsing import regular_files
+from tests.formats.examples import EXAMPLES
+from tests.formats.kineto.test_ranks import written
 from tests.places import SHARED
 
 needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")
@@ -201,3 +206,40 @@ def test_raw_thread_traces_are_of_the_run_whose_process_they_name_or_of_none(tmp
     (left,) = found.unread
     assert left.path.name == names[2]
     assert "with no run: none of the folder's 2 are of its process 77" in left.reason
+
+
+def kineto(folder: Path, name: str) -> Path:
+    path = EXAMPLES["kineto"](folder)
+    return path.rename(folder / name)
+
+
+def test_a_series_beside_one_trace_is_of_its_run(tmp_path: Path) -> None:
+    kineto(tmp_path, "trace.json")
+    EXAMPLES["prometheus"](tmp_path)
+    (run,) = discover_runs(tmp_path).runs
+    assert sorted(part.format for part in run.parts) == ["gpu-series", "kineto"]
+    assert the_run(tmp_path, "").folder == tmp_path
+
+
+def test_a_series_beside_two_traces_is_a_run_of_its_own(tmp_path: Path) -> None:
+    kineto(tmp_path, "a.json")
+    kineto(tmp_path, "b.json")
+    EXAMPLES["prometheus"](tmp_path)
+    assert [len(run.parts) for run in discover_runs(tmp_path).runs] == [1, 1, 1]
+
+
+def test_a_series_beside_a_job_is_of_the_job(tmp_path: Path) -> None:
+    for rank in range(2):
+        written(tmp_path / f"rank{rank}.json", rank)
+    EXAMPLES["prometheus"](tmp_path)
+    (run,) = discover_runs(tmp_path).runs
+    assert sorted(part.format for part in run.parts) == ["gpu-series", "kineto", "kineto"]
+
+
+def test_scrapes_of_a_folder_are_one_part(tmp_path: Path) -> None:
+    EXAMPLES["rocpd"](tmp_path)
+    scrape = EXAMPLES["prometheus"](tmp_path).read_text()
+    for number in range(3):
+        (tmp_path / f"scrape_{number}.prom").write_text(scrape)
+    (run,) = discover_runs(tmp_path).runs
+    assert sorted(len(part.files) for part in run.parts) == [1, 4]

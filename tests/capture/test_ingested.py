@@ -14,7 +14,7 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
-from tests.analysis.roofline.operators.graphs.graph_traces import Trace, layers
+from tests.analysis.roofline.operators.graph_traces import Trace, layers
 from tests.places import SHARED
 from tests.sessions import taken_in, unlisted
 

@@ -1,15 +1,22 @@
-"""The capture of a session measured here: its facts, its model, and each table read when it is taken."""
+"""The capture of a session measured here: its facts, its model, and each table read when it is taken.
+
+A measured session with passes under rocprofv3: its kernels are the tool's, on its axis, as a further device.
+
+The passes are put together here from a session measured on the processor and files written down by hand; a whole one is
+in tests/resources/rocprofv3.
+"""
 
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from aaco_pipeline.capture import open_capture
 from aaco_pipeline.capture.face import THREAD_TRACE, Facts
-from aaco_pipeline.capture.measured import TRACE_TABLES
-from aaco_pipeline.capture.model import RecordedModel
+from aaco_pipeline.capture.measured import TRACE_TABLES, RecordedModel
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
@@ -79,3 +86,78 @@ def test_a_document_that_is_missing_is_a_capture_error_naming_it(raw: Path) -> N
     (raw / "host.json").unlink()
     with pytest.raises(CaptureError, match=r"host\.json"):
         open_capture(raw)
+
+
+KERNELS = (
+    '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+    '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
+    '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"scale",3,{start},{end},64,640\n'
+)
+#: How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC.
+SLEPT_NS = 5_000_000
+
+
+@pytest.fixture
+def raw_profiled(captured: CapturedLake, tmp_path: Path) -> Path:
+    """A session whose base pass ran one kernel, a millisecond after the axis begins, for a microsecond."""
+    raw = unlisted(shutil.copytree(captured.lake.raw(captured.sessions["squeezenet"]), tmp_path / "raw"))
+    base = raw / "rocprofv3" / "pass_1"
+    base.mkdir(parents=True)
+    zero = json.loads((raw / "latency.json").read_text())["clocks_before"]["monotonic_ns"]
+    trace = json.loads((raw / "trace.json").read_text())
+    clocks = {"monotonic_ns": zero, "boottime_ns": zero + SLEPT_NS, "uncertainty_ns": 40}
+    document = {**trace, "profile": None, "boot_clock_before": clocks, "boot_clock_after": clocks}
+    (base / "base.json").write_text(json.dumps(document))
+    begun = zero + SLEPT_NS + 1_000_000
+    (base / "out_kernel_trace.csv").write_text(KERNELS.format(start=begun, end=begun + 1_000))
+    passes: list[dict[str, Any]] = [
+        {"name": "base", "kind": "base", "folder": "rocprofv3/pass_1", "kernel": None},
+        {"name": "thread_trace", "kind": "thread_trace", "folder": "rocprofv3/pass_1", "kernel": "scale"},
+    ]
+    shutil.copyfile(base / "base.json", base / "thread_trace.json")
+    stated = {"command": ["rocprofv3"], "counters": [], "median_latency_ns": 1.0, "distortion": None}
+    document = json.loads((raw / "capture.json").read_text())
+    document["rocprofv3"] = {"release": "6.4", "passes": [{**one, **stated} for one in passes]}
+    (raw / "capture.json").write_text(json.dumps(document))
+    return raw
+
+
+def test_it_is_of_its_own_kind_and_knows_which_kernels_a_thread_trace_was_asked_for(raw: Path) -> None:
+    facts = open_capture(raw).facts()
+    assert (facts.kind, facts.kernels_named_by, facts.ran_here) == ("profiled", "compiler", True)
+    assert facts.asked_to_trace == ("scale",)
+    assert facts.summary["model"] == "squeezenet"
+
+
+def test_kernels_are_the_tools_on_the_sessions_axis_as_a_further_process_and_device(raw: Path) -> None:
+    tables = open_capture(raw).tables()
+    (row,) = tables["dispatches"].rows(named=True)
+    assert (row["start_ns"], row["end_ns"]) == (1_000_000, 1_001_000)
+    assert (row["process_id"], row["device_id"]) == (2, 1)
+    assert tables["kernels"].get_column("name").to_list() == ["scale"]
+    assert tables["processes"].get_column("process_id").to_list() == [0, 1, 2]
+    assert {0, 1} <= set(tables["devices"].get_column("device_id"))
+    assert tables["ceilings"].is_empty()
+    clock = tables["clock_domains"].filter(pl.col("domain") == "boottime").row(0, named=True)
+    assert clock["uncertainty_ns"] == 80
+
+
+def test_the_model_is_that_of_the_session_with_the_parts_that_the_base_pass_left(raw: Path) -> None:
+    own = open_capture(raw).model()
+    assert isinstance(own, RecordedModel)
+    assert own.partitions == {}
+    shutil.copyfile(raw / "model.onnx", raw / "rocprofv3" / "pass_1" / "part_0.onnx")
+    parted = open_capture(raw).model()
+    assert isinstance(parted, RecordedModel)
+    assert list(parted.partitions) == ["part_0"]
+    assert parted.kernel_shapes is None
+    assert parted.input_shapes == own.input_shapes
+
+
+@pytest.mark.parametrize("missing", ["boot_clock_before", "boot_clock_after"])
+def test_without_readings_of_the_boot_clock_its_kernels_have_no_place(missing: str, raw: Path) -> None:
+    path = raw / "rocprofv3" / "pass_1" / "base.json"
+    document: dict[str, Any] = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, missing: None}))
+    with pytest.raises(CaptureError, match="read no boot clock; the kernels have no place on the axis"):
+        open_capture(raw).tables()["dispatches"]

@@ -1,21 +1,35 @@
-"""A recorded program as a session: every stage runs, the answer says what ran, profilers' files have their place."""
+"""A recorded program as a session: every stage runs, the answer says what ran, profilers' files have their place.
+
+Programs with a known cause, recorded on a real GPU: the answer's class is the one they were built for, and what it
+says a fix saves at most bounds what removing the cause alone has gained, closely.
+
+The recordings are the project's own: `benchmarks/live/h200_programs.py` on an NVIDIA H100, by `aaco record`; paths of
+the commands are relative to the checkout. loops.json holds what the loops of all unprofiled runs took, as the programs
+said, as they are and with the cause removed.
+"""
 
 import json
+import statistics
+import tarfile
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 import pytest
 
 from aaco_pipeline.assets.stage import kind_of, stages
 from aaco_pipeline.capture import open_capture
-from aaco_pipeline.formats.nvidia.cupti import layout
+from aaco_pipeline.formats.cupti import stream
 from aaco_pipeline.lake.contracts import all_tables, contract
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
-from aaco_pipeline.report.document.session import session_summary
-from aaco_pipeline.report.words.session import answer
-from tests.formats.native.program.recorded import MS, ZERO, marks_file, recorded, run_document
-from tests.formats.nvidia.cupti import streams
+from aaco_pipeline.report.session.document import session_summary
+from aaco_pipeline.report.session.sentences import answer
+from benchmarks.live.judge import Gain, right
+from benchmarks.live.judge import taken_in as taken_in_judge
+from benchmarks.live.programs.catalogue import HELD_OUT, PROGRAMS, Program
+from tests.formats.cupti import streams
+from tests.formats.program.recorded import MS, ZERO, marks_file, recorded, run_document
 from tests.sessions import replayed, taken_in
 
 SESSION = "20260102T030405Z-0a1b2c3d"
@@ -43,8 +57,8 @@ def counted(folder: Path, counters: str | None, **more: object) -> Path:
     kept.mkdir()
     header = streams.header(pid=4323, monotonic=start, realtime=start + 7, cupti=start)
     kernels = [streams.kernel(start + at * MS, grid_x=1024) for at in (10, 20)]
-    named = [streams.texts(1, {1: "scale(float*)"}), streams.texts(layout.SYMBOLS, {1: "_Z5scalePf"})]
-    facts = [streams.records(layout.DEVICES, [streams.device()]), streams.records(layout.CONTEXTS, [{"context": 1}])]
+    named = [streams.texts(1, {1: "scale(float*)"}), streams.texts(stream.SYMBOLS, {1: "_Z5scalePf"})]
+    facts = [streams.records(stream.DEVICES, [streams.device()]), streams.records(stream.CONTEXTS, [{"context": 1}])]
     chunks = [header, streams.notes("clock monotonic"), *named, *facts, streams.records(2, kernels)]
     (kept / "4323-77.cupti").write_bytes(b"".join(chunks))
     if counters is not None:
@@ -233,3 +247,47 @@ def test_a_damaged_trace_is_evidence_and_the_runs_are_read(tmp_path: Path, damag
     capture = open_capture(lake.raw(taken_in(lake, folder)))
     assert capture.tables()["program_runs"].height == 3
     assert [item.status for item in capture.evidence("trace") if item.item == "trace"] == ["invalid"]
+
+
+FOLDER: Final = Path(__file__).parent / "recorded_programs"
+LOOPS: Final = json.loads((FOLDER / "loops.json").read_text())
+#: Bounded, but by more than a quarter above what was gained.
+LOOSE: Final = frozenset({"gradient_norms"})
+ARCHIVES: Final = {
+    **dict.fromkeys((program.name for program in PROGRAMS), "programs"),
+    **dict.fromkeys((program.name for program in HELD_OUT), "held_out"),
+}
+
+
+#: In CI one program of each cause that an answer can name; the others at night.
+OF_EACH_CAUSE: Final = {(one.classes, one.resources): one.name for one in reversed(PROGRAMS)}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(one, id=one.name, marks=() if one.name in OF_EACH_CAUSE.values() else pytest.mark.nightly)
+        for one in (*PROGRAMS, *HELD_OUT)
+    ],
+)
+def test_the_cause_is_named_and_what_its_removal_gained_is_bounded(program: Program, tmp_path: Path) -> None:
+    name = f"{program.name}-recorded"
+    with tarfile.open(FOLDER / f"{ARCHIVES[program.name]}.tar.xz") as archive:
+        members = [one for one in archive if one.name.split("/")[0] == name]
+        archive.extractall(tmp_path / "recorded", members, filter="data")
+    lake = TraceLake(tmp_path / "lake")
+    (session,) = taken_in_judge(lake, tmp_path / "recorded" / name)
+    answer = lake.read("answers", session).row(0, named=True)
+    assert right(program, answer), (answer["class"], answer["resource"])
+    if not program.bounded:
+        return
+    loops = LOOPS[program.name]
+    gained = 1 - statistics.median(loops["without_the_cause_ns"]) / statistics.median(loops["as_it_is_ns"])
+    saves, period = answer["saves_unprofiled_ns"], answer["unprofiled_period_ns"]
+    if saves is None:
+        saves, period = answer["saves_at_most_ns"], answer["window_ns"]
+    bound = saves / period
+    judged = Gain(bound, gained, "", (0, 0))
+    assert judged.bounds, (bound, gained)
+    assert judged.is_close == (program.name not in LOOSE), (bound, gained)

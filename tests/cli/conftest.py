@@ -12,8 +12,8 @@ import pytest
 
 import aaco_pipeline
 from aaco_pipeline.cli.main import main
+from aaco_pipeline.lake.files import TEMPORARY_PREFIX
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.writers import TEMPORARY_PREFIX
 from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE, Project
 

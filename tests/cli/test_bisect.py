@@ -10,12 +10,12 @@ import pytest
 
 from aaco_pipeline.cli.bisect import labels_of, specifications_in
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.bisecting import search
+from aaco_pipeline.pipeline import bisecting
 from aaco_pipeline.resources.project import Project
 from aaco_pipeline.statistics import bisection
-from tests.pipeline.bisecting.test_builds import COPY, write_model
+from tests.pipeline.test_bisecting import COPY, write_model
 from tests.places import ROOT
-from tests.resources.toolchains.test_revisions import git
+from tests.resources.toolchains.test_builds import git
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 Refused = Callable[..., str]
@@ -48,12 +48,12 @@ def repository(tmp_path: Path) -> Path:
 def test_a_search_makes_measures_and_answers(
     aaco: Aaco, place: Project, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "DEFAULT_BLOCKS", 1)
-    monkeypatch.setattr(search, "TRACED_BLOCKS", 1)
+    monkeypatch.setattr(bisecting, "DEFAULT_BLOCKS", 1)
+    monkeypatch.setattr(bisecting, "TRACED_BLOCKS", 1)
     monkeypatch.setattr(bisection, "LOOKS", (3, bisection.MOST_BLOCKS))
-    ratios = search.log_ratios
+    ratios = bisecting.log_ratios
     # Two sessions of so little work differ by chance alone: what is measured is really measured, and then told apart.
-    monkeypatch.setattr(search, "log_ratios", lambda lake, plan: ratios(lake, plan) * 0.001 + 0.7)
+    monkeypatch.setattr(bisecting, "log_ratios", lambda lake, plan: ratios(lake, plan) * 0.001 + 0.7)
     asked = ("bisect", "--revisions", "v0..v2", "--repository", str(repository), "--make", COPY)
     done = aaco(*asked, "--iterations", "3", "--warmup", "1", "--json", project=place)
     assert done.returncode == 5, done.stderr

@@ -30,9 +30,9 @@ from aaco_pipeline.cli.commands import cli
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.calibrate import calibration
-from aaco_pipeline.resources.host.processor_caches import Cache, caches
+from aaco_pipeline.resources.host.kernel_files import Cache, caches
 from benchmarks.performance.generate_kineto import document as generated_trace
-from tests.analysis.roofline.operators.graphs.graph_traces import Trace, layers
+from tests.analysis.roofline.operators.graph_traces import Trace, layers
 from tests.cli.commands import COMMANDS
 from tests.cli.documented import Block, blocks, blocks_of
 from tests.formats.examples import EXAMPLES
@@ -114,13 +114,13 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "aaco rm LOST": "needs a session that was lost; tests/lake/test_markers.py has some",
     "aaco rm CAMPAIGN": "needs a campaign; tests/cli/test_compare.py removes one",
     "aaco compare --resume CAMPAIGN": "needs a campaign that was killed",
-    "aaco diff BASELINE.json SESSION": "needs a baseline file of an earlier tool; tests/cli/test_diff.py makes one",
+    "aaco diff BASELINE.json SESSION": "needs a baseline file of an earlier tool; tests/cli/test_compare.py makes one",
     "aaco report CAMPAIGN": "needs a campaign that was judged; tests/cli/test_compare.py has one",
-    "aaco report SEARCH": "needs a search that was run; tests/cli/test_report_of_search.py has one",
+    "aaco report SEARCH": "needs a search that was run; tests/cli/test_report.py has one",
     'aaco report "$campaign" --format html --output page/verdict.html': "needs a campaign that was judged",
     'aaco report "$campaign" --format junit --output page/junit.xml': "needs a campaign that was judged",
     "aaco bisect --resume SEARCH": "needs a search that was killed",
-    "aaco sweep --model gpt_tiny --batch 1,2,4,8 --prompt 16,128 --tokens 32": "tests/cli/test_sweep.py does",
+    "aaco sweep --model gpt_tiny --batch 1,2,4,8 --prompt 16,128 --tokens 32": "tests/cli/test_run.py does",
     "aaco baseline pin --model resnet50": "tests/cli/test_baseline.py pins one",
     "aaco bisect --builds builds.txt": "measures for minutes; tests/cli/test_bisect.py does",
     'aaco bisect --revisions v1..main --repository engine --make "python make_model.py {revision} {output}" '

@@ -1,6 +1,12 @@
-"""`aaco info` and `aaco doctor`: what the host can measure with, and what is wrong with the lake."""
+"""`aaco info` and `aaco doctor`: what the host can measure with, and what is wrong with the lake.
+
+`aaco quiet` probes every CPU that it may use, and says what it could not see where the kernel may not be asked.
+
+`aaco init`: the package's settings as files to edit, nothing overwritten, and they then hold.
+"""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +14,16 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline import __version__
+from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.resources.project import Project
+from aaco_pipeline.resources.configuration import load_models
+from aaco_pipeline.resources.kernel_plane import recording
+from aaco_pipeline.resources.kernel_plane.tracefs import NotPossible
+from aaco_pipeline.resources.project import DEFAULTS, Project, find_project
 from aaco_pipeline.resources.targets.emulated import finding as emulators
 from aaco_pipeline.resources.toolchains.amdgpu import finding
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, availability
+from tests.places import ROOT
 
 Aaco = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -114,3 +125,115 @@ def test_doctor_of_a_lake_that_does_not_exist_makes_nothing(aaco: Aaco, measured
     assert aaco("doctor", project=nowhere).returncode == 0
     assert not nowhere.lake.exists()
     assert not nowhere.dagster_home.exists()
+
+
+def test_it_accounts_for_every_cpu_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quiet", "--seconds", "0.5", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {row["cpu"] for row in told["taken"]} == os.sched_getaffinity(0)
+    assert all(0 <= row["taken_ns"] <= 2 * row["of_ns"] and row["of_ns"] >= 500_000_000 for row in told["taken"])
+    kinds = {row["kind"] for row in told["taken"]}
+    assert "unseen" in kinds if told["reason"] is None else kinds == {"gap"}
+
+
+def test_where_the_kernel_may_not_be_asked_it_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise NotPossible("tracefs is not mounted, or not for this user", "run as root")
+
+    monkeypatch.setattr(recording, "find_tracefs", refused)
+    assert main(["quiet", "--seconds", "0.5"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "By what is unknown: tracefs is not mounted, or not for this user." in said
+    assert "to see what: run as root" in said
+
+
+def test_what_is_to_be_said_of_the_recording_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "remove_stale", lambda: ["aaco_7_7_1_threads"])
+    assert main(["quiet", "--seconds", "0.5", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    if told["reason"] is not None:
+        pytest.skip(f"the kernel's events cannot be recorded here: {told['reason']}")
+    assert "had left in tracefs: aaco_7_7_1_threads" in told["recording"]
+    assert main(["quiet", "--seconds", "0.5"]) == 0
+    assert "Of the recording: removed what a killed run had left" in " ".join(capsys.readouterr().out.split())
+
+
+WRITTEN = [
+    "configs/backends.yaml",
+    "configs/bottleneck_rules.yaml",
+    "configs/counter_sets.yaml",
+    "configs/language_model.yaml",
+    "configs/models.yaml",
+    "configs/nightly.yaml",
+    "configs/notifications.yaml",
+    "configs/retention.yaml",
+    "configs/trusted_folders.yaml",
+    "dagster.yaml",
+    "workspace.yaml",
+]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_init_writes_the_files_of_the_checkout_byte_for_byte_and_says_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init"]) == 0
+    assert files(tmp_path) == {name: (ROOT / name).read_bytes() for name in WRITTEN}
+    assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
+    *names, last = capsys.readouterr().out.splitlines()
+    assert names == WRITTEN
+    assert last.endswith(" Next: aaco run --model squeezenet")
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_checkout_shows_the_packages_files_by_relative_links(name: str) -> None:
+    link = ROOT / name
+    assert link.is_symlink()
+    assert not link.readlink().is_absolute()
+    assert link.resolve() == DEFAULTS / name
+    assert sorted(str(path.relative_to(DEFAULTS)) for path in DEFAULTS.rglob("*") if path.is_file()) == WRITTEN
+
+
+def test_init_makes_the_folder_it_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "my work" / "here"
+    assert main(["init", str(folder)]) == 0
+    assert sorted(files(folder)) == WRITTEN
+    assert capsys.readouterr().out.endswith(f"Next: cd '{folder}' && aaco run --model squeezenet\n")
+
+
+def test_init_overwrites_nothing_and_names_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "configs").mkdir()
+    own = {"dagster.yaml": b"mine", "configs/models.yaml": b"mine, too"}
+    for name, content in own.items():
+        (tmp_path / name).write_bytes(content)
+    assert main(["init", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert all(str(tmp_path / name) in line for name in own)
+    assert printed.out == ""
+    assert files(tmp_path) == own
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["init", str(tmp_path / "file" / "below")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / "file") in line
+
+
+def test_what_a_person_writes_then_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init"]) == 0
+    (tmp_path / "configs" / "models.yaml").write_text("models: {mine: {path: mine.onnx}}\n")
+    project = find_project(start=tmp_path / "configs")
+    assert project.root == tmp_path
+    assert list(load_models(project.configs / "models.yaml")) == ["mine"]
+    assert project.settings("dagster.yaml") == tmp_path / "dagster.yaml"

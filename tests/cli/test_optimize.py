@@ -13,7 +13,7 @@ import pytest
 
 from aaco_pipeline.cli.main import main
 from aaco_pipeline.cli.optimize import budget_ns, optimize, threshold_ratio
-from aaco_pipeline.pipeline.optimizing import choosing, running
+from aaco_pipeline.pipeline.optimizing import asking, search
 from aaco_pipeline.resources.project import HOME_VARIABLE, LAKE_VARIABLE
 from aaco_pipeline.resources.targets.cpu.compiler import find_compiler
 from tests.pipeline.optimizing.stand_in import BROKEN, SOURCE, InProcess, Offers, costing, written
@@ -26,10 +26,10 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A source with its harness; a search on it is offered what does not compile, and what is faster."""
     for name, value in ((LAKE_VARIABLE, "lake"), (HOME_VARIABLE, "home"), ("AACO_CACHE", "cache")):
         monkeypatch.setenv(name, str(tmp_path / value))
-    monkeypatch.setattr(running, "measurement_slot", lambda on_wait: nullcontext())
-    monkeypatch.setattr(running, "choose_target", lambda choice: InProcess())
-    monkeypatch.setattr(running, "static_of", lambda folder, launch: (None, "no compiler for AMD GPUs"))
-    monkeypatch.setattr(running, "proposers_of", lambda configs, kept: (Offers(BROKEN, FASTER),))
+    monkeypatch.setattr(search, "measurement_slot", lambda on_wait: nullcontext())
+    monkeypatch.setattr(search, "choose_target", lambda choice: InProcess())
+    monkeypatch.setattr(search, "static_of", lambda folder, launch: (None, "no compiler for AMD GPUs"))
+    monkeypatch.setattr(search, "proposers_of", lambda configs, kept: (Offers(BROKEN, FASTER),))
     (folder := tmp_path / "mine").mkdir()
     yield written(folder)
 
@@ -115,9 +115,9 @@ def test_bad_usage_is_two_and_one_line(
 def test_without_a_compiler_it_is_four(
     source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "choose_target", choosing.choose_target)
+    monkeypatch.setattr(search, "choose_target", asking.choose_target)
     monkeypatch.setenv("PATH", str(source.parent))
-    monkeypatch.setattr(choosing, "find_compiler", find_compiler.__wrapped__)  # which one there is was asked before
+    monkeypatch.setattr(asking, "find_compiler", find_compiler.__wrapped__)  # which one there is was asked before
     assert main(["optimize", str(source), "--target", "cpu"]) == 4
     assert "no C++ compiler" in capsys.readouterr().err
 

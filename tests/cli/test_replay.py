@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.cli.main import main
-from tests.optimization.replay.made import BASE, isolated, kerncap, region
+from tests.optimization.captured import BASE, isolated, kerncap, region
 
 FREE = 0x1000_0000_0000
 TOO_MUCH = [region(FREE, 1 << 56)]

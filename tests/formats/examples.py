@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from aaco_pipeline.formats.gpu_metrics.layouts import layout
-from tests.formats.native.program.recorded import recorded
-from tests.formats.nvidia.cupti import streams
+from tests.formats.cupti import streams
+from tests.formats.program.recorded import recorded
 
 
 def _json(path: Path, document: Any) -> Path:

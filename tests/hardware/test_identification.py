@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from aaco_pipeline.hardware.identification import identified, of_product
+from aaco_pipeline.hardware.device_facts import identified, of_product
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 

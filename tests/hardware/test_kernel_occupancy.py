@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from aaco_pipeline.hardware.kernel_occupancy import kernel_occupancy, why_no_limits
+from aaco_pipeline.hardware.occupancy import kernel_occupancy, why_no_limits
 from aaco_pipeline.lake.contracts import polars_types
 
 

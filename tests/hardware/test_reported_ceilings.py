@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.hardware.architecture_files import architecture
-from aaco_pipeline.hardware.ceilings import spec_ceilings
-from aaco_pipeline.hardware.reported_ceilings import reported_ceilings
+from aaco_pipeline.hardware.ceilings import reported_ceilings, spec_ceilings
 from aaco_pipeline.lake.validation import to_contract
 
 

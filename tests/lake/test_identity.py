@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.lake.identity import SESSION_ID, new_session_id, require_campaign_id, require_session_id
+from aaco_pipeline.lake.layout import SESSION_ID, new_session_id, require_campaign_id, require_session_id
 
 SESSION = "20250101T000000Z-0000000a"
 

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, StageState
-from aaco_pipeline.lake.progress import progress_of
-from aaco_pipeline.lake.sealed import seal
+from aaco_pipeline.lake.manifest import Artifact, Entry, Manifest, StageState, progress_of, seal
 from tests.sessions import without_stage
 
 SESSION = "20250101T000000Z-0000000a"

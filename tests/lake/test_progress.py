@@ -5,8 +5,7 @@ import json
 import pytest
 
 from aaco_pipeline.errors import LakeError, UsageError
-from aaco_pipeline.lake.manifest import StageState
-from aaco_pipeline.lake.progress import Progress
+from aaco_pipeline.lake.manifest import Progress, StageState
 from aaco_pipeline.lake.store import TraceLake
 from tests.lake.published import LATER, SESSION, Metrics, Snapshot
 

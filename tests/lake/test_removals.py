@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.errors import LakeError
-from aaco_pipeline.lake import removals
+from aaco_pipeline.lake import retention
 from aaco_pipeline.lake.layout import LakeFolder
-from aaco_pipeline.lake.removals import Account, Removal
+from aaco_pipeline.lake.retention import Account, Removal
 
 ONE = Removal("session", "20260101T000000Z-00000001", 5, "beyond_limits", "older than 90 d")
 OTHER = Removal("run", "1-2-3", 0, "age", "of session x")
@@ -54,7 +54,7 @@ def test_a_line_cut_anywhere_by_a_kill_damages_none_after_it(account: Account) -
 
 
 def test_one_round_at_a_time(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removals, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(retention, "WAIT_SECONDS", 0)
     with account.held(), pytest.raises(LakeError, match="the lake's retention is locked by process"), account.held():
         pass
     with account.held():

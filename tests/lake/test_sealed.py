@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.lake.sealed import is_sealed, seal
+from aaco_pipeline.lake.manifest import is_sealed, seal
 
 HEAD: Final = len('{\n "digest": "')
 SCALARS: Final = st.none() | st.booleans() | st.integers() | st.text(max_size=5)

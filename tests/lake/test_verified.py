@@ -6,8 +6,7 @@ from typing import IO
 
 import pytest
 
-from aaco_pipeline.capture import identity
-from aaco_pipeline.capture.digests import file_digests
+from aaco_pipeline.capture import file_digests, identity
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import verified
 from aaco_pipeline.lake.files import stream_digest

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.lake import writers
-from aaco_pipeline.lake.writers import STALE_DAYS, TEMPORARY_PREFIX, temporary_beside, writer_is_gone
+from aaco_pipeline.lake import files
+from aaco_pipeline.lake.files import STALE_DAYS, TEMPORARY_PREFIX, temporary_beside, writer_is_gone
 from tests.lake.published import dead_process
 
 
@@ -42,7 +42,7 @@ def test_a_writer_of_an_earlier_boot_is_gone_whatever_runs_under_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = of_process(tmp_path, os.getpid())
-    monkeypatch.setattr(writers, "_boot", lambda: "0" * 8)
+    monkeypatch.setattr(files, "_boot", lambda: "0" * 8)
     assert writer_is_gone(made)
 
 
@@ -52,7 +52,7 @@ def test_a_writer_of_another_host_is_never_looked_for_here(tmp_path: Path, monke
     folder.mkdir()
     (folder / "file").touch()
     unchanged_for(folder, STALE_DAYS + 1)  # what is in it has changed
-    monkeypatch.setattr(writers, "_host", lambda: "0" * 8)
+    monkeypatch.setattr(files, "_host", lambda: "0" * 8)
     assert not any(map(writer_is_gone, [*made, folder]))
     for path in (*made, folder / "file"):
         unchanged_for(path, STALE_DAYS + 0.1)

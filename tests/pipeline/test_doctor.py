@@ -8,8 +8,8 @@ import pytest
 
 from aaco_pipeline.assets.stage import stages, stages_of
 from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.lake.identity import new_session_id
-from aaco_pipeline.lake.removals import Account, Removal
+from aaco_pipeline.lake.layout import new_session_id
+from aaco_pipeline.lake.retention import Account, Removal
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.pipeline.doctor import Problem, examine

@@ -13,8 +13,7 @@ from aaco_pipeline.capture import open_capture
 from aaco_pipeline.capture.discovery import UNREADABLE, DiscoveredRuns, Unread, discover_runs
 from aaco_pipeline.errors import AacoError, CaptureError, LakeError, ModelError, SourceError
 from aaco_pipeline.lake.journal import JOURNAL, Journal
-from aaco_pipeline.lake.manifest import StageState
-from aaco_pipeline.lake.progress import Progress
+from aaco_pipeline.lake.manifest import Progress, StageState
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline import ingestion
 from aaco_pipeline.pipeline.ingestion import Ingested, discovered

@@ -1,4 +1,7 @@
-"""A model by its path: taken from a trusted folder as a copy in the lake, with its weights, or refused."""
+"""A model by its path: taken from a trusted folder as a copy in the lake, with its weights, or refused.
+
+Scratch folders lie where nobody else may write.
+"""
 
 import json
 import os
@@ -14,9 +17,10 @@ from aaco_pipeline.errors import AacoError, ModelError
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.retention import UNFINISHED_STAYS
 from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.pipeline.scratch import scratch
 from aaco_pipeline.pipeline.trusted_models import register_trusted
 from aaco_pipeline.resources.measure.runner import InferenceRunner
-from aaco_pipeline.resources.trusted_folders import FILE
+from aaco_pipeline.resources.project_settings import FILE
 from benchmarks.reliability.hostile_paths import CASES, Place, handed_over, laid_out, made, was_run
 
 
@@ -96,3 +100,13 @@ def test_a_run_takes_a_model_of_the_folder(place: Place, tmp_path: Path) -> None
     asked = json.loads(TraceLake(place.root / "lake").requested(session) or "")
     assert Path(asked["artefact"]).read_bytes() == place.inside
     assert (place.root / "configs" / FILE).is_file()
+
+
+def test_nothing_is_built_where_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    monkeypatch.setenv("AACO_CACHE", str(tmp_path / "open"))
+    with scratch("anything") as folder:
+        assert folder.is_dir()
+        assert not folder.is_relative_to(tmp_path)
+    assert not folder.exists()

@@ -12,7 +12,7 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.recording import archive
 from aaco_pipeline.recording.recorder import record
 from aaco_pipeline.recording.request import RecordRequest
-from aaco_pipeline.resources.rocprofv3.counter_sets import COUNTER_SETS_FILE, load_counter_sets
+from aaco_pipeline.resources.configuration import COUNTER_SETS_FILE, load_counter_sets
 from tests.places import CONFIGS
 
 MOST_BYTES = 1_000_000

@@ -20,10 +20,10 @@ from aaco_pipeline.recording.keeper import descendants
 from aaco_pipeline.recording.profilers import cupti, ncu, rocprofv3
 from aaco_pipeline.recording.recorder import Recorded, record
 from aaco_pipeline.recording.request import RecordRequest
-from aaco_pipeline.resources.rocprofv3 import architecture
+from aaco_pipeline.resources.configuration import load_counter_sets
+from aaco_pipeline.resources.rocprofv3 import command as architecture
 from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets, unpacked
-from aaco_pipeline.resources.rocprofv3.counter_sets import load_counter_sets
-from tests.formats.nvidia.ncu.test_ncu import RAW, row
+from tests.formats.ncu.test_ncu import RAW, row
 from tests.places import ROOT
 
 Record = Callable[..., Recorded]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.native.program.marks import INSTANT, ITERATION, PHASE, Marks, read_marks
+from aaco_pipeline.formats.program.marks import INSTANT, ITERATION, PHASE, Marks, read_marks
 from tests.places import ROOT
 
 HELPERS = ROOT / "aaco_pipeline" / "recording"

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.errors import LakeError, UnavailableError, UsageError
-from aaco_pipeline.recording import documents
+from aaco_pipeline.recording import recorder
 from aaco_pipeline.recording.keeper import descendants
-from aaco_pipeline.recording.output import TAIL_BYTES
 from aaco_pipeline.recording.profilers import rocprofv3
 from aaco_pipeline.recording.recorder import Recorded, record
 from aaco_pipeline.recording.request import RecordRequest
+from aaco_pipeline.recording.runs import TAIL_BYTES
 from aaco_pipeline.resources.measure import measurement_slot
 from tests.places import ROOT
 
@@ -289,7 +289,7 @@ def test_a_full_disk_leaves_nothing(recorded: Record, tmp_path: Path, monkeypatc
     def full(path: Path, document: Any) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(documents, "write_json", full)
+    monkeypatch.setattr(recorder, "write_json", full)
     with pytest.raises(LakeError, match="the disk is full; make room"):
         recorded("true")
     assert list(tmp_path.iterdir()) == []

@@ -3,10 +3,10 @@
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.optimization_evidence import optimization_report
-from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.html.page import render_html
-from aaco_pipeline.report.words.session import Document
+from aaco_pipeline.report.optimization.document import optimization_report
+from aaco_pipeline.report.session.document import session_document
+from aaco_pipeline.report.session.sentences import Document
 from tests.report.full_session import publish_session
 from tests.report.made_up import SESSION, rows_of
 from tests.report.searched import searched

@@ -9,7 +9,7 @@ import polars as pl
 from aaco_pipeline.lake.contracts import contract, polars_dtype
 from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.words.session import Document
+from aaco_pipeline.report.session.sentences import Document
 
 SESSION: Final = "20260102T030405Z-0123abcd"
 EVIL: Final = "</script><img src=x onerror=alert(1)>|`**&amp;"

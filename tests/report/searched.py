@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.optimizing import running
+from aaco_pipeline.pipeline.optimizing import search
 from aaco_pipeline.pipeline.optimizing.asking import Order
 from tests.pipeline.optimizing.stand_in import BROKEN, InProcess, Offers, costing, written
 
@@ -34,15 +34,15 @@ def searched(
 ) -> tuple[TraceLake, str]:
     """A lake with a search that was offered these sources; without any, one that fails and one that is faster."""
     patched.setenv("AACO_CACHE", str(folder / "cache"))
-    patched.setattr(running, "measurement_slot", lambda on_wait: nullcontext())
-    patched.setattr(running, "choose_target", lambda choice: InProcess())
+    patched.setattr(search, "measurement_slot", lambda on_wait: nullcontext())
+    patched.setattr(search, "choose_target", lambda choice: InProcess())
     patched.setattr(
-        running, "static_of", lambda folder, launch: (States(), None) if static else (None, "no compiler for AMD GPUs")
+        search, "static_of", lambda folder, launch: (States(), None) if static else (None, "no compiler for AMD GPUs")
     )
-    patched.setattr(running, "proposers_of", lambda configs, kept: (Offers(*(offers or (BROKEN, SLOWER, FASTER))),))
+    patched.setattr(search, "proposers_of", lambda configs, kept: (Offers(*(offers or (BROKEN, SLOWER, FASTER))),))
     (mine := folder / "mine").mkdir()
     lake = TraceLake(folder / "lake")
-    ended = running.run(folder / "configs", lake, Order(written(mine), **order), lambda line: None)
+    ended = search.run(folder / "configs", lake, Order(written(mine), **order), lambda line: None)
     return lake, ended.name
 
 

@@ -3,7 +3,7 @@
 import re
 
 from aaco_pipeline.report.markdown import render_markdown
-from aaco_pipeline.report.words.session import Document
+from aaco_pipeline.report.session.sentences import Document
 
 
 def test_markdown_shows_names_as_text_in_tables_of_equal_width(document: Document) -> None:

@@ -12,10 +12,10 @@ import pytest
 from aaco_pipeline.cli.report import report
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.html.page import render_html
 from aaco_pipeline.report.markdown import render_markdown
-from aaco_pipeline.report.terminal.session import print_evidence, print_session
+from aaco_pipeline.report.session.document import session_document
+from aaco_pipeline.report.session.view import print_evidence, print_session
 from tests.report.html.pages import SECTIONS, Page
 from tests.report.made_up import SESSION, printed
 

@@ -17,12 +17,12 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.resources.configuration import (
     BUILT_IN_BACKENDS,
     DTYPES,
+    LARGEST_FILE_BYTES,
     BackendEntry,
     ModelEntry,
     load_backends,
     load_models,
 )
-from aaco_pipeline.resources.strict_yaml import LARGEST_FILE_BYTES
 from tests.places import CONFIGS
 
 LOADERS: list[Callable[[Path], object]] = [load_models, load_backends]

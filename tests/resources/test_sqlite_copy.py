@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats import rocpd
+from aaco_pipeline.formats import nsys, rocpd
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.kineto import nsys
 from aaco_pipeline.resources import sqlite_copy
 from aaco_pipeline.resources.sqlite_copy import copy_database
-from tests.formats.kineto import nsys_exports
+from tests.formats.nsys import nsys_exports
 from tests.places import ROOT, SHARED
 
 TOKEN = "hf_" + "aB3dE6gH9jK2mN5pQ8sT1"

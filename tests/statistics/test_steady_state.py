@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.sessions.token_latency import units_of_work
+from aaco_pipeline.analysis.sessions.metrics import units_of_work
 from aaco_pipeline.statistics.steady_state import LEAST_ITERATIONS, levels_since, states_of, steady_state_metrics
 
 

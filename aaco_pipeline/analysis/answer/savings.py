@@ -1,9 +1,6 @@
-"""What removing the cause of a class saves at most: the window less what must remain of it whatever is done.
+"""Upper bounds on the time saved by removing the cause of a class: the window minus what must remain of it.
 
-A cause goes with more than its own share: a graph of the launches also does away with the framework's short work
-between them, a pageable copy with the wait for it. Which part of the time stays is in `_STAYS`, and nowhere else. What
-stays is taken at its least, so that what goes is a bound, and never at so much that less than the cause's own share
-goes.
+Beside it the time per repetition without a profiler, where the session measured it.
 """
 
 from collections.abc import Mapping
@@ -12,12 +9,12 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.answer.allocations import allocating
-from aaco_pipeline.analysis.answer.idle import PARTS, Host, host_in, idle_parts
+from aaco_pipeline.analysis.answer.shares import PARTS, Host, host_in, idle_parts
+from aaco_pipeline.analysis.answer.terms import allocating, one_of
 from aaco_pipeline.analysis.answer.window import Window, inside
-from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE
+from aaco_pipeline.analysis.steady.parts import CUT_OFF
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, Recorded
 from aaco_pipeline.analysis.timeline.device_timeline import covered_by
-from aaco_pipeline.analysis.timeline.recorded import Recorded
 
 #: Kernels of two processes on one GPU differ by a percent or two: less of the device's time is sure to stay.
 DIFFERS: Final = 0.02
@@ -203,3 +200,32 @@ def _idle(stays: Stays, held: Held) -> dict[str, int]:
             time = (time - pl.col("allocating")).clip(lower_bound=0)
         found[part] = int(held.idle.select(pl.when(unless[condition]).then(time).otherwise(0).sum()).item() or 0)
     return found
+
+
+def unprofiled(iterations: pl.DataFrame, window: Window) -> Unprofiled | None:
+    """The time from one measured iteration's beginning to the next one's: the mean of each run, the median of runs.
+
+    None unless the window's repetitions are the traced run's marked iterations and nothing else, and the other runs
+    mark as many: whole runs are no steps, and a program that marks something else without a tracer does not compare.
+    Iterations of a model are of one loop, however many a pass has.
+    """
+    if one_of(window.rule) != "iteration" or CUT_OFF in window.rule or not window.repetitions:
+        return None
+    measured = iterations.filter(pl.col("phase").cast(pl.String) == "measure").drop_nulls("start_ns")
+    periods = (
+        measured.group_by("pass", "run")
+        .agg(
+            period_ns=(pl.col("start_ns").max() - pl.col("start_ns").min()) / (pl.len() - 1),
+            number=pl.len(),
+        )
+        .filter(pl.col("number") > 1)
+    )
+    of = pl.col("pass").cast(pl.String)
+    traced = periods.filter(of == "trace")
+    if traced.height != 1:
+        return None
+    alike = pl.col("run").is_null() | (pl.col("number") == traced.item(0, "number"))
+    period = periods.filter((of == "latency") & alike).get_column("period_ns").median()
+    if not isinstance(period, float):
+        return None
+    return Unprofiled(window.repetitions, period, float(traced.item(0, "period_ns")))

@@ -1,21 +1,306 @@
-"""Every nanosecond of the steady window in exactly one share: what the device did, or what it waited for.
+"""Divide every nanosecond of the steady window into shares: what the device did, and what it waited for when idle.
 
-`device` is time in which a kernel runs that is no collective, `copy` time in which copies or fills run and no kernel
-does, `communication` time in which only collectives run. Idle time goes by the edge that binds the next activity:
-`sync`, `launch`, `host`, `copy` on the way to a copy from the host or to it, or `unknown` where nothing recorded
-tells.
+Idle time is divided by the edge that binds the next activity and by what the host did meanwhile. What explains a
+share is `reasons`, what removing its cause would save is `savings`.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.answer.idle import LAUNCH_PACE_NS, idle_parts
-from aaco_pipeline.analysis.sessions.iteration_gaps import Usage
+from aaco_pipeline.analysis.answer.terms import allocating
+from aaco_pipeline.analysis.sessions.metrics import Usage
 from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
-from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE
-from aaco_pipeline.analysis.timeline.device_timeline import covered_by
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, once_per_call
+from aaco_pipeline.analysis.timeline.device_timeline import Coverage, covered_by
+
+#: Host work between two launches that is no longer than this is the framework on its way to the next launch.
+LAUNCH_PACE_NS: Final = 30_000
+#: So is longer work of a thread that gets on faster than that, up to the time of so many of its launches: what a
+#: framework does between its layers is a few of them, what a program does beside launching is many.
+_LAUNCHES_MISSED: Final = 16
+#: The way from a wait's end to the next launch is the wait's; what takes longer, and most of the idle time, is work of
+#: the host's own.
+RESTART_NS: Final = 1_000_000
+#: After a wait that drained the queue, so many launches are made before the host can have run ahead of the device.
+LAUNCHES_TO_RUN_AHEAD: Final = 8
+#: Parts of idle time. `wait`: a blocking call or another stream holds the device. `restart`: the first launches after
+#: it. `waited_work`: the host's own long work behind a wait, before it launches again. `copying`: the call of a copy
+#: that was late, and the way from one copy to the next. `pace`: launching, and short work of the host between two
+#: launches. `work`: the host's own long work between launches.
+PARTS: Final = ("wait", "restart", "waited_work", "copying", "pace", "work")
+_WAITS: Final = ("sync", "dependency")
+#: Copies between host and device; those within a device are launched as kernels are.
+_OVER_THE_LINK: Final = ("host_to_device", "device_to_host")
+_COPYING_CALL: Final = r"(?i)memcpy"
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the threads that launch do in a window.
+
+    `long_ns`: from which length on host work between two launches is its own. `working_ns`: all work that long, also
+    beside a busy device. `pace_ns`: the way to each launch, from the one before it or from a wait between, with its
+    call, but for copies between host and device; behind a wait no longer than usual, and none through long work.
+    """
+
+    long_ns: int
+    working_ns: int
+    pace_ns: int
+
+
+def host_in(
+    activities: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    waiting: pl.DataFrame,
+    pieces: pl.DataFrame,
+    copies: pl.DataFrame | None = None,
+) -> Host:
+    """What the launching threads of `activities` (one device's, as `recorded` has them) do within `pieces`.
+
+    `waiting` are call_ids of calls that hold the thread: waits, allocations; `copies` has copy_id and direction, and
+    without it every copy may be one between host and device. Work is what lies between calls of all launching threads
+    together, for a thread that waits for another one does not work.
+    """
+    launches = _launches(activities, api_calls, waiting, copies)
+    kernels = _inside_of(launches, pieces).filter("is_kernel")
+    between = kernels.drop_nulls("next_ns").filter(~pl.col("next_held") & (pl.col("next_ns") <= pl.col("until")))
+    pace = between.select((pl.col("next_ns") - pl.col("at_ns")).median()).item()
+    long_ns = LAUNCH_PACE_NS
+    if pace is not None and pace <= LAUNCH_PACE_NS:
+        long_ns = max(LAUNCH_PACE_NS, round(_LAUNCHES_MISSED * pace))
+    pauses = _pauses(kernels, api_calls, pieces).filter(pl.col("end_ns") - pl.col("start_ns") > long_ns)
+    return Host(
+        long_ns,
+        int(pauses.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0),
+        _pace(_inside_of(launches, pieces), pauses),
+    )
+
+
+def idle_parts(
+    gaps: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    window: Coverage,
+    long_ns: int,
+    copies: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """Per gap, in order of time, the nanoseconds of each of `PARTS` inside the window; what is left is unknown.
+
+    `copies` are the table's. With `after_copy` and `after_work`: whether the wait that the gap begins with,
+    or the last one before it, was for a copy, and whether the host then worked for long; and with `allocating`, how
+    much of the gap's time inside the window is in calls that allocate or free memory. A gap of which a finding says
+    that work may have run there unrecorded (`doubt`) has no parts.
+    """
+    ordered = gaps.pipe(_with_calls, api_calls).pipe(_with_copies, copies).sort("start_ns", "end_ns")
+    length = pl.col("end_ns") - pl.col("start_ns")
+    told = pl.col("doubt").is_null()
+    waited = pl.col("cause").is_in(_WAITS)
+    drained = pl.col("cause").is_in(["host_wait", "launch_latency"])
+    drained &= (pl.col("launches_since_wait") <= LAUNCHES_TO_RUN_AHEAD).fill_null(False)
+    launching = ~drained & pl.col("cause").is_in(["host_wait", "launch_latency", "kernel_kernel"])
+    away = (
+        pl.when(~drained & (pl.col("cause") == "host_wait")).then(pl.col("outside_ns").fill_null(length)).otherwise(0)
+    )
+    worked = pl.coalesce("after_wait_ns", pl.when(drained).then("outside_ns")).fill_null(0)
+    work = pl.when(told & (away > long_ns)).then(away).otherwise(0)
+    restarted = (waited | drained) & (worked > RESTART_NS) & (2 * worked > length)
+    waited_work = pl.when(told & restarted).then(worked).otherwise(0)
+    # Within the call of a copy that takes longer than what is idle behind it, the host waits for that copy.
+    by_copy = (pl.col("cause") == "sync") & pl.col("call_copies") & (pl.col("copied_ns") < length).fill_null(False)
+    between = pl.col("from_copy") & pl.col("to_copy") & (launching | drained | by_copy)
+    copying = (
+        pl.when(told & between)
+        .then(length - work - waited_work)
+        .when(told & launching & pl.col("to_copy"))
+        .then(pl.min_horizontal("in_call_ns", length - work))
+        .otherwise(0)
+    )
+    parts = ordered.select(
+        length=length,
+        wait=pl.when(told & waited).then(length - waited_work - copying).otherwise(0),
+        restart=pl.when(told & drained).then(length - waited_work - copying).otherwise(0),
+        waited_work=waited_work,
+        copying=copying,
+        pace=pl.when(told & launching).then(length - work - copying).otherwise(0),
+        work=work,
+        after_copy=pl.when(waited).then(pl.col("previous_activity_kind").cast(pl.String) == "memory_copy"),
+        after_work=pl.when(waited | (waited_work > 0)).then(waited_work > 0),
+    )
+    starts, ends = (ordered.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
+    memory = allocating(api_calls).drop_nulls(["start_ns", "end_ns"])
+    allocated = covered_by(memory.get_column("start_ns").to_numpy(), memory.get_column("end_ns").to_numpy())
+    # A gap that the window cuts gives each of its parts in proportion; what rounding leaves is unknown's.
+    own = pl.col("length").clip(lower_bound=1)
+    return parts.with_columns(
+        inside=pl.Series(window.between(starts, ends), dtype=pl.Int64),
+        allocating=pl.Series(allocated.between(starts, ends), dtype=pl.Int64),
+    ).select(
+        # In two steps, for the product of two long times is beyond 64 bits.
+        *(
+            pl.when(pl.col("inside") == pl.col("length"))
+            .then(name)
+            .otherwise((pl.col(name) * (pl.col("inside") / own)).floor().cast(pl.Int64))
+            .alias(name)
+            for name in (*PARTS, "allocating")
+        ),
+        *(pl.col(name).forward_fill().fill_null(False) for name in ("after_copy", "after_work")),
+    )
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _launches(
+    activities: pl.DataFrame, api_calls: pl.DataFrame, waiting: pl.DataFrame, copies: pl.DataFrame | None
+) -> pl.DataFrame:
+    """The launches in order: process_id, thread_id, at_ns, returned_ns, next_ns, `is_kernel`, `moves` (between host and
+    device), and begin_ns, where the way to it begins: the launch before it, behind that where it moves, or the end of
+    the last call that waits or allocates between the two (`held`). `next_held`: whether the next launch is held so, or
+    is a copy's, to which the way is the copy's own."""
+    held = api_calls.join(waiting, on="call_id", how="semi").select(held_ns="start_ns", held_until_ns="end_ns")
+    moved = None if copies is None else _over_the_link(copies)
+    is_copy = pl.col("activity_kind").cast(pl.String) == "memory_copy"
+    every = (
+        once_per_call(activities)
+        .sort("call_start_ns", "call_id")
+        .select(
+            "process_id",
+            thread_id="call_thread_id",
+            at_ns="call_start_ns",
+            returned_ns="call_end_ns",
+            next_ns=pl.col("call_start_ns").shift(-1),
+            is_kernel=~is_copy,
+            moves=is_copy if moved is None else is_copy & pl.col("activity_id").is_in(moved.implode()),
+        )
+    )
+    before = pl.when(pl.col("moves").shift(1)).then(pl.col("returned_ns").shift(1)).otherwise(pl.col("at_ns").shift(1))
+    return (
+        every.join_asof(held.sort("held_ns"), left_on="at_ns", right_on="held_ns", check_sortedness=False)
+        .with_columns(held=(pl.col("held_ns") >= pl.col("at_ns").shift(1)).fill_null(False))
+        .with_columns(
+            next_held=(pl.col("held") | ~pl.col("is_kernel")).shift(-1).fill_null(False),
+            begin_ns=pl.when("held").then("held_until_ns").otherwise(before),
+        )
+        .drop("held_ns", "held_until_ns")
+    )
+
+
+def _inside_of(launches: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+    """The launches that begin within a piece, with its bounds `since` and `until`."""
+    bounds = pieces.select(since="start_ns", until="end_ns").sort("since")
+    return launches.join_asof(
+        bounds, left_on="at_ns", right_on="since", strategy="backward", check_sortedness=False
+    ).filter(pl.col("at_ns") <= pl.col("until"))
+
+
+def _pace(launches: pl.DataFrame, pauses: pl.DataFrame) -> int:
+    """All ways to launches but of copies between host and device, with their calls, within the pieces.
+
+    A way behind a wait counts no more than a usual one, for some of it may be there for the wait's sake.
+    """
+    ways = launches.join_asof(
+        pauses.select(paused_ns="start_ns").sort("paused_ns"),
+        left_on="at_ns",
+        right_on="paused_ns",
+        strategy="backward",
+        check_sortedness=False,
+    ).with_columns(
+        way=pl.when(
+            (pl.col("begin_ns") >= pl.col("since"))
+            & ~(pl.col("paused_ns") >= pl.col("begin_ns")).fill_null(False)
+            & ~pl.col("moves")
+        ).then((pl.col("at_ns") - pl.col("begin_ns")).clip(lower_bound=0))
+    )
+    usual = ways.filter(~pl.col("held")).get_column("way").median() or 0
+    own = pl.when("held").then(pl.min_horizontal("way", pl.lit(usual))).otherwise("way")
+    # The way to the next launch holds the call of the one before it, but where a wait lies between.
+    in_next = (pl.col("way").is_not_null() & ~pl.col("held")).shift(-1).fill_null(False)
+    call = pl.when(~pl.col("moves") & ~in_next).then(pl.col("returned_ns") - pl.col("at_ns")).otherwise(0)
+    return int(ways.select((own.fill_null(0) + call).sum()).item() or 0)
+
+
+def _pauses(launches: pl.DataFrame, api_calls: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+    """The stretches (start_ns, end_ns) of the pieces in which no launching thread is in a call or an operator."""
+    threads = launches.select("process_id", "thread_id").unique()
+    own = api_calls.join(threads, on=["process_id", "thread_id"], how="semi", nulls_equal=True)
+    low, high = (pieces.get_column(name) for name in ("start_ns", "end_ns"))
+    calls = own.select("start_ns", "end_ns").filter((pl.col("end_ns") > low.min()) & (pl.col("start_ns") < high.max()))
+    if calls.is_empty():
+        return pieces.clear()
+    return (
+        calls.sort("start_ns")
+        .select(start_ns=pl.col("end_ns").cum_max().shift(1), end_ns="start_ns")
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+        .join_asof(
+            pieces.select(since="start_ns", until="end_ns").sort("since"),
+            left_on="end_ns",
+            right_on="since",
+            check_sortedness=False,
+        )
+        .select(pl.max_horizontal("start_ns", "since"), pl.min_horizontal("end_ns", "until"))
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+    )
+
+
+def _with_calls(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
+    """The gaps with what their host call says.
+
+    `after_wait_ns`: of those that a recorded wait explains, the time between it and the next launch in which the
+    launching thread was in no launching call or operator; null for all others. `in_call_ns`: from the call's beginning
+    to the gap's end. `call_copies`: whether it copies.
+    """
+    named = gaps.select(call_id="host_call_id").drop_nulls().unique()
+    calls = (
+        api_calls.join(named, on="call_id", how="semi")
+        .select(
+            host_call_id="call_id",
+            called_ns="start_ns",
+            waited_until_ns="end_ns",
+            call_copies=pl.col("name").cast(pl.String).str.contains(_COPYING_CALL),
+        )
+        .unique("host_call_id")
+    )
+    since = pl.max_horizontal("start_ns", "waited_until_ns")
+    left = pl.col("end_ns") - since - pl.col("in_launch_calls_ns") - pl.col("in_launching_operators_ns")
+    waited = (pl.col("cause") == "sync") & pl.col("waited_until_ns").is_not_null()
+    in_call = pl.col("end_ns") - pl.max_horizontal("start_ns", "called_ns")
+    return (
+        gaps.join(calls, on="host_call_id", how="left", maintain_order="left")
+        .with_columns(
+            pl.col("call_copies").fill_null(False),
+            after_wait_ns=pl.when(waited).then(left.clip(lower_bound=0)),
+            in_call_ns=pl.when(pl.col("called_ns").is_not_null()).then(in_call.clip(lower_bound=0)).otherwise(0),
+        )
+        .drop("waited_until_ns", "called_ns")
+    )
+
+
+def _with_copies(gaps: pl.DataFrame, copies: pl.DataFrame | None) -> pl.DataFrame:
+    """The gaps with whether they lie behind and before a copy between host and device (`from_copy`, `to_copy`), and how
+    long the one before took (`copied_ns`)."""
+    if copies is None:
+        return gaps.with_columns(from_copy=pl.lit(False), to_copy=pl.lit(False), copied_ns=pl.lit(None, pl.Int64))
+    over = _over_the_link(copies)
+    lengths = copies.select(previous_activity_id="copy_id", copied_ns=pl.col("end_ns") - pl.col("start_ns"))
+    return gaps.join(
+        lengths.unique("previous_activity_id"), on="previous_activity_id", how="left", maintain_order="left"
+    ).with_columns(
+        (
+            (pl.col(f"{side}_activity_kind").cast(pl.String) == "memory_copy")
+            & pl.col(f"{side}_activity_id").is_in(over.implode())
+        )
+        .fill_null(False)
+        .alias(name)
+        for side, name in (("previous", "from_copy"), ("next", "to_copy"))
+    )
+
+
+def _over_the_link(copies: pl.DataFrame) -> pl.Series:
+    """Numbers of the copies between host and device."""
+    return copies.filter(pl.col("direction").cast(pl.String).is_in(_OVER_THE_LINK)).get_column("copy_id")
+
 
 DEVICE: Final = "device"
 #: In the order in which shares of equal size are named.

@@ -1,18 +1,269 @@
-"""What limits each kernel, with the evidence: signals judged by rules, as rows of the table `bottlenecks`.
+"""Classify each kernel's bottleneck: rules, as a file states them, applied to measured signals.
 
-Signals come from `kernel_signals`, rules from `rule_file`. A score is how far the evidence supports a label, never a
-probability. What the session's time went to is `aaco_pipeline.analysis.answer`.
+The signals are `kernel_signals`; the result is the table `bottlenecks`.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
 
 import polars as pl
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
 
 from aaco_pipeline.analysis.bottlenecks.kernel_signals import KERNEL_SIGNALS, kernel_signals
-from aaco_pipeline.analysis.bottlenecks.rules import Judgement, Rules, Signal, judge
+from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import polars_types
+
+#: What rules judge. What a session's time goes to is exact shares (`aaco_pipeline.analysis.answer`), and no rule's.
+Scope = Literal["kernel"]
+_Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+_Text = Annotated[str, Field(min_length=1)]
+#: What is read from a file is checked as it is made, and refused with the name of the key.
+_STRICT: Final = ConfigDict(extra="forbid")
+
+
+@dataclasses.dataclass(frozen=True)
+class Signal:
+    """One named value; null with the reason where it was not measured. `source` is the table it comes from."""
+
+    value: float | None
+    unit: str
+    source: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Condition:
+    """What one signal has to be for a label. A condition of weight 0 is shown, or required, and does not count.
+
+    `graded`: the value itself, kept within 0..1, is the support, instead of all or nothing. `required`: without it the
+    rule does not hold at all, measured or not. `because` says where the threshold comes from.
+    """
+
+    signal: _Name
+    because: _Text
+    weight: Annotated[float, Field(ge=0)] = 0.0
+    at_least: float | None = None
+    at_most: float | None = None
+    required: bool = False
+    graded: bool = False
+
+    @property
+    def threshold(self) -> float | None:
+        return self.at_least if self.at_least is not None else self.at_most
+
+    def holds(self, value: float) -> bool:
+        """Whether the value is on the right side of the thresholds; both may be given, and both may be absent."""
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+    def support(self, value: float | None) -> float:
+        """How much of its weight the condition adds, 0..1; a signal that was not measured adds nothing."""
+        if value is None or not self.holds(value):
+            return 0.0
+        return min(1.0, max(0.0, value)) if self.graded else 1.0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Rule:
+    """When a label holds.
+
+    Rules of a lower `tier` go first whatever their score: what explains the time outranks what may have shaped it. One
+    that is `runner_up_only` gives no label, however good its place.
+    """
+
+    label: _Name
+    scope: Scope
+    conditions: Annotated[tuple[Condition, ...], Field(min_length=1)]
+    recommendation: _Text
+    tier: Annotated[int, Field(ge=0)] = 0
+    runner_up_only: bool = False
+
+    @model_validator(mode="after")
+    def _can_score(self) -> "Rule":
+        if not any(one.weight > 0 for one in self.conditions):
+            raise ValueError(f"the rule for {self.label} has no condition with a weight, so it can never score")
+        return self
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Undecided:
+    """A signal that, being larger than the best score, leaves no label: time of which nothing tells the cause."""
+
+    signal: _Name
+    scope: Scope
+    because: _Text
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Rules:
+    """All rules in their order, and the least score that is enough for a label."""
+
+    rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
+    least_score: Annotated[float, Field(ge=0, le=1)]
+    undecided: tuple[Undecided, ...] = ()
+
+    def of(self, scope: Scope) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if rule.scope == scope)
+
+
+@dataclasses.dataclass(frozen=True)
+class SignalEvidence:
+    """One condition that counted, as in the table `bottlenecks`."""
+
+    signal: str
+    value: float
+    unit: str
+    threshold: float | None
+    weight: float
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """The verdict on one kernel; `rule` is null when the evidence is too thin, and then `score` is, too."""
+
+    rule: Rule | None
+    runner_up: str | None
+    score: float | None
+    evidence: tuple[SignalEvidence, ...]
+    missing: tuple[str, ...]
+
+
+def judge(signals: Mapping[str, Signal], rules: Rules, scope: Scope) -> Judgement:
+    """The label with the highest score, the second best, and what both rest on.
+
+    A rule's score is the weight of its conditions that hold, graded ones in part, over the weight of all of them. It is
+    out when a required condition does not hold. A label may have several rules; the best one speaks. `missing` are the
+    signals that were not measured and would have counted in the rules of label and runner-up, without a label in any.
+    """
+    scored = [(score, rule) for rule in rules.of(scope) if (score := _score(rule, signals)) is not None]
+    # The sort is stable: of equal scores the rule that stands first in the file goes first.
+    enough = sorted(
+        (pair for pair in scored if pair[0] >= rules.least_score), key=lambda pair: (pair[1].tier, -pair[0])
+    )
+    scored = _one_for_each_label(enough)
+    best = next((pair for pair in scored if not pair[1].runner_up_only), None)
+    unexplained = [one for one in rules.undecided if one.scope == scope and _value(signals, one.signal) is not None]
+    voided = [one for one in unexplained if (_value(signals, one.signal) or 0.0) > (best[0] if best else 0.0)]
+    if best is None or voided:
+        shown = _evidence([rule for _, rule in scored[:2]], signals)
+        known = tuple(_shown(signals, one.signal, None, 0.0) for one in unexplained)
+        return Judgement(None, None, None, (*shown, *known), _missing(rules.of(scope), signals))
+    supported = [best[1], *[rule for _, rule in scored if rule is not best[1]][:1]]
+    runner_up = supported[1].label if len(supported) > 1 else None
+    return Judgement(
+        best[1], runner_up, best[0], _evidence(supported, signals), _missing((best[1], *supported[1:]), signals)
+    )
+
+
+def _one_for_each_label(scored: Sequence[tuple[float, Rule]]) -> list[tuple[float, Rule]]:
+    return list({rule.label: (score, rule) for score, rule in reversed(scored)}.values())[::-1]
+
+
+def _score(rule: Rule, signals: Mapping[str, Signal]) -> float | None:
+    total = sum(condition.weight for condition in rule.conditions)
+    reached = 0.0
+    for condition in rule.conditions:
+        value = _value(signals, condition.signal)
+        if condition.required and (value is None or not condition.holds(value)):
+            return None
+        reached += condition.weight * condition.support(value)
+    return reached / total if total else None
+
+
+def _value(signals: Mapping[str, Signal], name: str) -> float | None:
+    signal = signals.get(name)
+    return None if signal is None else signal.value
+
+
+def _evidence(rules: Sequence[Rule], signals: Mapping[str, Signal]) -> tuple[SignalEvidence, ...]:
+    """The measured signals of the rules, the label's before the runner-up's, each once."""
+    found: dict[str, SignalEvidence] = {}
+    for rule in rules:
+        for condition in rule.conditions:
+            if condition.signal not in found and _value(signals, condition.signal) is not None:
+                found[condition.signal] = _shown(signals, condition.signal, condition.threshold, condition.weight)
+    return tuple(found.values())
+
+
+def _shown(signals: Mapping[str, Signal], name: str, threshold: float | None, weight: float) -> SignalEvidence:
+    signal = signals[name]
+    assert signal.value is not None
+    return SignalEvidence(name, signal.value, signal.unit, threshold, weight, signal.source)
+
+
+def _missing(rules: Sequence[Rule], signals: Mapping[str, Signal]) -> tuple[str, ...]:
+    counting = (one for rule in rules for one in rule.conditions if one.weight > 0 or one.required)
+    wanted = dict.fromkeys(condition.signal for condition in counting)
+    return tuple(name for name in wanted if _value(signals, name) is None)
+
+
+RULES_FILE: Final = "bottleneck_rules.yaml"
+_RULES: Final = TypeAdapter(Rules)
+
+
+def rules_of(content: object, path: Path) -> Rules:
+    """The rules in the content of the YAML file at `path`. UsageError naming file and key."""
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: found no keys; write least_score and rules, as aaco_pipeline's own {RULES_FILE}")
+    shared, texts = (content.pop(key, None) or {} for key in ("shared", "recommendations"))
+    listed = content.get("rules")
+    try:
+        members = [
+            (place, _written_out(rule, label, shared, texts))
+            for place, rule in enumerate(listed if isinstance(listed, list) else ())
+            for label in _labels(rule)
+        ]
+    except KeyError as error:
+        raise UsageError(f"{path}: like: there is no {error} under shared; write the condition there or out") from error
+    try:
+        return _RULES.validate_python({**content, "rules": [rule for _, rule in members]} if members else content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        steps = list(first["loc"])
+        if steps[:1] == ["rules"] and len(steps) > 1:
+            # A family is several rules: the place in the file is the family's.
+            steps[1] = members[int(steps[1])][0]
+        where = ".".join(str(step) for step in steps) or "the file"
+        raise UsageError(f"{path}: {where}: {first['msg']}; write it as in aaco_pipeline's own {RULES_FILE}") from error
+
+
+def _labels(rule: Any) -> list[Any]:
+    """The labels of a family, or the one of a rule."""
+    label = rule.get("label") if isinstance(rule, dict) else None
+    return label if isinstance(label, list) else [label]
+
+
+def _written_out(rule: Any, label: Any, shared: Mapping[str, Any], texts: Mapping[str, Any]) -> Any:
+    """The rule of one label; what has not the form of a rule stays as it is, and is refused by the checks."""
+    if not isinstance(rule, dict) or not isinstance(label, str):
+        return rule
+    text = texts.get(label)
+    made = {**({} if text is None else {"recommendation": text}), **rule, "label": label}
+    if isinstance(rule.get("conditions"), list):
+        made["conditions"] = [_condition(each, shared) for each in rule["conditions"]]
+    return _filled(made, label)
+
+
+def _condition(condition: Any, shared: Mapping[str, Any]) -> Any:
+    if not isinstance(condition, dict):
+        return condition
+    known = shared[condition["like"]] if "like" in condition else {}
+    return {**known, **{key: value for key, value in condition.items() if key != "like"}}
+
+
+def _filled(value: Any, label: str) -> Any:
+    """The value with the label wherever a text has `{label}`."""
+    if isinstance(value, dict):
+        return {key: _filled(each, label) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, label) for each in value]
+    return value.replace("{label}", label) if isinstance(value, str) else value
+
 
 #: Tables of a session that the signals are taken from; a table that is not there is one without rows.
 INPUTS: Final = (

@@ -1,4 +1,8 @@
-"""Everything that a recording shows of what it lacks, in one pass: the ledger and the findings."""
+"""Examine a recording once for everything it lacks: the ledger, the findings and their effect on other figures.
+
+A finding nulls the figures that it invalidates and marks those it only affects. Single checks are in the modules
+beside this one.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,22 +12,245 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.completeness import (
-    captured_graphs,
     clocks,
     counters,
-    edges,
     files,
     graphs,
     launches,
-    thread_trace,
 )
-from aaco_pipeline.analysis.completeness.findings import Finding, findings_frame
-from aaco_pipeline.analysis.completeness.ledger import ledger
-from aaco_pipeline.analysis.completeness.recording_tools import tool_of
-from aaco_pipeline.analysis.kernels.statistics import timed
-from aaco_pipeline.analysis.roofline.operators.graphs.replays import replays as match_replays
-from aaco_pipeline.analysis.timeline.recorded import Recorded
+from aaco_pipeline.analysis.completeness.clocks import TOLERANCE_NS, Fit
+from aaco_pipeline.analysis.completeness.counters import UNTRUSTED
+from aaco_pipeline.analysis.completeness.findings import Finding, findings_frame, tool_of
+from aaco_pipeline.analysis.roofline.operators.graph_replays import replays as match_replays
+from aaco_pipeline.analysis.timeline.activities import Recorded, timed
+from aaco_pipeline.analysis.timeline.gap_causes import UNKNOWN
+from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, Evidence
+
+_WHO: Final = ("process_id", "device_id")
+#: Kinds of records that host calls launch, by the kind of activity.
+_LAUNCHED: Final = {"dispatches": "dispatch", "memory_copies": "memory_copy"}
+_NO_CALLS: Final = "no host calls were recorded, so that launches are not known"
+_SILENT: Final = "the tool says nothing of what it dropped"
+
+
+def ledger(
+    tables: Mapping[str, pl.DataFrame],
+    activities: pl.DataFrame,
+    aside: pl.DataFrame,
+    launched: pl.DataFrame,
+    early: pl.DataFrame,
+    *,
+    fits: Mapping[int, Fit],
+    losses: Mapping[str, int | None],
+) -> pl.DataFrame:
+    """Rows of the table `completeness` without the session.
+
+    `activities`, `launched` and `early` as `timeline.activities` and `launches` give them, `aside` the dispatches that
+    are no activities (their times cannot be used, or they are part of another), `fits` those of `clocks` by
+    process, `losses` what the tool counts (`dropped`, `out_of_range`).
+    """
+    counted = tables["counters"].select("dispatch_id").unique()
+    parts = [
+        _launched_kind(
+            kind, _records(kind, activities.filter(pl.col("activity_kind") == name), aside), launched, early, counted
+        )
+        for kind, name in _LAUNCHED.items()
+    ]
+    parts += [_calls(tables["api_calls"]), _counters(tables), _instructions(tables)]
+    frame = pl.concat(parts, how="diagonal_relaxed")
+    steps = pl.DataFrame(
+        [(process, fit.step_ns, fit.early.height) for process, fit in fits.items()],
+        schema={"process_id": pl.Int32, "clock_step_ns": pl.Int64, "early": pl.Int64},
+        orient="row",
+    )
+    device = pl.col("record_kind").is_in(list(_LAUNCHED))
+    frame = frame.join(steps, on="process_id", how="left").with_columns(
+        clock_step_ns=pl.when(device).then("clock_step_ns"),
+        **{name: pl.when(device).then(pl.lit(count, pl.Int64)) for name, count in losses.items()},
+    )
+    types = polars_types("completeness")
+    missing = [pl.lit(None, dtype).alias(name) for name, dtype in types.items() if name not in frame.columns]
+    frame = frame.with_columns(missing).with_columns(
+        reason=pl.when(device).then(
+            pl.concat_str(
+                pl.when(pl.col("launched").is_null()).then(pl.lit(_NO_CALLS)),
+                pl.when(pl.col("dropped").is_null()).then(pl.lit(_SILENT)),
+                separator="; ",
+                ignore_nulls=True,
+            )
+        )
+    )
+    empty = pl.col("reason") == ""
+    frame = frame.with_columns(reason=pl.when(~empty).then("reason"))
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in types.items()).sort(
+        "record_kind", *_WHO, nulls_last=True
+    )
+
+
+def _records(kind: str, own: pl.DataFrame, aside: pl.DataFrame) -> pl.DataFrame:
+    """The activities of a kind, and of dispatches also those that are none."""
+    if kind != "dispatches":
+        return own
+    others = aside.select(*_WHO, "start_ns", "end_ns", activity_id=pl.col("dispatch_id").cast(pl.Int32))
+    return pl.concat([own, others], how="diagonal")
+
+
+def _launched_kind(
+    kind: str, own: pl.DataFrame, launched: pl.DataFrame, early: pl.DataFrame, counted: pl.DataFrame
+) -> pl.DataFrame:
+    """What hosts launch: records by process and device, and the launches of a process, at its only device."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    odd = (pl.col("call_start_ns") - pl.col("start_ns") > TOLERANCE_NS).fill_null(False) | (length < 0)
+    records = own.join(
+        counted.with_columns(is_counted=pl.lit(True)), left_on="activity_id", right_on="dispatch_id", how="left"
+    )
+    rows = records.group_by(_WHO).agg(
+        recorded=pl.len().cast(pl.Int64),
+        linked=pl.col("call_id").count().cast(pl.Int64),
+        counted=pl.col("is_counted").count().cast(pl.Int64),
+        out_of_order=odd.sum().cast(pl.Int64),
+    )
+    first = early.filter(pl.col("activity_kind") == _LAUNCHED[kind])
+    rows = rows.join(
+        first.group_by(_WHO).agg(before_recording=pl.len().cast(pl.Int64), before_recording_ns=length.sum()),
+        on=_WHO,
+        how="left",
+        nulls_equal=True,
+    )
+    wanted = "copy" if kind == "memory_copies" else "kernel"
+    run = launched.filter((pl.col("kind") == wanted) & pl.col("capture").is_null())
+    lost = (pl.col("records") == 0).sum().cast(pl.Int64)
+    calls = run.group_by("process_id").agg(launched=pl.len().cast(pl.Int64), unrecorded=lost)
+    known = launched.select("process_id").unique()
+    alone = rows.filter(pl.len().over("process_id") == 1).select("process_id")
+    at_device = calls.join(alone, on="process_id", how="semi")
+    rows = rows.join(at_device, on="process_id", how="left")
+    elsewhere = calls.join(alone, on="process_id", how="anti").with_columns(recorded=pl.lit(0, pl.Int64))
+    rows = pl.concat([rows, elsewhere], how="diagonal")
+    is_known = pl.col("process_id").is_in(known.get_column("process_id").implode())
+    zero = [pl.when(is_known).then(pl.col(name).fill_null(0)).alias(name) for name in _OF_CALLS]
+    hidden = [pl.when(is_known).then(name).alias(name) for name in ("linked", "launched", "unrecorded")]
+    rows = rows.with_columns(zero).with_columns(hidden)
+    if kind == "memory_copies":
+        # A call may move nothing, or be carried out by a kernel: launches without a record say nothing.
+        rows = rows.with_columns(counted=pl.lit(None, pl.Int64), unrecorded=pl.lit(None, pl.Int64))
+    return rows.with_columns(record_kind=pl.lit(kind))
+
+
+_OF_CALLS: Final = ("before_recording", "before_recording_ns")
+
+
+def _calls(api_calls: pl.DataFrame) -> pl.DataFrame:
+    odd = (pl.col("end_ns") < pl.col("start_ns")).sum().cast(pl.Int64)
+    rows = api_calls.group_by("process_id").agg(recorded=pl.len().cast(pl.Int64), out_of_order=odd)
+    return rows.with_columns(record_kind=pl.lit("api_calls"))
+
+
+def _counters(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    counters = tables["counters"]
+    times = counters.group_by("dispatch_id", "counter", "pass").agg(times=pl.len().cast(pl.Int64))
+    own = times.join(tables["dispatches"].select("dispatch_id", *_WHO), on="dispatch_id")
+    rows = own.group_by(_WHO).agg(
+        recorded=pl.col("times").sum(),
+        passes=pl.col("pass").n_unique().cast(pl.Int64),
+        repetitions=pl.col("times").max(),
+    )
+    return rows.with_columns(record_kind=pl.lit("counters"))
+
+
+def _instructions(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    own = tables["att_instructions"]
+    schema = {"process_id": pl.Int32, "recorded": pl.Int64, "record_kind": pl.String}
+    return pl.DataFrame([(None, own.height, "att_instructions")] if own.height else [], schema=schema, orient="row")
+
+
+AT_LEAST: Final = "at_least"
+AT_MOST: Final = "at_most"
+_METRICS: Final = "session_metrics"
+#: Made of counter values that `counters.trusted` has let pass: what was wrong is not in them.
+_FROM_TRUSTED: Final = ("roofline", "counter_metrics")
+#: What goes with the label of a session.
+_ANSWER: Final = ("label", "runner_up", "score", "recommendation")
+_SIDES: Final = {AT_LEAST: "at least what it says", AT_MOST: "at most what it says"}
+
+
+def obeying(table: str, frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `table` as `completeness_findings` leave them."""
+    for finding in findings.iter_rows(named=True):
+        if finding["finding"] in UNTRUSTED and table in _FROM_TRUSTED:
+            continue
+        rows = _rows(frame, finding["device_id"])
+        for name in _of_table(finding["voids"], table):
+            frame = _void(frame, table, name, rows)
+    if table == "timeline":
+        frame = _with_bound(frame, findings)
+    return _with_doubt(frame, findings) if table == "gaps" else frame
+
+
+def obeyed(tables: frozenset[str], findings: pl.DataFrame) -> Iterator[Evidence]:
+    """Which figures of `tables` the findings make void or a bound, and by which finding."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for finding in findings.iter_rows(named=True):
+        for side in ("voids", AT_LEAST, AT_MOST):
+            for figure in finding[side]:
+                if figure.partition(".")[0] in tables:
+                    told.setdefault((figure, side), []).append(f"{finding['finding']}: {finding['evidence']}")
+    for (figure, side), reasons in sorted(told.items()):
+        words = "void" if side == "voids" else _SIDES[side]
+        status = "invalid" if side == "voids" else "partial"
+        yield Evidence(f"{figure} ({words})", status, " ".join(dict.fromkeys(reasons)), "completeness_findings")  # type: ignore[arg-type]
+
+
+def _of_table(figures: list[str], table: str) -> list[str]:
+    return [name for owner, _, name in (figure.partition(".") for figure in figures) if owner == table]
+
+
+def _rows(frame: pl.DataFrame, device: int | None) -> pl.Expr:
+    if device is None or "device_id" not in frame.columns:
+        return pl.lit(True)
+    return pl.col("device_id") == device
+
+
+def _void(frame: pl.DataFrame, table: str, name: str, rows: pl.Expr) -> pl.DataFrame:
+    if table == _METRICS:
+        return frame.with_columns(value=pl.when(~(pl.col("metric") == name)).then("value"))
+    if table == "gaps":
+        return frame.with_columns(cause=pl.when(rows).then(pl.lit(UNKNOWN)).otherwise("cause"))
+    if table == "bottlenecks":
+        of_kernel = pl.col("scope") != "session"
+        return frame.with_columns(pl.when(of_kernel).then(column).alias(column) for column in _ANSWER)
+    return frame.with_columns(pl.when(~rows).then(name).alias(name))
+
+
+def _with_bound(frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
+    """`timeline` with `busy_bound`: on which side of the truth busy time is."""
+    for side in (AT_MOST, AT_LEAST):
+        for finding in findings.iter_rows(named=True):
+            if "timeline.busy_ns" in finding[side]:
+                rows = _rows(frame, finding["device_id"]) & pl.col("busy_ns").is_not_null()
+                frame = frame.with_columns(busy_bound=pl.when(rows).then(pl.lit(side)).otherwise("busy_bound"))
+    return frame
+
+
+def _with_doubt(frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
+    """`gaps` with `doubt`, and no cause, where a finding says that work may have run that was not recorded."""
+    # The gravest finding comes first, and is the one that a gap names.
+    for finding in reversed(list(findings.iter_rows(named=True))):
+        if not _of_table(finding[AT_MOST], "gaps"):
+            continue
+        rows = _rows(frame, finding["device_id"])
+        if finding["start_ns"] is not None:
+            rows &= pl.col("end_ns") > finding["start_ns"]
+        if finding["end_ns"] is not None:
+            rows &= pl.col("start_ns") < finding["end_ns"]
+        frame = frame.with_columns(
+            doubt=pl.when(rows).then(pl.lit(finding["finding"])).otherwise("doubt"),
+            cause=pl.when(rows).then(pl.lit(UNKNOWN)).otherwise("cause"),
+            host_call_id=pl.when(~rows).then("host_call_id"),
+        )
+    return frame
+
 
 #: The tables that `examined` looks at.
 EXAMINED: Final = (
@@ -61,7 +288,7 @@ def examined(tables: Mapping[str, pl.DataFrame], run: Recorded, evidence: Sequen
         clocks.of_epochs(activities, tables["api_calls"]),
         clocks.of_reversed(tables["dispatches"], tables["memory_copies"]),
         _of_counters(tables),
-        thread_trace.of_thread_traces(tables, evidence),
+        counters.of_thread_traces(tables, evidence),
         files.of_evidence(evidence),
         files.of_outside(evidence),
         files.of_statistics(tables["reported_statistics"], whole, tables["kernels"]),
@@ -86,7 +313,7 @@ def _of_launches(
     yield from graphs.of_whole(dispatches, tables["kernels"])
     yield from launches.of_before_recording(early)
     yield from launches.of_calls_missing(activities, early, launched)
-    yield from edges.of_first_waits(activities, run.waits)
+    yield from launches.of_first_waits(activities, run.waits)
 
 
 def _short(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
@@ -95,7 +322,7 @@ def _short(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
     if captured.is_empty():
         return None
     found = match_replays(tables["dispatches"], tables["memory_copies"], tables["api_calls"], kernels, captured)
-    return captured_graphs.shortfalls(found, captured, kernels)
+    return graphs.shortfalls(found, captured, kernels)
 
 
 def _of_counters(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:

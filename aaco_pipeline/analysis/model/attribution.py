@@ -1,25 +1,308 @@
-"""Where the kernels' time went in the model, or among a framework's operators, and how much of it found a place.
+"""Attribute kernel time to nodes of the model or operators of a framework, with the share that could be attributed.
 
-How a kernel is traced to a node is `node_mapping` for kernels that the runtime's profile names, `device_kernel_nodes`
-for kernels that a compiler named, and `operator_kernels` for the operators of a framework.
+Node names are traced back through rewritten graphs by `graph_provenance`.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+import numpy as np
 import polars as pl
 
-from aaco_pipeline.analysis.model.device_kernel_nodes import DeviceTrace, map_device_kernels
-from aaco_pipeline.analysis.model.launching_operators import OPERATOR_DOMAIN
+from aaco_pipeline.analysis.kernels.grammar import fused_operators
+from aaco_pipeline.analysis.model.graph_provenance import BY_MANGLED_NAME, BY_NAME, BY_ORDER, Graph
+from aaco_pipeline.analysis.model.launching_operators import (
+    OPERATOR_DOMAIN,
+    launching_operators,
+    operator_kernels,
+    operators_of_dispatches,
+)
 from aaco_pipeline.analysis.model.node_mapping import (
+    Chains,
     TensorType,
     map_kernels,
     non_constant_node_count,
     runtime_types,
 )
-from aaco_pipeline.analysis.model.operator_kernels import operator_kernels, operators_of_dispatches
 from aaco_pipeline.analysis.sessions.metrics import METRICS, amplification_metrics, kernels_per_iteration
 from aaco_pipeline.lake.evidence import Evidence
+
+#: What a family says where a library's kernel does not name its operators: one operator, so that only order can match.
+_OPERATOR_OF_FAMILY: Final[Mapping[str, str]] = {
+    "attention": "attention",
+    "conv": "convolution",
+    "gemm": "dot",
+    "norm": "layernorm",
+    "pool": "pooling",
+    "softmax": "softmax",
+}
+#: What migraphx-driver's marker texts begin with (MIGraphX, Developer documentation: roctx).
+_MARKER_PREFIX: Final = "Marker start: "
+_WHOLE: Final = ""
+
+
+@dataclass(frozen=True)
+class DeviceTrace:
+    """Canonical tables of the profiled pass: its dispatches that count, and what is known of their launches."""
+
+    dispatches: pl.DataFrame
+    kernels: pl.DataFrame
+    api_calls: pl.DataFrame
+    markers: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class DeviceMapping:
+    """`operator_kernels`: the table's rows. `covered`: kernel_id and node_id of every node whose work a kernel did.
+
+    `nodes_per_kernel`: mean number of nodes covered by an attributed dispatch; None when there is none.
+    """
+
+    operator_kernels: pl.DataFrame
+    covered: pl.DataFrame
+    nodes_per_kernel: float | None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Which chain a position of a sequence ran, and how that was concluded."""
+
+    chain: tuple[int, ...]
+    match: str
+    score: float
+
+
+@dataclass
+class _Sequence:
+    """The launches of one iteration in one partition: their operator lists by position, and the named nodes."""
+
+    lists: Sequence[tuple[str, ...]]
+    inferred: Sequence[bool]
+    named: Mapping[int, int]
+    found: dict[int, _Found] = field(default_factory=dict)
+
+
+def map_device_kernels(
+    trace: DeviceTrace,
+    nodes: pl.DataFrame,
+    initializers: Collection[str] = (),
+    partitions: Mapping[str, Sequence[str]] | None = None,
+) -> DeviceMapping:
+    """Attribute the dispatches of a GPU to nodes of the model's graph, or to none.
+
+    `nodes` are those of a `ModelGraph`, `initializers` the names of its weights. `partitions`, where the runtime dumped
+    what it handed over, has the names of each partition's nodes in their order by the partition's name; a marker of
+    that name around a launch ties it to the partition.
+    """
+    graph = Graph.of(nodes, initializers)
+    pools = _pools(graph, partitions or {})
+    asked = _asked(trace, graph, pools)
+    places, sequences = _sequences(asked)
+    chains = Chains(graph)
+    for partition, sequence in sequences:
+        _align(sequence, chains, pools.get(partition, pools[_WHOLE]))
+    return _mapping(asked, places, [sequence for _, sequence in sequences], chains)
+
+
+def _pools(graph: Graph, partitions: Mapping[str, Sequence[str]]) -> dict[str, list[int]]:
+    """Nodes that can have run, in order: of each partition, and of all together; constants were computed before."""
+
+    def known(names: Sequence[str]) -> list[int]:
+        found = [graph.by_name.get(name, ()) for name in names]
+        return [nodes[0] for nodes in found if len(nodes) == 1 and nodes[0] not in graph.constant]
+
+    pools = {name: known(names) for name, names in partitions.items()}
+    together = [node for pool in pools.values() for node in pool]
+    everything = [node for node in range(len(graph.op_types)) if node not in graph.constant]
+    return {**pools, _WHOLE: together or everything}
+
+
+def _asked(trace: DeviceTrace, graph: Graph, pools: Collection[str]) -> pl.DataFrame:
+    """The dispatches in the order they ran, each with what its name and the markers around its launch say.
+
+    Columns beside the dispatch's: node (named by a marker), partition, list (operators, a space between them) and
+    inferred (the list is what the kernel's family does).
+    """
+    texts = trace.markers.select("name").unique(maintain_order=True).get_column("name").to_list()
+    named = {text: node for text in texts if (node := _node_named(text, graph)) is not None}
+    instructions = {text: operators for text in texts if (operators := tuple(fused_operators(_plain(text))))}
+    around = trace.dispatches.select("dispatch_id", "iteration", "kernel_id", "self_ns", "start_ns")
+    for column, wanted in (("node", named), ("instruction", instructions), ("partition", set(pools) - {_WHOLE})):
+        around = around.join(_around(trace, wanted, column), on="dispatch_id", how="left")
+    listed = [_listed(row) for row in trace.kernels.select("short_name", "family", "role").iter_rows(named=True)]
+    by_kernel = trace.kernels.select(
+        "kernel_id",
+        of_kernel=pl.Series([" ".join(operators) for operators, _ in listed], dtype=pl.String),
+        inferred=pl.Series([inferred for _, inferred in listed], dtype=pl.Boolean),
+    )
+    lists = {text: " ".join(operators) for text, operators in instructions.items()}
+    return (
+        around.join(by_kernel, on="kernel_id", how="left")
+        .with_columns(
+            node=pl.col("node").replace_strict(named, default=None, return_dtype=pl.Int64),
+            partition=pl.col("partition").fill_null(_WHOLE),
+            of_marker=pl.col("instruction").replace_strict(lists, default=None, return_dtype=pl.String),
+        )
+        .with_columns(
+            list=pl.coalesce("of_marker", "of_kernel").fill_null(""),
+            inferred=pl.col("inferred") & pl.col("of_marker").is_null(),
+        )
+        .sort("iteration", "partition", "start_ns", "dispatch_id")
+    )
+
+
+def _around(trace: DeviceTrace, wanted: Collection[str], column: str) -> pl.DataFrame:
+    """Columns dispatch_id and `column`: the innermost of the wanted ranges that was open where it was launched."""
+    ranges = trace.markers.filter(pl.col("name").is_in(list(wanted))).select(
+        "process_id",
+        "thread_id",
+        "name",
+        "start_ns",
+        "end_ns",
+        domain=pl.lit(OPERATOR_DOMAIN),
+        call_id="marker_id",
+        correlation_id=pl.lit(None, pl.UInt64),
+    )
+    calls = trace.api_calls.filter(pl.col("domain") != OPERATOR_DOMAIN).select(ranges.columns)
+    found = launching_operators(trace.dispatches, pl.concat([calls, ranges]))
+    return found.select("dispatch_id", pl.col("operator").alias(column))
+
+
+def _plain(text: str) -> str:
+    return text.removeprefix(_MARKER_PREFIX).strip()
+
+
+def _node_named(text: str, graph: Graph) -> int | None:
+    nodes = graph.by_name.get(_plain(text), ())
+    return nodes[0] if len(nodes) == 1 else None
+
+
+def _listed(kernel: Mapping[str, str | None]) -> tuple[tuple[str, ...], bool]:
+    """The operators of a kernel, and whether they were inferred from its family."""
+    operators = tuple(fused_operators(kernel["short_name"] or ""))
+    if operators or kernel["role"] == "auxiliary":
+        return operators, False
+    operator = _OPERATOR_OF_FAMILY.get(kernel["family"] or "")
+    return ((operator,), True) if operator else ((), False)
+
+
+def _sequences(asked: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, _Sequence]]]:
+    """Per dispatch (in order) its sequence and position; and each different sequence once, with its partition.
+
+    Iterations run the same kernels for the same nodes: what was concluded for one holds for all like it.
+    """
+    codes = asked.select(
+        pl.col("list").cast(pl.Categorical).to_physical().cast(pl.Int64),
+        pl.col("node").fill_null(-1),
+        pl.col("inferred").fill_null(False).cast(pl.Int64),
+    ).to_numpy()
+    groups = asked.select(
+        (pl.struct("iteration", "partition").rle_id().cast(pl.Int64)).alias("group"),
+    ).to_series()
+    bounds = np.flatnonzero(np.diff(groups.to_numpy(), prepend=-1, append=-1))
+    known: dict[tuple[str, bytes], int] = {}
+    sequences: list[tuple[str, _Sequence]] = []
+    number, position = np.zeros(asked.height, np.int64), np.zeros(asked.height, np.int64)
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        partition = asked.item(first, "partition")
+        key = (partition, codes[first:last].tobytes())
+        if key not in known:
+            known[key] = len(sequences)
+            sequences.append((partition, _sequence(asked[first:last])))
+        number[first:last] = known[key]
+        position[first:last] = np.arange(last - first)
+    return pl.DataFrame({"sequence": number, "position": position}), sequences
+
+
+def _sequence(part: pl.DataFrame) -> _Sequence:
+    nodes = part.select("node").with_row_index("position").drop_nulls()
+    return _Sequence(
+        [tuple(text.split()) for text in part.get_column("list").to_list()],
+        part.get_column("inferred").fill_null(False).to_list(),
+        dict(nodes.iter_rows()),
+    )
+
+
+def _align(sequence: _Sequence, chains: Chains, pool: Sequence[int]) -> None:
+    """Give the positions of a sequence their nodes: named ones first, then lists of operators, the longest first."""
+    taken: set[int] = set()
+    for position, node in sequence.named.items():
+        # A range names one node; what else the kernel inside it did, the marker does not say.
+        sequence.found[position] = _Found((node,), "marker", BY_NAME)
+        taken.add(node)
+    positions: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    inferred: dict[tuple[str, ...], bool] = defaultdict(bool)
+    for position, operators in enumerate(sequence.lists):
+        needed = chains.needed(operators)
+        if needed and position not in sequence.found:
+            positions[needed].append(position)
+            inferred[needed] |= sequence.inferred[position]
+    for needed in sorted(positions, key=lambda one: (-len(one), one)):
+        there = chains.disjoint(needed, pool, taken)
+        if len(there) != len(positions[needed]):
+            continue
+        alone = len(there) == 1 and not inferred[needed]
+        match, score = ("name", BY_MANGLED_NAME) if alone else ("order", BY_ORDER)
+        for position, chain in zip(positions[needed], there, strict=True):
+            sequence.found[position] = _Found(chain, match, score)
+            taken.update(chain)
+    _drop_contradictions(sequence, chains)
+
+
+def _drop_contradictions(sequence: _Sequence, chains: Chains) -> None:
+    """No kernel can run before one whose result it reads: take back what says so, on both sides, markers excepted."""
+    ran: dict[int, int] = {}
+    for position, found in sorted(sequence.found.items()):
+        for node in found.chain:
+            ran.setdefault(node, position)
+    wrong: set[int] = set()
+    for node, position in ran.items():
+        for reader in chains.followers(node):
+            if ran.get(reader, position) < position:
+                wrong |= {position, ran[reader]}
+    lists = {chains.needed(sequence.lists[position]) for position in wrong}
+    for position in list(sequence.found):
+        if sequence.found[position].match != "marker" and chains.needed(sequence.lists[position]) in lists:
+            del sequence.found[position]
+
+
+def _mapping(
+    asked: pl.DataFrame, places: pl.DataFrame, sequences: Sequence[_Sequence], chains: Chains
+) -> DeviceMapping:
+    rows = [
+        (number, position, chains.main_node(found.chain), found.match, found.score, list(found.chain))
+        for number, sequence in enumerate(sequences)
+        for position, found in sorted(sequence.found.items())
+    ]
+    parts = asked.hstack(places).select("kernel_id", "self_ns", "iteration", "sequence", "position")
+    parts = parts.join(pl.DataFrame(rows, schema=_FOUND, orient="row"), on=("sequence", "position"), how="left")
+    parts = parts.with_columns(
+        pl.col("match").fill_null("unattributed"),
+        operator=pl.lit(None, pl.String),
+        outermost_operator=pl.lit(None, pl.String),
+    )
+    attributed = parts.drop_nulls("node_id")
+    covered = attributed.select("kernel_id", node_id="covered").unique().explode("node_id").unique()
+    nodes = int(attributed.get_column("covered").list.len().sum())
+    return DeviceMapping(
+        operator_kernels(parts),
+        covered.sort("kernel_id", "node_id"),
+        nodes / attributed.height if attributed.height else None,
+    )
+
+
+_FOUND: Final = pl.Schema(
+    {
+        "sequence": pl.Int64(),
+        "position": pl.Int64(),
+        "node_id": pl.Int32(),
+        "match": pl.String(),
+        "score": pl.Float64(),
+        "covered": pl.List(pl.Int32()),
+    }
+)
 
 
 @dataclass(frozen=True)

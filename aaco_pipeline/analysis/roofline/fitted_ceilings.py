@@ -1,17 +1,305 @@
-"""What a session's own kernels sustained, as rows of the table `ceilings`: one fit for each device and number format.
+"""Ceilings that a device sustained, fitted to many kernels of one kind, as rows of the table `ceilings`.
 
-Fitting, and what it refuses, is `aaco_pipeline.analysis.roofline.fit`; which kernels belong together is decided here.
-Rows of the source `fitted` say what was reached. They judge no kernel: a roof made of the kernels below it would find
-each of them at it.
+Ceilings from data sheets and measurements are `aaco_pipeline.hardware`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.roofline.fit import LEAST_POINTS, Envelope, Refusal, fit
+Floats = npt.NDArray[np.float64]
+
+LEAST_POINTS: Final = 8
+#: Points that must lie clearly on either side of the ridge, and what "clearly" is as a ratio of the two times.
+LEAST_ON_A_SIDE: Final = 3
+CLEARLY: Final = 1.5
+#: Bytes that differ by less than this factor cannot separate the bandwidth from the overhead.
+LEAST_SPREAD_OF_BYTES: Final = 1.5
+#: Two populations are told apart from one by a difference in logarithmic residuals that no noise of a device explains.
+POPULATIONS_DIFFER: Final = 0.08
+#: The residual at which the loss turns from squared to linear: about the noise of a repeated kernel.
+_TYPICAL_RESIDUAL: Final = 0.01
+_LARGEST_SHARPNESS: Final = 60.0
+_INTERVAL: Final = (0.025, 0.975)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % bootstrap interval; both ends equal the value where it was fixed by the caller."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A fitted roof. `overhead_is_fixed` tells that T0 was stated by the caller and not found.
+
+    `median_error` and `largest_error` are of the logarithm of the duration, about the relative error.
+    """
+
+    peak_flops_per_s: Estimate
+    bandwidth_bytes_per_s: Estimate
+    overhead_ns: Estimate
+    sharpness: Estimate
+    overhead_is_fixed: bool
+    points: int
+    median_error: float
+    largest_error: float
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why no roof is given. `kind`: `too_few_points`, `operations_not_counted`, `overhead_not_identifiable`,
+    `one_sided` or `mixed_population`."""
+
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Points:
+    flops: Floats
+    bytes: Floats
+    ns: Floats
+
+
+@dataclass(frozen=True)
+class _Fit:
+    peak: float
+    """flop/ns"""
+    bandwidth: float
+    """byte/ns"""
+    sharpness: float
+    overhead: float
+    """ns"""
+
+
+def fit(
+    points: pl.DataFrame,
+    overhead_ns: float | None = None,
+    flops_per_instruction: float | None = None,
+    resamples: int = 200,
+    seed: int = 0,
+) -> Envelope | Refusal:
+    """The roof of kernels of one number format, one row per dispatch.
+
+    `points` has flops, bytes and duration_ns, and may have instructions (vector instructions issued) and
+    flops_is_lower_bound. Rows without a duration or an amount that is fitted are left out.
+
+    With `flops_per_instruction` (2 x lanes of a wavefront for unpacked multiply-adds) arithmetic is counted in
+    issue slots worth that many operations. That is the better model where loops are short: addresses and loop counters
+    take slots as operations do, and without them their time is taken for overhead.
+
+    `overhead_ns` fixes T0. It must be given where all kernels move about the same bytes, because then every T0 goes
+    with a W that fits as well. A stated value is best measured: the shortest kernel of the same capture.
+    Refuses otherwise, and where kernels are few, lie on one side of the ridge, do not state all their operations, or
+    belong to two populations, such as code that the compiler vectorized in part.
+    """
+    work = "flops" if flops_per_instruction is None else "instructions"
+    known = points.drop_nulls([work, "bytes", "duration_ns"])
+    known = known.filter(pl.col("duration_ns") > 0, (pl.col(work) > 0) | (pl.col("bytes") > 0))
+    refusal = _unusable(known, overhead_ns, flops_per_instruction)
+    if refusal is not None:
+        return refusal
+    data = _arrays(known, flops_per_instruction)
+    found = _fitted(data, overhead_ns, _start(data, overhead_ns))
+    refusal = _unfit(data, found, known)
+    if refusal is not None:
+        return refusal
+    residuals = np.log(data.ns) - np.log(_model(data, found))
+    low, high = _bootstrap(data, found, residuals, overhead_ns, resamples=resamples, seed=seed)
+    return Envelope(
+        peak_flops_per_s=Estimate(found.peak * 1e9, low[0] * 1e9, high[0] * 1e9),
+        bandwidth_bytes_per_s=Estimate(found.bandwidth * 1e9, low[1] * 1e9, high[1] * 1e9),
+        sharpness=Estimate(found.sharpness, low[2], high[2]),
+        overhead_ns=Estimate(found.overhead, low[3], high[3]),
+        overhead_is_fixed=overhead_ns is not None,
+        points=len(data.ns),
+        median_error=float(np.median(np.abs(residuals))),
+        largest_error=float(np.abs(residuals).max()),
+    )
+
+
+def _unusable(known: pl.DataFrame, overhead_ns: float | None, flops_per_instruction: float | None) -> Refusal | None:
+    """Why nothing can be fitted to these rows at all."""
+    if known.height < LEAST_POINTS:
+        return Refusal("too_few_points", f"{known.height} kernels with known work and duration; {LEAST_POINTS} needed")
+    if flops_per_instruction is None and "flops_is_lower_bound" in known.columns:
+        uncounted = int(known.get_column("flops_is_lower_bound").fill_null(False).sum())
+        if uncounted:
+            return Refusal(
+                "operations_not_counted",
+                f"the operations of {uncounted} of {known.height} kernels are a lower bound, and so the peak would be; "
+                "count issue slots instead (flops_per_instruction)",
+            )
+    moved = known.get_column("bytes").cast(pl.Float64).to_numpy()
+    smallest, largest = float(moved.min()), float(moved.max())
+    if overhead_ns is None and largest < LEAST_SPREAD_OF_BYTES * smallest:
+        return Refusal(
+            "overhead_not_identifiable",
+            f"all kernels move between {smallest:.4g} and {largest:.4g} bytes, so that bandwidth and overhead cannot "
+            "be told apart; state the overhead, or vary the size",
+        )
+    shortest = float(known.get_column("duration_ns").cast(pl.Float64).to_numpy().min())
+    if overhead_ns is not None and overhead_ns >= shortest:
+        return Refusal(
+            "overhead_not_identifiable",
+            f"the stated overhead of {overhead_ns:.0f} ns is not below the shortest kernel's {shortest:.0f} ns",
+        )
+    return None
+
+
+def _arrays(known: pl.DataFrame, flops_per_instruction: float | None) -> _Points:
+    flops = pl.col("flops") if flops_per_instruction is None else pl.col("instructions") * flops_per_instruction
+    columns = known.select(flops.cast(pl.Float64).alias("flops"), pl.col("bytes", "duration_ns").cast(pl.Float64))
+    return _Points(*(columns.get_column(name).to_numpy() for name in ("flops", "bytes", "duration_ns")))
+
+
+def _start(data: _Points, overhead_ns: float | None) -> _Fit:
+    """The best rates seen, which no roof can be below by much."""
+    overhead = float(data.ns.min()) / 10 if overhead_ns is None else overhead_ns
+    busy = data.ns - overhead
+    return _Fit(float((data.flops / busy).max()), float((data.bytes / busy).max()), 4.0, overhead)
+
+
+def _logarithms(data: _Points, one: _Fit) -> tuple[Floats, Floats, Floats]:
+    """Logarithms of the times of arithmetic, of traffic, and of both together; -inf for no work."""
+    with np.errstate(divide="ignore"):
+        arithmetic, traffic = np.log(data.flops / one.peak), np.log(data.bytes / one.bandwidth)
+    both = np.logaddexp(one.sharpness * arithmetic, one.sharpness * traffic) / one.sharpness
+    return arithmetic, traffic, both
+
+
+def _model(data: _Points, one: _Fit) -> Floats:
+    """Durations in ns by the model."""
+    return np.asarray(one.overhead + np.exp(_logarithms(data, one)[2]), dtype=np.float64)
+
+
+def _fitted(data: _Points, overhead_ns: float | None, start: _Fit) -> _Fit:
+    """The best parameters, found on their logarithms."""
+
+    def decoded(x: Floats) -> _Fit:
+        overhead = overhead_ns if overhead_ns is not None else float(np.exp(x[3]))
+        return _Fit(float(np.exp(x[0])), float(np.exp(x[1])), float(np.exp(x[2])), overhead)
+
+    target = np.log(data.ns)
+    begin = [np.log(start.peak), np.log(start.bandwidth), np.log(start.sharpness)]
+    lowest, highest = [-np.inf, -np.inf, 0.0], [np.inf, np.inf, float(np.log(_LARGEST_SHARPNESS))]
+    if overhead_ns is None:
+        begin.append(np.log(max(start.overhead, 1.0)))
+        lowest.append(-np.inf)
+        # What every kernel spends cannot exceed what the shortest one took.
+        highest.append(float(target.min()))
+    from scipy.optimize import least_squares
+
+    result = least_squares(
+        lambda x: np.log(_model(data, decoded(x))) - target,
+        np.clip(begin, lowest, np.array(highest) - 1e-6),
+        jac=_jacobian(data, decoded, overhead_ns is None),
+        bounds=(lowest, highest),
+        loss="soft_l1",
+        f_scale=_TYPICAL_RESIDUAL,
+    )
+    return decoded(np.asarray(result.x, dtype=np.float64))
+
+
+def _jacobian(data: _Points, decoded: Callable[[Floats], _Fit], with_overhead: bool) -> Callable[[Floats], Floats]:
+    """Derivatives of the logarithm of the model by the logarithms of its parameters."""
+
+    def at(x: Floats) -> Floats:
+        one = decoded(x)
+        arithmetic, traffic, both = _logarithms(data, one)
+        overlapped = np.exp(both)
+        total = one.overhead + overlapped
+        weight = np.exp(one.sharpness * (arithmetic - both))
+        mean = np.where(weight > 0, weight * np.where(weight > 0, arithmetic, 0.0), 0.0)
+        mean += np.where(weight < 1, (1 - weight) * np.where(weight < 1, traffic, 0.0), 0.0)
+        by_sharpness = mean - both
+        columns = [-overlapped * weight, -overlapped * (1 - weight), overlapped * by_sharpness]
+        if with_overhead:
+            columns.append(np.full(len(total), one.overhead))
+        return np.asarray(np.column_stack(columns) / total[:, None], dtype=np.float64)
+
+    return at
+
+
+def _unfit(data: _Points, found: _Fit, known: pl.DataFrame) -> Refusal | None:
+    """Why the fit must not be believed."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = (data.flops / found.peak) / (data.bytes / found.bandwidth)
+    arithmetic, traffic = int((ratio >= CLEARLY).sum()), int((ratio <= 1 / CLEARLY).sum())
+    for side, count in (("arithmetic", arithmetic), ("traffic", traffic)):
+        if count < LEAST_ON_A_SIDE:
+            return Refusal("one_sided", f"{count} kernels are limited by {side} clearly; {LEAST_ON_A_SIDE} needed")
+    changed = _changed_code(known) or _two_populations(data, found, ratio)
+    return Refusal("mixed_population", changed) if changed else None
+
+
+def _changed_code(known: pl.DataFrame) -> str | None:
+    """Operations per instruction that fall as operations grow: the compiler stopped vectorizing somewhere."""
+    if "instructions" not in known.columns:
+        return None
+    rows = known.filter(pl.col("instructions") > 0, pl.col("flops") > 0).sort("flops")
+    density = (rows.get_column("flops") / rows.get_column("instructions")).to_numpy()
+    drops = np.maximum.accumulate(density) / density if len(density) else density
+    if len(drops) and drops.max() > 1 + POPULATIONS_DIFFER:
+        at = float(rows.get_column("flops")[int(drops.argmax())])
+        return f"operations per instruction fall by a factor of {drops.max():.2f} at {at:.4g} operations"
+    return None
+
+
+def _two_populations(data: _Points, found: _Fit, ratio: Floats) -> str | None:
+    """A residual that jumps along the intensity, a rate that falls, or residuals in two groups, where arithmetic rules.
+
+    At equal overhead one code's rate never falls as its intensity grows: the model is monotone in it.
+    """
+    order = np.argsort(ratio, kind="stable")
+    order = order[ratio[order] >= 1.0]
+    residuals = (np.log(data.ns) - np.log(_model(data, found)))[order]
+    intensity = (data.flops / np.maximum(data.bytes, 1.0))[order]
+    count = len(order)
+    for split in range(LEAST_ON_A_SIDE, count - LEAST_ON_A_SIDE + 1):
+        before = residuals[split - LEAST_ON_A_SIDE : split]
+        after = residuals[split : split + LEAST_ON_A_SIDE]
+        jump = float(np.median(after) - np.median(before))
+        spread = max(float(np.ptp(before)), float(np.ptp(after)))
+        if abs(jump) > max(POPULATIONS_DIFFER, spread):
+            return f"durations jump by {np.expm1(jump):+.0%} against the model at {intensity[split]:.3g} flop/byte"
+    ordered = np.sort(residuals)
+    inside = slice(LEAST_ON_A_SIDE - 1, count - LEAST_ON_A_SIDE + 1)
+    gaps = np.diff(ordered[inside])
+    if len(gaps) and gaps.max() > POPULATIONS_DIFFER:
+        at = int(gaps.argmax()) + LEAST_ON_A_SIDE
+        if gaps.max() > 2 * max(float(ordered[:at].std()), float(ordered[at:].std())):
+            return f"durations fall into two groups {np.expm1(gaps.max()):.0%} apart"
+    return None
+
+
+def _bootstrap(
+    data: _Points, found: _Fit, residuals: Floats, overhead_ns: float | None, *, resamples: int, seed: int
+) -> tuple[list[float], list[float]]:
+    """Ends of the interval per parameter: peak, bandwidth, sharpness, overhead.
+
+    Residuals are drawn anew and the kernels kept: drawing kernels would at times leave a side of the ridge empty.
+    """
+    draw = np.random.default_rng(seed)
+    model = _model(data, found)
+    # Noise may not make a kernel shorter than what every kernel is stated to spend.
+    floor = 0.0 if overhead_ns is None else overhead_ns * (1 + 1e-9)
+    rows = []
+    for _ in range(resamples):
+        noisy = np.maximum(model * np.exp(draw.choice(residuals, len(residuals))), floor)
+        one = _fitted(_Points(data.flops, data.bytes, noisy), overhead_ns, found)
+        rows.append((one.peak, one.bandwidth, one.sharpness, one.overhead))
+    low, high = np.quantile(np.array(rows), _INTERVAL, axis=0)
+    return low.tolist(), high.tolist()
+
 
 FITTED: Final = "fitted"
 _FORMATS: Final = ("fp64", "fp32", "fp16")

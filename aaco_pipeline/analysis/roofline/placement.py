@@ -6,7 +6,7 @@ of such a device, and that before one that was published. A unit that counts its
 Nothing is clamped: a kernel above a measured roof did better than the benchmark, which is legal, and the row says so.
 
 Which roof is the nearest depends on work and ceilings, and hardly on how long the kernel happened to take. Whether it
-is near enough to limit the kernel is decided elsewhere, and once: `aaco_pipeline.analysis.bottlenecks.kernel_limits`.
+is near enough to limit the kernel is decided elsewhere, and once: `aaco_pipeline.analysis.bottlenecks.kernel_signals`.
 Flags and their reasons are in docs/roofline.md.
 """
 

@@ -1,10 +1,10 @@
-"""Figures about a whole session, one row each, from its iterations and its timeline.
+"""Figures about whole sessions, one row each: latency, throughput, gaps between iterations, tokens, scaling.
 
-Comparing sessions is not here: iterations of one process are not independent, so the intervals below say how well
-this session's own quantile is known and nothing about another session.
+What must hold of every session's tables is `invariants`.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -12,8 +12,113 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.analysis.model.node_mapping import kernel_activity_ratio
-from aaco_pipeline.analysis.sessions.iteration_gaps import Usage, usage
 from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.lake.validation import to_contract
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Over the measured iterations of one pass: how many, how long, CPU time of all threads and their run-queue delay.
+
+    `length_ns` is the time that the other two were read over; those are null where they were not.
+    """
+
+    iterations: int
+    length_ns: int
+    cpu_time_ns: int | None
+    run_delay_ns: int | None
+
+
+def usage(iterations: pl.DataFrame, blocks: pl.DataFrame, name: str) -> Usage:
+    """Usage in the pass `name`: over its blocks, else, of a loop that read it there, over its timed iterations."""
+    measured = (pl.col("pass") == name) & (pl.col("phase") == "measure")
+    own = blocks.filter(measured).with_columns(length_ns=pl.col("end_ns") - pl.col("start_ns"))
+    if own.is_empty():
+        own = iterations.filter(measured).drop_nulls("latency_ns").with_columns(iterations=1, length_ns="latency_ns")
+    cpu, delay = (
+        None if own.is_empty() or own.get_column(column).null_count() else int(own.get_column(column).sum())
+        for column in ("cpu_time_ns", "run_delay_ns")
+    )
+    return Usage(int(own.get_column("iterations").sum()), int(own.get_column("length_ns").sum()), cpu, delay)
+
+
+def iteration_gaps(iterations: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
+    """Canonical rows of `iteration_gaps`: the time before, between and after the iterations of each pass.
+
+    A pass begins and ends where its blocks do, else with its first and last iteration. Iterations without times have
+    no gaps.
+    """
+    whole = blocks.group_by("pass").agg(pass_start_ns=pl.col("start_ns").min(), pass_end_ns=pl.col("end_ns").max())
+    timed = (
+        iterations.drop_nulls(["start_ns", "end_ns"])
+        .sort("pass", "iteration")
+        .join(whole, on="pass", how="left", maintain_order="left")
+        .with_columns(counted=pl.col("cpu_time_ns").is_not_null())
+    )
+    columns = ("pass", "before_iteration", "phase", "start_ns", "end_ns", "counted")
+    before = timed.select(
+        "pass",
+        "counted",
+        before_iteration="iteration",
+        phase=pl.col("phase").shift(1).over("pass").fill_null(pl.col("phase")),
+        start_ns=pl.col("end_ns").shift(1).over("pass").fill_null(pl.col("pass_start_ns")),
+        end_ns="start_ns",
+    )
+    last = timed.unique("pass", keep="last", maintain_order=True)
+    after = last.select(
+        "pass", "counted", "phase", before_iteration=pl.col("iteration") + 1, start_ns="end_ns", end_ns="pass_end_ns"
+    )
+    borders = pl.concat(
+        blocks.select("pass", before_iteration=pl.col("first_iteration") + further, border=True)
+        for further in (pl.lit(0, pl.Int32), pl.col("iterations").cast(pl.Int32))
+    ).unique()
+    gaps = pl.concat([before.select(columns), after.select(columns)]).drop_nulls(["start_ns", "end_ns"])
+    return to_contract(
+        "iteration_gaps",
+        gaps.join(borders, on=["pass", "before_iteration"], how="left")
+        .with_columns(
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+            reads_counters=pl.col("counted") | pl.col("border").fill_null(False),
+        )
+        .drop("counted", "border")
+        .sort("pass", "before_iteration"),
+    )
+
+
+def gap_metrics(iterations: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `session_metrics` for each pass with gaps: gap_ratio and gap_longest, over its measured part.
+
+    gap_ratio = time of the gaps after measured iterations / (that time + the iterations'); gap_longest is in ns.
+    """
+    measured = pl.col("phase") == "measure"
+    inside = iterations.filter(measured).group_by("pass").agg(inside_ns=pl.col("latency_ns").sum())
+    lay = (
+        gaps.filter(measured)
+        .group_by("pass")
+        .agg(between_ns=pl.col("duration_ns").sum(), longest_ns=pl.col("duration_ns").max(), n=pl.len())
+    )
+    rows = [
+        {"metric": metric, "pass": row["pass"], "phase": "measure", "value": float(value), "unit": unit, "n": row["n"]}
+        for row in lay.join(inside, on="pass").sort("pass").iter_rows(named=True)
+        for metric, value, unit in (
+            ("gap_ratio", row["between_ns"] / (row["between_ns"] + row["inside_ns"]), "ratio"),
+            ("gap_longest", row["longest_ns"], "ns"),
+        )
+    ]
+    return pl.DataFrame(rows, schema=polars_types("session_metrics"))
+
+
+def of_one_unit(iterations: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """The iterations whose latencies may be held against each other.
+
+    Of a program that marks nothing the unprofiled iterations are whole `runs` (table `program_runs`), and those of the
+    traced run, known by the ranges that a profiler recorded, are parts of one: these are left out.
+    """
+    keys = ["run", "start_ns", "end_ns"]
+    unprofiled = iterations.filter(pl.col("pass") == "latency")
+    whole = unprofiled.join(runs.select(keys), on=keys, how="semi").height
+    return iterations if not whole else unprofiled
+
 
 CONFIDENCE: Final = 0.95
 _QUANTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p99", 0.99))
@@ -177,3 +282,137 @@ def _of_pass(measured: pl.DataFrame, used: Usage, batch_size: int | None) -> lis
 
 
 METRICS: Final = pl.Schema(polars_types("session_metrics"))
+
+
+def requests(iterations: pl.DataFrame) -> pl.DataFrame:
+    """One row per request: `pass`, `phase`, `request`, `tokens`, `first_token_ns`, `end_to_end_ns`, `per_token_ns`.
+
+    A request begins with the token of index 0; its end-to-end time is the sum of its tokens', because what lies between
+    them is the reading of counters. `per_token_ns` (float) = (end to end - first token) / (tokens - 1);
+    null for a request of one token. Empty for iterations that are not tokens.
+    """
+    return (
+        iterations.drop_nulls("token_index")
+        .sort("pass", "iteration")
+        .with_columns(request=(pl.col("token_index") == 0).cum_sum().over("pass") - 1)
+        .group_by("pass", "request", maintain_order=True)
+        .agg(
+            pl.col("phase").first(),
+            tokens=pl.len(),
+            first_token_ns=pl.col("latency_ns").first(),
+            end_to_end_ns=pl.col("latency_ns").sum(),
+        )
+        .with_columns(
+            per_token_ns=pl.when(pl.col("tokens") > 1).then(
+                (pl.col("end_to_end_ns") - pl.col("first_token_ns")) / (pl.col("tokens") - 1)
+            )
+        )
+    )
+
+
+def units_of_work(iterations: pl.DataFrame) -> pl.DataFrame:
+    """What one may compare within a session, in order: `iteration`, `run`, `time_ns` of the measured, unprofiled units.
+
+    A unit is an iteration, or a whole request where iterations are tokens, for these grow slower with the cache.
+    """
+    measured = iterations.filter((pl.col("pass") == "latency") & (pl.col("phase") == "measure")).sort("iteration")
+    if measured.get_column("token_index").null_count() == measured.height:
+        return measured.select("iteration", "run", time_ns="latency_ns")
+    first = measured.filter(pl.col("token_index") == 0).get_column("iteration")
+    return requests(measured).select(first, run=pl.lit(None, pl.Int32), time_ns="end_to_end_ns")
+
+
+def generation_metrics(iterations: pl.DataFrame, batch_size: int, prompt_tokens: int) -> pl.DataFrame:
+    """Rows of `session_metrics` for a session that generated tokens, over the measured requests of each pass.
+
+    time_to_first_token and request_latency (one value per request), time_per_output_token (one per request of two
+    tokens or more) and inter_token_latency (every gap between tokens, pooled), each as _p50, _p90 and _p99 with the
+    interval of `quantile_interval`; output_tokens_per_s = all tokens of the batch / time the requests took;
+    output_tokens_per_s_per_user = 1 / mean time per output token; prefill_tokens_per_s = tokens of the batch's prompts
+    / mean time to the first token.
+    """
+    rows: list[dict[str, object]] = []
+    for (name,), of_pass in requests(iterations).group_by("pass", maintain_order=True):
+        measured = of_pass.filter(pl.col("phase") == "measure")
+        if measured.is_empty():
+            continue
+        gaps = iterations.filter(
+            (pl.col("pass") == name) & (pl.col("phase") == "measure") & (pl.col("token_index") > 0)
+        ).get_column("latency_ns")
+        first, per_token = measured.get_column("first_token_ns"), measured.get_column("per_token_ns").drop_nulls()
+        for metric, values in (
+            ("time_to_first_token", first),
+            ("time_per_output_token", per_token),
+            ("inter_token_latency", gaps),
+            ("request_latency", measured.get_column("end_to_end_ns")),
+        ):
+            rows.extend({"pass": name, **row} for row in quantile_rows(metric, values))
+        rates = {
+            "output_tokens_per_s": _rate(
+                batch_size * int(measured.get_column("tokens").sum()), measured["end_to_end_ns"].sum()
+            ),
+            "output_tokens_per_s_per_user": _rate(1, per_token.mean()),
+            "prefill_tokens_per_s": _rate(batch_size * prompt_tokens, first.mean()),
+        }
+        rows.extend(
+            {"pass": name, "metric": metric, "value": rate, "unit": "token/s", "n": measured.height}
+            for metric, rate in rates.items()
+        )
+    return pl.DataFrame([{**row, "phase": "measure"} for row in rows], schema=METRICS)
+
+
+def _rate(tokens: int, duration_ns: object) -> float | None:
+    return tokens * 1e9 / duration_ns if isinstance(duration_ns, int | float) and duration_ns > 0 else None
+
+
+#: A batch is enough when its throughput is this part of the best one.
+SATURATION_RATIO: Final = 0.95
+#: A curve that leaves its chord by less than this (of the range of both axes) has no knee.
+LEAST_KNEE_DISTANCE: Final = 0.1
+
+
+def scaling_curve(points: pl.DataFrame) -> pl.DataFrame:
+    """Canonical rows of `scaling` from one row per session.
+
+    `points` has session_id, batch_size, prompt_tokens, output_tokens (null unless tokens are generated), the median
+    time of one iteration, or of one request where tokens are generated, with its interval (`time_ns`, `time_ci_low_ns`,
+    `time_ci_high_ns`), time_to_first_token_ns and time_per_output_token_ns.
+
+    throughput = batch x (output tokens, else 1) / median time, its interval from the time's. Within one prompt length:
+    speedup = throughput / that of the smallest batch; efficiency = speedup / (batch / smallest batch). The knee is the
+    batch where the curve, scaled to the unit square, lies farthest above its chord (Satopaa et al., Finding a "Kneedle"
+    in a Haystack, 2011), if by 0.1 or more. Saturation is the smallest batch with 95 % of the best throughput, unless
+    that is the largest one measured: then the end was not reached.
+    """
+    work = pl.col("batch_size") * pl.col("output_tokens").fill_null(1)
+    curve = points.sort("prompt_tokens", "batch_size", "session_id", nulls_last=False).with_columns(
+        throughput_per_s=work * 1e9 / pl.col("time_ns"),
+        throughput_ci_low_per_s=work * 1e9 / pl.col("time_ci_high_ns"),
+        throughput_ci_high_per_s=work * 1e9 / pl.col("time_ci_low_ns"),
+        throughput_unit=pl.when(pl.col("output_tokens").is_null())
+        .then(pl.lit("inference/s"))
+        .otherwise(pl.lit("token/s")),
+    )
+    groups = [_with_landmarks(group) for _, group in curve.group_by("prompt_tokens", maintain_order=True)]
+    return pl.concat(groups).with_row_index("point") if groups else curve
+
+
+def _with_landmarks(curve: pl.DataFrame) -> pl.DataFrame:
+    """One prompt length's points with speedup, efficiency, knee and saturation."""
+    batch, rate = pl.col("batch_size"), pl.col("throughput_per_s")
+    scaled = curve.with_columns(
+        speedup_ratio=rate / rate.first(),
+        efficiency_ratio=rate / rate.first() / (batch / batch.first()),
+        enough=rate >= SATURATION_RATIO * rate.max(),
+        above=(rate - rate.min()) / (rate.max() - rate.min()) - (batch - batch.min()) / (batch.max() - batch.min()),
+    )
+    first_enough = pl.col("enough").arg_max()
+    place = pl.int_range(pl.len())
+    return scaled.with_columns(
+        is_saturated=(place == first_enough) & (first_enough < pl.len() - 1) & (batch.n_unique() > 1),
+        is_knee=(
+            (place == pl.col("above").arg_max())
+            & (pl.col("above") >= LEAST_KNEE_DISTANCE)
+            & pl.col("above").is_finite()
+        ).fill_null(False),
+    ).drop("enough", "above")

@@ -1,16 +1,18 @@
-"""One frame of everything that ran on devices, and one of the host calls that asked for it.
+"""Everything that ran on the devices of a session and the host calls that asked for it, one frame each.
 
-Both are what the timeline, the gaps and the critical path are computed from. An activity is named as elsewhere in the
-lake, by its kind and its number in that kind's table.
+Waits of the host are `host_waits`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from aaco_pipeline.analysis.timeline.host_waits import Waits, waits
 
 COMPUTE: Final = "compute"
 COMMUNICATION: Final = "communication"
@@ -207,3 +209,108 @@ def _categories(kernels: pl.DataFrame) -> pl.DataFrame:
     # Names once, and a small number per activity: there are millions of these.
     kinds = pl.Enum(sorted({*works, COMPUTE, COMMUNICATION, COPY, HOST, LAUNCHING}))
     return named.select("kernel_id", pl.col("category").cast(CATEGORIES), work=work.cast(kinds))
+
+
+def timed(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows whose times can be used: both are known, and the end is not before the start."""
+    usable = (rows.get_column("end_ns") >= rows.get_column("start_ns")).fill_null(False)
+    # Mostly all of them are, and a copy of a large table is most of what a stage takes.
+    return rows if usable.all() else rows.filter(usable)
+
+
+def measured_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
+    """The dispatches that count: those of measured iterations, or all where the session has at most one in its trace.
+
+    Warm-up is kept in `dispatches` and excluded here, as from every statistic; one marked iteration alone says nothing
+    of what lies around it. Of several processes, one none of whose dispatches lies in an iteration counts whole: where
+    its iterations are is then not known.
+    """
+    traced = iterations.filter(pl.col("pass") == "trace")
+    if traced.height < 2:
+        return dispatches
+    measured = traced.filter(pl.col("phase") == "measure").get_column("iteration")
+    counts = pl.col("iteration").is_in(measured.implode()).fill_null(False)
+    if dispatches.get_column("process_id").n_unique() > 1:
+        counts |= pl.col("iteration").is_null().all().over("process_id")
+    return dispatches.filter(counts)
+
+
+def kernel_stats(dispatches: pl.DataFrame) -> pl.DataFrame:
+    """One row per kernel over its dispatches' self time; quantiles are observed values (nearest rank)."""
+    total = pl.col("self_ns").sum()
+    stats = dispatches.group_by("kernel_id").agg(
+        dispatch_count=pl.len().cast(pl.Int64),
+        total_ns=total,
+        mean_ns=(total / pl.len()).round().cast(pl.Int64),
+        min_ns=pl.col("self_ns").min(),
+        p50_ns=_nearest_rank("self_ns", 0.50),
+        p99_ns=_nearest_rank("self_ns", 0.99),
+        max_ns=pl.col("self_ns").max(),
+    )
+    everything = stats.get_column("total_ns").sum()
+    share = pl.col("total_ns") / everything if everything else pl.lit(None, pl.Float64)
+    return stats.with_columns(share_ratio=share).sort("kernel_id")
+
+
+def _nearest_rank(column: str, quantile: float) -> pl.Expr:
+    """The smallest observed value with at least the share `quantile` of the values at or below it."""
+    rank = (pl.len() * quantile).ceil().cast(pl.Int64).clip(lower_bound=1) - 1
+    return pl.col(column).sort().get(rank)
+
+
+#: The tables that `recorded` is made from, and what is looked at of each: a launch may have many more columns.
+RECORDED_FROM: Final[Mapping[str, tuple[str, ...]]] = {
+    "dispatches": (
+        *("dispatch_id", "process_id", "thread_id", "device_id", "queue_id", "stream_id", "kernel_id"),
+        *("correlation_id", "start_ns", "end_ns", "iteration", "parent_dispatch_id", "self_ns"),
+    ),
+    "iterations": ("pass", "iteration", "phase"),
+    "memory_copies": (
+        *("copy_id", "process_id", "device_id", "queue_id", "stream_id", "correlation_id", "start_ns", "end_ns"),
+    ),
+    "kernels": ("kernel_id", "name", "family"),
+    "api_calls": (*("call_id", "process_id", "thread_id", "domain", "name", "correlation_id", "start_ns", "end_ns"),),
+    "synchronizations": (
+        *("process_id", "device_id", "stream_id", "correlation_id", "waited_stream_id", "waited_correlation_id"),
+    ),
+}
+#: What is kept of the dispatches beside the activities.
+_KEPT: Final = ("kernel_id", "iteration", "self_ns")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What ran in the measured iterations of a session, or in all of it where none are known.
+
+    `dispatches` (kernel_id, iteration, self_ns) are those with times, of which `left_out` had none; `activities`,
+    `calls` and `waits` are what `activities` and `host_waits` make of them.
+    """
+
+    dispatches: pl.DataFrame
+    left_out: int
+    activities: pl.DataFrame
+    calls: pl.DataFrame
+    waits: Waits
+
+
+def counted_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """The dispatches that every figure of the traced pass is over, and how many have no usable times."""
+    usable = timed(dispatches)
+    return measured_dispatches(usable, iterations), dispatches.height - usable.height
+
+
+def everything(tables: Mapping[str, pl.DataFrame]) -> Recorded:
+    """As `recorded`, warm-up and what lies outside every iteration included; without the table `iterations`."""
+    return _run(tables, timed(tables["dispatches"]), 0)
+
+
+def recorded(tables: Mapping[str, pl.DataFrame]) -> Recorded:
+    """What the tables named in `RECORDED_FROM` say was recorded."""
+    return _run(tables, *counted_dispatches(tables["dispatches"], tables["iterations"]))
+
+
+def _run(tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame, left_out: int) -> Recorded:
+    calls = host_calls(tables["api_calls"])
+    activities = device_activities(dispatches, tables["memory_copies"], tables["kernels"], calls)
+    waited = waits(activities, calls, tables["synchronizations"])
+    return Recorded(dispatches.select(_KEPT), left_out, activities, calls, waited)

@@ -1,20 +1,18 @@
-"""The parts that processes took in collective operations: which belong together, who waited for whom, what was exposed.
+"""Collective operations: which parts belong together, who waited for whom, and the bandwidth of each part.
 
-A communication kernel's name often does not say which collective it is (RCCL runs most from one generic kernel), so a
-part is described by the range of its launching thread that encloses its launch. Parts of several processes belong
-together by communicator and number within it, as stated or by order of issue, which is the same on every rank
-(https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html); where counts, names or sizes
-disagree nothing is put together.
+Collectives that the capture does not describe are recognised by kernel name, stream and time.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, group_codes
 from aaco_pipeline.analysis.timeline.device_timeline import Times, covered_by
 
@@ -281,3 +279,157 @@ def _exposed(rows: pl.DataFrame, clocks: pl.DataFrame, activities: pl.DataFrame)
         hidden[ours] = covered_by(starts[theirs], ends[theirs]).between(starts[ours], ends[ours])
     exposed: Times = ends[: rows.height] - starts[: rows.height] - hidden
     return exposed
+
+
+#: What a capture of this kind calls a group of ranks, which has no name of its own; a number follows.
+UNNAMED: Final = "unnamed group"
+#: Operations that a rank may leave before the others have come to it.
+_LEFT_EARLY: Final = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
+#: `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`, `ncclKernel_AllReduce_RING_LL_Sum_float(...)`.
+_KERNEL: Final = re.compile(r"^nccl\w*?Kernel_([A-Za-z]+)")
+#: One kernel for everything between two ranks, of which an all-to-all consists, too.
+_BETWEEN_TWO: Final = ("SendRecv", "send_recv")
+_LANE: Final = ("process_id", "device_id", "lane")
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """One stream's kernels in their order: their rows, and which of them hold all ranks."""
+
+    process: int
+    rows: npt.NDArray[np.int64]
+    start: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    holds: npt.NDArray[np.bool_]
+
+    def overlaps(self, other: "_Lane") -> bool:
+        """Whether each kernel that holds all ranks ran while its counterpart did."""
+        apart = (self.start >= other.end) | (other.start >= self.end)
+        return self.process != other.process and not bool((apart & self.holds).any())
+
+
+def kernel_operation(name: str) -> str | None:
+    """The operation that a kernel's name states; None for one that runs many, and for any other kernel."""
+    found = _KERNEL.match(name)
+    if found is None:
+        return None
+    return _BETWEEN_TWO[1] if found[1].startswith(_BETWEEN_TWO[0]) else operation(found[1])
+
+
+def put_together(
+    parts: pl.DataFrame, activities: pl.DataFrame, kernels: pl.DataFrame, clocks: pl.DataFrame
+) -> pl.DataFrame:
+    """The parts with name, communicator and group_size as far as kernels and streams tell them.
+
+    `parts` is what `collectives.parts` gives of a capture that states no communicator, `activities` what these were
+    made of; `clocks` has process_id and clock. Processes of different clocks are not compared: their times tell
+    nothing.
+    """
+    names = kernels.get_column("name").unique().drop_nulls().to_list()
+    stated = {name: found for name in names if (found := kernel_operation(name)) is not None}
+    known = pl.col("kernel_name").replace_strict(stated, default=None, return_dtype=pl.String)
+    of_dispatch = activities.filter(pl.col("activity_kind") == "dispatch").select(
+        "kernel_id", dispatch_id="activity_id", lane=pl.coalesce("stream_id", "queue_id")
+    )
+    named = (
+        parts.join(of_dispatch, on="dispatch_id", how="left", maintain_order="left")
+        .join(kernels.select("kernel_id", kernel_name="name"), on="kernel_id", how="left", maintain_order="left")
+        .join(clocks.select("process_id", "clock"), on="process_id", how="left", maintain_order="left")
+        .with_columns(name=pl.coalesce("name", known))
+    )
+    groups = sorted(_groups(named), key=lambda group: min(int(lane.start[0]) for lane in group))
+    group_of = np.full(named.height, -1, np.int64)
+    for number, group in enumerate(groups):
+        for lane in group:
+            group_of[lane.rows] = number
+    sizes = {number: len(group) for number, group in enumerate(groups)}
+    size = pl.Series(group_of).replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    name = pl.format(f"{UNNAMED} {{}}", pl.Series(group_of))
+    return named.with_columns(communicator=pl.when(size.is_not_null()).then(name), group_size=size).select(
+        parts.columns
+    )
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _groups(named: pl.DataFrame) -> Iterable[Sequence[_Lane]]:
+    """The streams of several processes that are one group's: alike in their operations, and all at the same times."""
+    held = ~pl.col("name").is_in(_LEFT_EARLY).fill_null(False)
+    ordered = named.with_row_index("row").with_columns(held=held).sort("start_ns", "dispatch_id")
+    lanes = ordered.group_by("clock", *_LANE, maintain_order=True).agg("name", "row", "start_ns", "end_ns", "held")
+    for _, alike in lanes.group_by("clock", "name", maintain_order=True):
+        processes = alike.get_column("process_id").to_list()
+        if len(set(processes)) > 1:
+            columns = [alike.get_column(name) for name in ("row", "start_ns", "end_ns", "held")]
+            lists = zip(*([one.to_numpy() for one in column] for column in columns), strict=True)
+            yield from _together([_Lane(process, *one) for process, one in zip(processes, lists, strict=True)])
+
+
+def _together(lanes: Sequence[_Lane]) -> Iterable[Sequence[_Lane]]:
+    """Those of equal operations that overlap throughout, each with each; where that leaves a choice, none."""
+    beside = [frozenset(i for i, lane in enumerate(lanes) if lane is one or one.overlaps(lane)) for one in lanes]
+    for group in dict.fromkeys(beside):
+        if len(group) > 1 and all(beside[i] == group for i in group):
+            yield [lanes[i] for i in sorted(group)]
+
+
+#: Below this share of the fabric's rate something else than the fabric sets the pace.
+FAR_BELOW: Final = 0.1
+LATE_OR_BROKEN: Final = "a late rank or a broken transport"
+_TOO_SMALL: Final = "too small for its rate to tell anything"
+_NO_FABRIC: Final = "the rate of the links between such devices is not known"
+_NO_NETWORK: Final = "more ranks than a device has peers: the rate of the network is not known"
+#: The size by nccl-tests is that of the whole array: of these operations a rank puts in one part of as many as ranks.
+_PARTS: Final = ("all_gather", "gather")
+
+
+def with_rates(collectives: pl.DataFrame, dispatches: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `collectives` with duration_ns, algorithm_bytes_per_s, bus_bytes_per_s, share_ratio and remark.
+
+    `links` is what `hardware.device_facts.peer_links` gives. The ceiling is what a device can exchange with the others
+    of its group over a link to each, so that a share is of the published rate, which no transport reaches.
+    """
+    took = dispatches.select("dispatch_id", "device_id", duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+    rows = collectives.join(took, on="dispatch_id", how="left", maintain_order="left")
+    rows = rows.join(links, on="device_id", how="left", maintain_order="left")
+    ranks = pl.col("expected_participants")
+    whole = pl.col("size_bytes") * pl.when(pl.col("name").is_in(_PARTS)).then(ranks).otherwise(1)
+    seconds = pl.when(pl.col("duration_ns") > 0).then(pl.col("duration_ns") / 1e9)
+    rows = rows.with_columns(algorithm_bytes_per_s=whole / seconds)
+    rows = rows.with_columns(bus_bytes_per_s=pl.col("algorithm_bytes_per_s") * _factor(ranks))
+    over_links = (ranks > 1) & (ranks - 1 <= pl.col("links"))
+    ceiling = pl.when(over_links).then((ranks - 1) * pl.col("link_bytes_per_s"))
+    rows = rows.with_columns(share_ratio=pl.col("bus_bytes_per_s") / ceiling)
+    # At a tenth of the rate such a message would still take less than a launch.
+    needed_ns = pl.col("bus_bytes_per_s") * pl.col("duration_ns") / (FAR_BELOW * ceiling)
+    far_below = pl.col("share_ratio") < FAR_BELOW
+    remark = (
+        pl.when(pl.col("bus_bytes_per_s").is_null())
+        .then(None)
+        .when(pl.col("links").is_null())
+        .then(pl.lit(_NO_FABRIC))
+        .when(~over_links)
+        .then(pl.lit(_NO_NETWORK))
+        .when(far_below & (needed_ns < LAUNCH_SIZED_NS))
+        .then(pl.lit(_TOO_SMALL))
+        .when(far_below)
+        .then(pl.lit(LATE_OR_BROKEN))
+    )
+    return rows.with_columns(remark=remark).drop("device_id", "links", "link_bytes_per_s")
+
+
+def _factor(ranks: pl.Expr) -> pl.Expr:
+    """What the algorithm bandwidth is multiplied with; null for operations that nccl-tests gives no factor for."""
+    once = (ranks - 1) / ranks
+    name = pl.col("name")
+    return (
+        pl.when(ranks < 1)
+        .then(None)
+        .when(name == "all_reduce")
+        .then(2 * once)
+        .when(name.is_in(["all_gather", "reduce_scatter", "all_to_all"]))
+        .then(once)
+        .when(name.is_in(["broadcast", "reduce"]) & (ranks > 0))
+        .then(1.0)
+    )

@@ -14,10 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from aaco_pipeline.analysis.kernels.statistics import timed
-from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, device_activities
-from aaco_pipeline.analysis.timeline.collectives import SYNCHRONIZING, Matched, collectives, matched, parts
-from aaco_pipeline.analysis.timeline.unstated_collectives import put_together
+from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, device_activities, timed
+from aaco_pipeline.analysis.timeline.collectives import (
+    SYNCHRONIZING,
+    Matched,
+    collectives,
+    matched,
+    parts,
+    put_together,
+)
 
 SAME_PROCESS: Final = "same_process"
 SAME_HOST: Final = "same_host"

@@ -6,18 +6,26 @@ passes are matched to it by numbers, kernels and grids, never on time.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import polars as pl
+import polars.selectors as cs
 
-from aaco_pipeline.capture.merging import counted, other_passes, telemetry, traced_kernels
+from aaco_pipeline.analysis.timeline.activities import recorded
+from aaco_pipeline.analysis.timeline.critical_path import critical_path
+from aaco_pipeline.analysis.timeline.dependency_graph import network
+from aaco_pipeline.capture.discovery import Part, Run, discover_runs
+from aaco_pipeline.capture.merging import parts as traced_kernels
+from aaco_pipeline.capture.merging import passes
 from aaco_pipeline.capture.merging.base import DEVICE_COLUMNS, TIMES, base_trace, choose_base, renumbered
 from aaco_pipeline.capture.merging.iterations import as_iterations, from_markers
 from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading, plainly_named
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.thread_trace.matching import matched_instructions
 from aaco_pipeline.lake.evidence import Evidence
+from aaco_pipeline.lake.on_disk import pieces
 from aaco_pipeline.lake.validation import empty_table
 
 __all__ = ["NamedReading", "merge_parts", "moved", "row_accounts"]
@@ -54,8 +62,8 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     base, evidence = choose_base(parts)
     merged = base_trace(base)
     tables = merged.tables
-    tables["counters"], tables["kernels"], placed = counted.counters(parts, merged)
-    tables["pc_samples"] = other_passes.pc_samples(parts, merged)
+    tables["counters"], tables["kernels"], placed = passes.counters(parts, merged)
+    tables["pc_samples"] = passes.pc_samples(parts, merged)
     traced_parts = [(part.name, part.reading) for part in parts if part.table("att_instructions").height]
     keys = merged.keys if traced_parts else pl.DataFrame()
     tables["att_instructions"], traces, traced = matched_instructions(traced_parts, keys, tables["dispatches"])
@@ -65,7 +73,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     for name in ("reported_statistics", "environment", "ceilings"):
         tables[name] = pl.concat([part.table(name) for part in parts]).unique(maintain_order=True)
     tables["environment"] = tables["environment"].unique(["category", "key"], keep="first", maintain_order=True)
-    tables["gpu_samples"], tables["devices"], sampled, unplaced = telemetry.placed(parts, merged)
+    tables["gpu_samples"], tables["devices"], sampled, unplaced = passes.placed(parts, merged)
     tables["iterations"], tables["dispatches"], without = _iterations(tables, base[0], merged.clock_of)
     for part in parts:
         named = (replace(item, item=f"{item.item} of {part.name}") for item in part.reading.evidence)
@@ -76,7 +84,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     tables["operator_inputs"] = parts[0].table("operator_inputs") if alone else empty_table("operator_inputs")
     stated = parts[0].reading.details.get("named_launches") if alone else None
     # Only what reads traces pays for what knows operators: a capture that the lake has is not read.
-    from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
+    from aaco_pipeline.analysis.roofline.operators.graph_replays import captured_launches
 
     tables["captured_launches"] = captured_launches(tables, stated)
     details = traces | unplaced | _accounts(parts)
@@ -125,3 +133,87 @@ def _iterations(
         runs = tables["api_calls"].filter((pl.col("domain") == "onnxruntime") & (pl.col("name") == "model_run"))
         return as_iterations(runs), dispatches, []
     return from_markers(tables, clock_of)
+
+
+def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
+    """All tables of a run; a part that cannot be read is evidence. CaptureError when none can be."""
+    limits = limits or Limits()
+    named: list[NamedReading] = []
+    failed: list[Evidence] = []
+    holders: dict[str, str] = {}
+    captures = [part for part in run.parts if part.holds_captures]
+    for part in (part for part in run.parts if not part.holds_captures):
+        try:
+            reading = _bounded(part.read(limits), limits, str(run.folder / part.name))
+            one = NamedReading(part.name, reading, part.counts_first)
+        except CaptureError as error:
+            failed.append(Evidence(f"part {part.name}", "invalid", str(error), part.name))
+            continue
+        guids = one.table("processes").get_column("guid").drop_nulls().to_list()
+        if guids and all(guid in holders for guid in guids):
+            reason = f"repeats the process of {holders[guids[0]]}, and is not read a second time"
+            failed.append(Evidence(f"part {part.name}", "partial", reason, part.name))
+            continue
+        holders |= dict.fromkeys(guids, part.name)
+        named.append(one)
+    if not named:
+        reasons = "; ".join(item.reason or "" for item in failed) or f"{run.folder}: nothing in it can be read"
+        raise CaptureError(reasons)
+    merged = merge_parts(named)
+    graphs, told = _captured_in(captures, merged.tables["captured_launches"], limits, run)
+    tables = {**merged.tables, "captured_launches": graphs}
+    return CaptureTables(tables, (*merged.evidence, *failed, *told), merged.details)
+
+
+def _captured_in(
+    traces: Sequence[Part], own: pl.DataFrame, limits: Limits, run: Run
+) -> tuple[pl.DataFrame, list[Evidence]]:
+    """`captured_launches` of the run's own traces and of those in which its graphs were captured, numbered on."""
+    if not traces:
+        return own, []
+    # Only what reads traces pays for what knows operators: a capture that the lake has is not read.
+    from aaco_pipeline.analysis.roofline.operators.graph_replays import captured_launches
+
+    found, said = [own], []
+    for part in traces:
+        item = f"captured graphs of {part.name}"
+        try:
+            reading = _bounded(part.read(limits), limits, str(run.folder / part.name))
+        except CaptureError as error:
+            said.append(Evidence(item, "invalid", str(error), part.name))
+            continue
+        rows = captured_launches(reading.tables, reading.details.get("named_launches"), part.name)
+        first = max((int(one["graph"].max()) + 1 for one in found if one.height), default=0)  # type: ignore[arg-type]
+        found.append(rows.with_columns(pl.col("graph") + first))
+        count = rows.get_column("graph").n_unique()
+        reason = None if count else "no capture of a graph is recorded in it (no hipStreamBeginCapture)"
+        said.append(Evidence(item, "present" if count else "absent", reason, part.name, count))
+    return pl.concat(found), said
+
+
+def _bounded(read: CaptureTables, limits: Limits, place: str) -> CaptureTables:
+    """What was read, if no text in it is longer than a name or a value ever is."""
+    for name, frame in (*read.tables.items(), *read.details.items()):
+        for piece in pieces(frame.select(cs.string())):
+            texts = piece.select(pl.all().str.len_bytes().max())
+            for column, longest in zip(texts.columns, texts.row(0) if texts.columns else (), strict=True):
+                if longest is not None and longest > limits.text_bytes:
+                    raise CaptureError(
+                        f"{place}: a text of {longest} bytes for {name}.{column}; no profiler writes one so long"
+                    )
+    return read
+
+
+def kernels_on_path(folder: Path) -> dict[str, tuple[int, int]]:
+    """Of each kernel in the files of a pass: its time on the critical path in ns, and how often it ran."""
+    parts = [part for run in discover_runs(folder).runs for part in run.parts]
+    if not parts:
+        return {}
+    tables = merge_parts([NamedReading(part.name, part.read(Limits())) for part in parts]).tables
+    run = recorded({**tables, "iterations": tables["iterations"].clear()})
+    if run.dispatches.is_empty():
+        return {}
+    path = critical_path(network(run.activities, run.calls, run.waits))
+    counts = run.dispatches.group_by("kernel_id").agg(count=pl.len())
+    kernels = path.kernels.join(counts, on="kernel_id").join(tables["kernels"], on="kernel_id")
+    return {row["name"]: (int(row["critical_ns"]), int(row["count"])) for row in kernels.to_dicts()}

@@ -1,33 +1,363 @@
-"""Files, folders and recordings of `gpu_metrics` tables, cut into tables and put together as one reading.
+"""Dumps of `gpu_metrics` tables: find the tables in files, and derive samples of sensors from them.
 
-What the tables mean is `aaco_pipeline.formats.gpu_metrics.decoding`'s.
+The binary layout of each version is in `layouts`. A field that is all ones is one the device does not report: null.
 """
 
 import base64
 import binascii
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
-from aaco_pipeline.formats.gpu_metrics.decoding import Decoded, Dump, between, gpu_samples
+from aaco_pipeline.formats.gpu_metrics import device_of, dump_files, probe
 from aaco_pipeline.formats.gpu_metrics.layouts import (
+    CODE_OF,
     HEADER_BYTES,
+    NOT_READINGS,
     SELF_DESCRIBING,
+    UNKNOWN_ATTRIBUTE,
     VERSIONS,
     Version,
+    described,
     dotted,
     header,
     layout,
 )
-from aaco_pipeline.formats.gpu_metrics.signs import device_of, dump_files, probe
 from aaco_pipeline.formats.parsing.compression import read_decompressed
 from aaco_pipeline.formats.parsing.regular_files import is_folder
+from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import empty_table, to_contract
+
+#: The energy accumulator counts in 2^-16 J, the driver's "15.259 µJ".
+ENERGY_UNIT_J: Final = 2.0**-16
+FIRMWARE_TICK_NS: Final = 10
+#: Generations of PCIe by the rate of a lane, which the tables state in 0.1 GT/s.
+PCIE_GENERATION: Final[Mapping[float, int]] = {25.0: 1, 50.0: 2, 80.0: 3, 160.0: 4, 320.0: 5, 640.0: 6}
+#: Time spent held back by a limit since the firmware started, by the limit, on the scale of `accumulation_counter`.
+RESIDENCIES: Final = ("prochot", "ppt", "socket_thm", "vr_thm", "hbm_thm")
+#: What the bits of `indep_throttle_status` mean, in the driver's names.
+THROTTLE_BITS: Final[Mapping[int, str]] = {
+    **dict(enumerate(("PPT0", "PPT1", "PPT2", "PPT3", "SPL", "FPPT", "SPPT", "SPPT_APU"))),
+    **dict(enumerate(("TDC_GFX", "TDC_SOC", "TDC_MEM", "TDC_VDD", "TDC_CVIP", "EDC_CPU", "EDC_GFX", "APCC"), 16)),
+    **dict(enumerate(("TEMP_GPU", "TEMP_CORE", "TEMP_MEM", "TEMP_EDGE", "TEMP_HOTSPOT", "TEMP_SOC"), 32)),
+    **dict(enumerate(("TEMP_VR_GFX", "TEMP_VR_SOC", "TEMP_VR_MEM0", "TEMP_VR_MEM1"), 38)),
+    **dict(enumerate(("TEMP_LIQUID0", "TEMP_LIQUID1", "VRHOT0", "VRHOT1", "PROCHOT_CPU", "PROCHOT_GFX"), 42)),
+    **dict(enumerate(("PPM", "FIT"), 56)),
+}
+_COUNTERS: Final = ("gfx_activity_acc", "mem_activity_acc", "accumulation_counter")
+_COMMON: Final = pl.Schema(
+    {
+        "device_id": pl.Int32(),
+        "time_ns": pl.Int64(),
+        "energy_accumulator": pl.UInt64(),
+        **dict.fromkeys(("system_clock_counter", "firmware_timestamp", "indep_throttle_status"), pl.UInt64()),
+        **dict.fromkeys(("power_w", "temperature_hotspot_c", "temperature_memory_c"), pl.Float64()),
+        **dict.fromkeys(("temperature_gpu_c", "pcie_decigigatransfers", "pcie_lanes"), pl.Float64()),
+        **dict.fromkeys(("gfx_clock_mhz", "memory_clock_mhz", "gfx_percent", "memory_percent"), pl.Float64()),
+        **{f"{name}_growth": pl.Int64() for name in ("energy", *_COUNTERS, *RESIDENCIES)},
+        "elapsed_ns": pl.Int64(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Dump:
+    """Tables of one device in order of reading; `times_ns` when whoever read them took the time, else None."""
+
+    device: str | None
+    tables: Sequence[bytes]
+    times_ns: Sequence[int] | None = None
+
+
+def growth(counter: pl.Expr, bits: int) -> pl.Expr:
+    """How much an unsigned counter of `bits` (at most 64) grew since the row before, through a wrap to 0, as int64.
+
+    A fall of less than half the range cannot be a wrap between two readings: the counter was set back, and the growth
+    is unknown. Null then, in the first row, and where either row's reading is null. Rows are in order of time.
+    """
+    known = counter.cast(pl.UInt64)
+    # Unsigned subtraction wraps at 64 bits; the mask brings it down to the counter's own width.
+    difference = (known - known.shift(1)) & pl.lit((1 << bits) - 1, pl.UInt64)
+    return pl.when(difference < pl.lit(1 << (bits - 1), pl.UInt64)).then(difference).cast(pl.Int64)
+
+
+def between(samples: pl.DataFrame) -> pl.DataFrame:
+    """What the counters say of the time since the device's sample before; null in its first sample.
+
+    Columns: device_id, time_ns, elapsed_ns, average_power_w (by the energy accumulator), gfx_activity_growth,
+    memory_activity_growth, accumulation_growth (the firmware's own units), and for each limit `<name>_ratio`: the share
+    of the firmware's accumulation time in which it held the device back.
+    """
+    accumulation = pl.col("accumulation_counter_growth")
+    return samples.select(
+        "device_id",
+        "time_ns",
+        "elapsed_ns",
+        average_power_w=pl.when(pl.col("elapsed_ns") > 0).then(
+            pl.col("energy_growth") * ENERGY_UNIT_J * 1e9 / pl.col("elapsed_ns")
+        ),
+        gfx_activity_growth=pl.col("gfx_activity_acc_growth"),
+        memory_activity_growth=pl.col("mem_activity_acc_growth"),
+        accumulation_growth=accumulation,
+        **{
+            f"{name}_ratio": pl.when(accumulation > 0).then(pl.col(f"{name}_growth") / accumulation)
+            for name in RESIDENCIES
+        },
+    )
+
+
+def gpu_samples(samples: pl.DataFrame) -> pl.DataFrame:
+    """The canonical table of decoded samples. `memory_used_bytes` is null: these tables do not hold it."""
+    held = [pl.when(pl.col(f"{name}_growth") > 0).then(pl.lit(name)) for name in RESIDENCIES]
+    grown = pl.any_horizontal(pl.col(f"{name}_growth").is_not_null() for name in RESIDENCIES)
+    states = samples.get_column("indep_throttle_status").unique().drop_nulls().to_list()
+    flags = pl.DataFrame(
+        [(state, _throttling(state)) for state in states],
+        schema={"indep_throttle_status": pl.UInt64(), "flags": pl.List(pl.String())},
+        orient="row",
+    )
+    joined = samples.join(flags, on="indep_throttle_status", how="left", maintain_order="left")
+    return to_contract(
+        "gpu_samples",
+        joined.select(
+            "time_ns",
+            "device_id",
+            "power_w",
+            "temperature_hotspot_c",
+            "temperature_memory_c",
+            "gfx_clock_mhz",
+            "memory_clock_mhz",
+            "temperature_gpu_c",
+            "pcie_lanes",
+            pcie_generation=pl.col("pcie_decigigatransfers").replace_strict(
+                PCIE_GENERATION, default=None, return_dtype=pl.Int64
+            ),
+            energy_j=pl.col("energy_accumulator") * ENERGY_UNIT_J,
+            gfx_activity_ratio=_ratio("gfx_percent"),
+            memory_activity_ratio=_ratio("memory_percent"),
+            throttle_reasons=pl.coalesce("flags", pl.when(grown).then(pl.concat_list(held).list.drop_nulls())),
+        ),
+    )
+
+
+def _ratio(percent: str) -> pl.Expr:
+    """A percentage as a ratio; what is above 100 is no percentage and null."""
+    return pl.when(pl.col(percent) <= 100).then(pl.col(percent) / 100)
+
+
+def _throttling(state: int) -> list[str]:
+    return [THROTTLE_BITS.get(bit, f"bit {bit}") for bit in range(64) if state >> bit & 1]
+
+
+class Decoded:
+    """All tables of a capture as frames: one for each form of table, and what they have in common."""
+
+    def __init__(self, source: str, dumps: Sequence[Dump], first_device_id: int = 0) -> None:
+        self._source, self._dumps, self._first = source, dumps, first_device_id
+        self.clock: tuple[str, str] | None = None
+        self._versions: dict[str, set[str]] = {}
+        self._fields: dict[str, list[pl.DataFrame]] = {}
+        self._own_times = all(one.times_ns is None for one in dumps)
+
+    def placed(self) -> tuple[pl.DataFrame, dict[str, pl.DataFrame], list[Evidence]]:
+        """The samples in `_COMMON` by device and time, the details of all fields, and evidence."""
+        common = []
+        for number, dump in enumerate(self._dumps):
+            for version, fields in self._forms(dump):
+                fields.insert_column(0, pl.Series("device_id", [self._first + number] * fields.height, pl.Int32))
+                self._fields.setdefault(dotted(version), []).append(fields)
+                self._versions.setdefault(dotted(version), set()).add(dump.device or "the device")
+        every = [frame for frames in self._fields.values() for frame in frames]
+        clock = self._choose_clock(every)
+        details: dict[str, pl.DataFrame] = {}
+        for dotted_version, frames in self._fields.items():
+            timed = [_timed(frame, clock) for frame in frames]
+            common += [_common(frame) for frame in timed]
+            # Self-describing tables of two forms differ in columns or types: each form is a frame of its own.
+            forms = list(dict.fromkeys(tuple(frame.schema.items()) for frame in timed))
+            for number, form in enumerate(forms, 1):
+                name = f"fields_{dotted_version}" + (f"_{number}" if number > 1 else "")
+                details[name] = pl.concat([frame for frame in timed if tuple(frame.schema.items()) == form])
+        whole = pl.concat(common) if common else pl.DataFrame(schema=_COMMON)
+        samples = whole.filter(pl.col("time_ns").is_not_null()).sort("device_id", "time_ns", maintain_order=True)
+        return samples, details, list(self._evidence(whole, samples))
+
+    def _forms(self, dump: Dump) -> Iterator[tuple[Version, pl.DataFrame]]:
+        """Every field of the dump's tables, those of one form together."""
+        groups: dict[bytes, list[int]] = {}
+        for at, table in enumerate(dump.tables):
+            groups.setdefault(table[:HEADER_BYTES], []).append(at)
+        for head, members in groups.items():
+            size, version = header(head)
+            raw = np.frombuffer(b"".join(dump.tables[at] for at in members), np.uint8).reshape(len(members), size)
+            positions = np.asarray(members)
+            while len(positions):
+                form, same = self._form(version, raw)
+                rows = np.ascontiguousarray(raw[same]).view(form)[:, 0]
+                frame = pl.DataFrame([pl.Series("order", positions[same], pl.Int64), *_columns(rows)])
+                if dump.times_ns is not None:
+                    times = np.asarray(dump.times_ns, np.int64)[positions[same]]
+                    frame = frame.with_columns(pl.Series("taken_ns", times, pl.Int64))
+                yield version, frame
+                raw, positions = raw[~same], positions[~same]
+
+    def _form(self, version: Version, raw: npt.NDArray[np.uint8]) -> tuple[np.dtype[Any], npt.NDArray[np.bool_]]:
+        """The data type of the first table, and which of the others share it."""
+        if version != SELF_DESCRIBING:
+            return layout(version), np.ones(len(raw), np.bool_)
+        try:
+            form = described(raw[0].tobytes())
+        except ValueError as error:
+            raise CaptureError(f"{self._source}: a gpu_metrics table of version 1.9 is damaged: {error}") from error
+        codes = [name for name in form.names or () if name.startswith(CODE_OF) or name == "attr_count"]
+        rows = raw.view(form)[:, 0]
+        same = np.ones(len(raw), np.bool_)
+        for name in codes:
+            same &= rows[name] == rows[name][0]
+        return form, same
+
+    def _choose_clock(self, frames: Sequence[pl.DataFrame]) -> str | None:
+        """The one clock that all samples are placed by: the driver's where any table has it."""
+        if not self._own_times:
+            return "taken_ns"
+        clocks = (
+            ("system_clock_counter", "boottime", "the driver's CLOCK_BOOTTIME in each gpu_metrics table"),
+            ("firmware_timestamp", "gpu_firmware", "the firmware's own timestamp, of 10 ns, in each gpu_metrics table"),
+        )
+        for name, domain, anchor in clocks:
+            if any(_is_clock(frame, name) and frame.get_column(name).count() for frame in frames):
+                self.clock = (domain, anchor)
+                return name
+        return None
+
+    def _evidence(self, whole: pl.DataFrame, samples: pl.DataFrame) -> Iterator[Evidence]:
+        lost = whole.height - samples.height
+        status: Status = "present" if samples.height and not lost else "partial" if samples.height else "absent"
+        why = (
+            f"{lost} of {whole.height} tables hold no time, so they cannot be placed"
+            if lost
+            else (None if samples.height else "no table was read")
+        )
+        yield Evidence("gpu samples", status, why, self._source, samples.height)
+        for version, devices in sorted(self._versions.items()):
+            told = f"version {version} from {', '.join(sorted(devices))}"
+            yield Evidence(f"gpu_metrics tables {version}", "present", told, self._source)
+        said = set()
+        for percent, column in (("gfx_percent", "gfx_activity_ratio"), ("memory_percent", "memory_activity_ratio")):
+            above = samples.filter(pl.col(percent) > 100).height
+            if above:
+                said.add(column)
+                told = f"{above} of {samples.height} readings are above 100 %, which no share can be; they are null"
+                yield Evidence(f"gpu_samples.{column}", "invalid", told, self._source, samples.height - above)
+        unknown = {name for frames in self._fields.values() for one in frames for name in one.columns}
+        unknown = {name for name in unknown if name.startswith(UNKNOWN_ATTRIBUTE)}
+        if unknown:
+            told = f"values without a known name are kept by number: {', '.join(sorted(unknown)[:8])}"
+            yield Evidence("unknown gpu_metrics values", "partial", told, self._source, len(unknown))
+        table = gpu_samples(samples)
+        for column in table.columns if samples.height else ():
+            if table.get_column(column).count() or column in said:
+                continue
+            why = "the device reports it as not supported, or its tables do not hold it"
+            if column in ("memory_used_bytes", "ecc_corrected", "ecc_uncorrected"):
+                why = "gpu_metrics tables do not hold it"
+            elif column == "throttle_reasons" and {"1.4", "1.5"} & self._versions.keys():
+                why = "the throttle status of versions 1.4 and 1.5 differs by chip, so its bits are not named"
+            yield Evidence(f"gpu_samples.{column}", "absent", why, self._source, 0)
+
+
+def _columns(rows: npt.NDArray[Any], prefix: str = "") -> Iterator[pl.Series]:
+    """Every reading of the structured `rows`, null where it is all ones; several instances of one as an array."""
+    count = len(rows)
+    for name in rows.dtype.names or ():
+        if name in NOT_READINGS or name.startswith(CODE_OF):
+            continue
+        values = rows[name]
+        if values.dtype.names:
+            yield from _columns(values.reshape(count, -1), "xcp_")
+            continue
+        flat = np.ascontiguousarray(values.reshape(-1))
+        all_ones = np.iinfo(flat.dtype).max if flat.dtype.kind == "u" else -1
+        series = pl.Series(f"{prefix}{name}", flat.astype(flat.dtype.newbyteorder("=")))
+        series = series.to_frame().select(pl.when(pl.first() != all_ones).then(pl.first())).to_series()
+        yield series if values.ndim == 1 else series.reshape((count, flat.size // count))
+
+
+def _is_clock(fields: pl.DataFrame, name: str) -> bool:
+    return name in fields.columns and fields.schema[name] in (pl.Int64(), pl.UInt64())
+
+
+def _timed(fields: pl.DataFrame, clock: str | None) -> pl.DataFrame:
+    """`fields` with `time_ns` by the chosen clock, in order of it, for a first column after the device."""
+    time = pl.lit(None, pl.Int64)
+    if clock is not None and _is_clock(fields, clock):
+        tick = FIRMWARE_TICK_NS if clock == "firmware_timestamp" else 1
+        plausible = pl.col(clock).is_between(-(1 << 62), (1 << 62) // tick)
+        time = pl.when(plausible).then(pl.col(clock)).cast(pl.Int64) * tick
+    return (
+        fields.select("device_id", time.alias("time_ns"), pl.exclude("device_id", "taken_ns"))
+        .sort("time_ns", "order", nulls_last=True)
+        .drop("order")
+    )
+
+
+def _common(fields: pl.DataFrame) -> pl.DataFrame:
+    """`_COMMON` of the tables of one form and one device, in order of time."""
+
+    def number(name: str) -> pl.Expr:
+        """A field as a number, the mean over those of its instances that report one; null where this form lacks it."""
+        if name not in fields.columns:
+            return pl.lit(None, pl.Float64)
+        if fields.schema[name].is_nested():
+            return pl.col(name).cast(pl.List(pl.Float64)).list.mean()
+        return pl.col(name).cast(pl.Float64)
+
+    def counter(name: str) -> pl.Expr:
+        there = name in fields.columns and not fields.schema[name].is_nested()
+        return pl.col(name).cast(pl.UInt64, strict=False) if there else pl.lit(None, pl.UInt64)
+
+    def grown(name: str) -> pl.Expr:
+        if name not in fields.columns or fields.schema[name] not in _BITS:
+            return pl.lit(None, pl.Int64)
+        # A table without a time has no place in the order, so nothing is measured to or from it.
+        placed = pl.when(pl.col("time_ns").is_not_null()).then(pl.col(name))
+        return growth(placed, _BITS[fields.schema[name]])
+
+    stacks = "temperature_hbm" in fields.columns
+    hottest = [pl.col("temperature_hbm").cast(pl.List(pl.Float64)).list.max()] if stacks else []
+    return fields.select(
+        device_id=pl.col("device_id"),
+        time_ns=pl.col("time_ns"),
+        energy_accumulator=counter("energy_accumulator"),
+        system_clock_counter=counter("system_clock_counter"),
+        firmware_timestamp=counter("firmware_timestamp"),
+        indep_throttle_status=counter("indep_throttle_status"),
+        power_w=pl.coalesce(number("curr_socket_power"), number("average_socket_power")),
+        temperature_hotspot_c=number("temperature_hotspot"),
+        temperature_memory_c=pl.max_horizontal(number("temperature_mem"), *hottest),
+        temperature_gpu_c=number("temperature_edge"),
+        pcie_decigigatransfers=number("pcie_link_speed"),
+        pcie_lanes=number("pcie_link_width"),
+        gfx_clock_mhz=number("current_gfxclk"),
+        memory_clock_mhz=number("current_uclk"),
+        gfx_percent=number("average_gfx_activity"),
+        memory_percent=number("average_umc_activity"),
+        energy_growth=grown("energy_accumulator"),
+        **{f"{name}_growth": grown(name) for name in _COUNTERS},
+        **{f"{name}_growth": grown(f"{name}_residency_acc") for name in RESIDENCIES},
+        elapsed_ns=pl.col("time_ns").diff(),
+    ).select(pl.col(name).cast(dtype) for name, dtype in _COMMON.items())
+
+
+_BITS: Final[Mapping[Any, int]] = {pl.UInt32(): 32, pl.UInt64(): 64}
 
 
 def read(path: Path, limits: Limits) -> CaptureTables:

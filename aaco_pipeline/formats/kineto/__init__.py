@@ -9,12 +9,21 @@ share one. Not taken: counters and instants of the viewer, the profiler's own ov
 two events.
 """
 
+import gzip
+import io
+import json
 import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
-from aaco_pipeline.formats.parsing.compression import first_bytes
+from aaco_pipeline.formats.parsing.compression import Unpacked, first_bytes, open_decompressed
+from aaco_pipeline.formats.parsing.json_document import parsed
 
 DOCUMENTATION: Final = FormatRow(
     "PyTorch (Kineto) trace of ROCm or CUDA, also gzip",
@@ -58,3 +67,194 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     from aaco_pipeline.formats.kineto import reading
 
     return reading.read(path, limits or Limits())
+
+
+#: How much of a trace's beginning and of its end is looked at.
+LOOKED_BYTES: Final = 1 << 20
+#: A packed trace is unpacked no further than this: to reach its end, and to see whether it is whole.
+UNPACKED_BYTES: Final = 64 << 20
+_KEY: Final = "distributedInfo"
+_MOST_RANKS: Final = 2**31 - 1
+#: More ranks than these are told by the first and the last.
+_LISTED: Final = 16
+#: What all ranks of a job say alike where they say it; drivers may differ between hosts.
+_COMMON: Final = ("backend", "nccl_version")
+_COMMON_OF_TRACE: Final = ("hip_runtime_version", "cuda_runtime_version")
+#: Of the group of all ranks; the other groups in `pg_config` are those that the rank is in.
+_COMMON_OF_WORLD: Final = ("pg_name", "pg_desc", "backend_config", "ranks")
+
+_Stream = Unpacked | io.BufferedReader
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a trace says of its place in a job; `missing` says why rank and world_size are None."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    trace_id: str | None = None
+    common: Mapping[str, str] = field(default_factory=dict)
+    missing: str | None = None
+
+
+@dataclass(frozen=True)
+class Together:
+    """Traces that are one run, or a single trace, and why."""
+
+    paths: tuple[Path, ...]
+    reason: str
+
+
+def together(paths: Sequence[Path]) -> list[Together]:
+    """The runs that the Kineto traces of one folder are, in order of their first file.
+
+    Traces are one run when each states a rank, all state the same world_size above 1, no rank is there twice, and
+    nothing that ranks of a job have in common differs. A trace that states no such place is a run of its own.
+    """
+    found = {path: stated(path) for path in paths}
+    jobs: dict[int, list[Path]] = {}
+    runs: list[Together] = []
+    for path, what in found.items():
+        if what.missing is not None:
+            runs.append(Together((path,), f"a run of its own: {what.missing}"))
+        else:
+            jobs.setdefault(what.world_size or 0, []).append(path)
+    for size, members in jobs.items():
+        runs += _job(members, size, [found[path] for path in members], others=len(jobs) > 1)
+    place = {path: number for number, path in enumerate(paths)}
+    return sorted(runs, key=lambda run: place[run.paths[0]])
+
+
+def _job(members: Sequence[Path], size: int, ranks: Sequence[Stated], *, others: bool) -> list[Together]:
+    """One run of all traces that state this world_size, or one of each where something speaks against it."""
+    numbers = sorted(rank.rank for rank in ranks if rank.rank is not None)
+    if len(members) == 1:
+        why = "the other traces of the folder state another world_size" if others else "no other one states its job"
+        return [Together((members[0],), f"a run of its own: rank {numbers[0]} of {size}; {why}")]
+    against = _contradiction(ranks, numbers)
+    if against is None:
+        listed = ", ".join(map(str, numbers)) if len(numbers) <= _LISTED else f"{numbers[0]} to {numbers[-1]}"
+        reason = f"one run of {len(members)} ranks ({listed} of {size}): each states its rank in the same job"
+        return [Together(tuple(members), reason)]
+    return [
+        Together((path,), f"a run of its own: rank {rank.rank} of {size}; {against}")
+        for path, rank in zip(members, ranks, strict=True)
+    ]
+
+
+def _contradiction(ranks: Sequence[Stated], numbers: Sequence[int]) -> str | None:
+    """Why traces of one world_size cannot be told to be ranks of one job; None when nothing speaks against it."""
+    twice = next((number for number, following in pairwise(numbers) if number == following), None)
+    if twice is not None:
+        return f"rank {twice} is there more than once, so that it is not known which traces belong together"
+    for key in dict.fromkeys(chain.from_iterable(rank.common for rank in ranks)):
+        values = {rank.common[key] for rank in ranks if key in rank.common}
+        if len(values) > 1:
+            return f"the traces state different {key}, so that they are of different jobs"
+    identifiers = [rank.trace_id for rank in ranks if rank.trace_id is not None]
+    if len(set(identifiers)) < len(identifiers):
+        return "traces state one trace_id and different ranks, so that one is a changed copy of the other"
+    return None
+
+
+def stated(path: Path) -> Stated:
+    """What the trace says of its rank, in its first or its last megabyte.
+
+    Packed data that turns out to be damaged on the way states nothing: what cannot be copied must not be a run's part.
+    """
+    try:
+        with open_decompressed(path) as stream:
+            head = stream.read(LOOKED_BYTES)
+            end = _end(stream, head)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return Stated(missing="its packed data is damaged or cut")
+    except (CaptureError, OSError) as error:
+        return Stated(missing=f"it cannot be looked at: {error}")
+    keys = _leading(head)
+    if _KEY not in keys and end is None:
+        return Stated(
+            missing=f"its end, where it may state a rank, is behind {UNPACKED_BYTES >> 20} MiB of packed data"
+        )
+    return _understood(keys if _KEY in keys else {**keys, **_trailing(end or b"")})
+
+
+def _understood(keys: Mapping[str, Any]) -> Stated:
+    told = keys.get(_KEY)
+    if not isinstance(told, dict):
+        return Stated(missing="it states no rank (no distributedInfo at its beginning or end)")
+    rank, size = told.get("rank"), told.get("world_size")
+    if type(rank) is not int or not 0 <= rank < _MOST_RANKS:
+        return Stated(missing="its distributedInfo states no rank")
+    if type(size) is not int or size > _MOST_RANKS:
+        return Stated(missing=f"it is rank {rank} and does not state of how many")
+    if size <= 1 or rank >= size:
+        return Stated(missing=f"it is rank {rank} in a world of {size}: no job of several ranks")
+    identifier = keys.get("trace_id")
+    return Stated(rank, size, identifier if isinstance(identifier, str) else None, _common(keys, told, size))
+
+
+def _common(keys: Mapping[str, Any], told: Mapping[str, Any], size: int) -> dict[str, str]:
+    """What every rank of the job must say alike, each as text."""
+    common = {name: told[name] for name in _COMMON if name in told}
+    common |= {name: keys[name] for name in _COMMON_OF_TRACE if name in keys}
+    groups = told.get("pg_config")
+    for group in groups if isinstance(groups, list) else []:
+        if isinstance(group, dict) and group.get("pg_size") == size and group.get("pg_desc") == "default_pg":
+            common |= {f"{name} of the default group": group[name] for name in _COMMON_OF_WORLD if name in group}
+    return {name: json.dumps(value, sort_keys=True) for name, value in common.items()}
+
+
+def _leading(head: bytes) -> dict[str, Any]:
+    """The keys of the outermost object up to `traceEvents`, or up to what cannot be read."""
+    text = head.decode("utf-8", errors="replace")
+    decoder = json.JSONDecoder()
+    found: dict[str, Any] = {}
+    place = _past_space(text, 0)
+    if text[place : place + 1] != "{":
+        return found
+    separator = "{"
+    while text[place : place + 1] == separator:
+        try:
+            key, place = decoder.raw_decode(text, _past_space(text, place + 1))
+            place = _past_space(text, place)
+            if key == "traceEvents" or not isinstance(key, str) or text[place : place + 1] != ":":
+                break
+            found[key], place = decoder.raw_decode(text, _past_space(text, place + 1))
+        except (ValueError, RecursionError):
+            break
+        place, separator = _past_space(text, place), ","
+    return found
+
+
+def _trailing(end: bytes) -> dict[str, Any]:
+    """The outermost object's keys from `distributedInfo` to the end of the file.
+
+    What follows the key closes exactly one object when it is the outermost's: an event's argument is none.
+    """
+    text = end.decode("utf-8", errors="replace")
+    place = text.rfind(f'"{_KEY}"')
+    try:
+        found = parsed("{" + text[place:]) if place >= 0 else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _end(stream: _Stream, head: bytes) -> bytes | None:
+    """The last bytes of a file that begins with `head`; None where they are too far behind in packed data."""
+    if not isinstance(stream, Unpacked):
+        stream.seek(max(stream.seek(0, io.SEEK_END) - LOOKED_BYTES, 0))
+        return stream.read(LOOKED_BYTES)
+    # GzipFile.read gives all that was asked for, or the end.
+    kept, taken = head, len(head)
+    while piece := stream.read(LOOKED_BYTES):
+        kept, taken = (kept + piece)[-LOOKED_BYTES:], taken + len(piece)
+        if taken > UNPACKED_BYTES:
+            return None
+    return kept
+
+
+def _past_space(text: str, place: int) -> int:
+    while text[place : place + 1] in (" ", "\n", "\r", "\t"):
+        place += 1
+    return place

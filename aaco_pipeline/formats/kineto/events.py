@@ -1,13 +1,22 @@
-"""What a Kineto trace's events are on their way from text to tables: kinds, and frames of a known schema by kind.
+"""Columns of a trace's events, and the facts in their arguments: launches, collectives, inputs, devices, losses.
 
-How the columns come out of the text is `reading`'s business, what they become `tables`'.
+The canonical tables are built in `tables`.
 """
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
+
+from aaco_pipeline.formats.capture_tables import Findings
+from aaco_pipeline.formats.parsing.json_fields import whole
+from aaco_pipeline.formats.parsing.redaction import safe_value
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, STOPPED
+from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: Categories as Kineto's writer spelled them at first (its `output_json.cpp`), with what they are called since.
 FORMER: Final = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Runtime": "cuda_runtime"}
@@ -106,3 +115,272 @@ class Collected:
         joined: pl.DataFrame = pl.concat([schema.to_frame(), *(frame.select(schema.names()) for frame in frames)])
         frames.clear()
         return joined
+
+
+#: Columns of the table `operator_inputs` beside the call.
+COLUMNS: Final = ("operator", *SHAPES.values(), *MORE_OF_INPUTS.values())
+#: Values that are numbers, true, false, or lists of these; others are texts of the program.
+_ONE: Final = r"(?:True|False|[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+_PLAIN: Final = re.compile(rf"{_ONE}|\[(?:{_ONE}(?:, ?{_ONE})*)?\]")
+
+
+def kept(recorded: pl.DataFrame) -> pl.DataFrame:
+    """The rows with their lists in one spelling, without white space of a trace that is written for people.
+
+    In `values` an empty text stands for each that is neither number, truth nor a list of these. Every distinct text is
+    looked at once. Rows whose shapes or types are no JSON are left out; other columns become null.
+    """
+    columns = [
+        pl.col(name)
+        .cast(pl.String)
+        .replace_strict(
+            {text: _spelled(text, plain=name == "values") for text in _distinct(recorded, name)},
+            default=None,
+            return_dtype=pl.String,
+        )
+        for name in COLUMNS[1:]
+    ]
+    return recorded.with_columns(columns).drop_nulls(list(SHAPES.values()))
+
+
+def _distinct(recorded: pl.DataFrame, name: str) -> list[str]:
+    return recorded.get_column(name).drop_nulls().unique().cast(pl.String).to_list()
+
+
+def _spelled(text: str, *, plain: bool) -> str | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if plain:
+        found = [one if isinstance(one, str) and _PLAIN.fullmatch(one) else "" for one in found]
+    return json.dumps(found)
+
+
+#: Domains of the table `api_calls` that hold calls of the runtime and its driver.
+RUNTIME_DOMAINS: Final = ("hip_runtime", "cuda_runtime", "cuda_driver")
+_CAPTURING: Final = "StreamBeginCapture"
+#: It is asked for a grid in work-items; all others are asked for one in workgroups.
+_IN_WORK_ITEMS: Final = "hipExtModuleLaunchKernel"
+
+
+def named_launches(stated: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """call_id with the kernel and its size, of a trace in which a graph was captured; without a capture no rows.
+
+    `stated` has correlation, kernel and the sizes; `calls` is the table `api_calls`. Of several processes, which may
+    count their correlations alike, none is given.
+    """
+    stated = stated.rename({"correlation": "correlation_id"})
+    names = calls.get_column("name").unique().cast(pl.String)
+    if not names.str.contains(_CAPTURING, literal=True).any() or calls.get_column("process_id").n_unique() > 1:
+        stated = stated.clear()
+    launches = calls.filter(pl.col("domain").is_in(RUNTIME_DOMAINS)).select(
+        "call_id", "correlation_id", in_work_items=pl.col("name").cast(pl.String) == _IN_WORK_ITEMS
+    )
+    unique = stated.unique("correlation_id", keep="none")
+    found = launches.join(unique, on="correlation_id", how="inner", maintain_order="left").with_columns(_grids())
+    return found.drop("correlation_id", "in_work_items")
+
+
+def with_grids_in_work_items(dispatches: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `dispatches`, with the grids of those whose call was asked for work-items as it was asked."""
+    key = ["process_id", "correlation_id"]
+    asked = calls.filter(pl.col("name").cast(pl.String) == _IN_WORK_ITEMS).select(*key, in_work_items=True)
+    if asked.is_empty():
+        return dispatches
+    rows = dispatches.join(asked.unique(key), on=key, how="left", maintain_order="left")
+    rows = rows.with_columns(pl.col("in_work_items").fill_null(False)).with_columns(_grids())
+    return rows.drop("in_work_items")
+
+
+def _grids() -> list[pl.Expr]:
+    """What was read counts the workgroups' work-items, of a call that is asked for work-items once too often."""
+    return [
+        pl.when(pl.col("in_work_items") & (pl.col(f"workgroup_{axis}") > 0))
+        .then(pl.col(f"grid_{axis}") // pl.col(f"workgroup_{axis}"))
+        .otherwise(f"grid_{axis}")
+        .alias(f"grid_{axis}")
+        for axis in "xyz"
+    ]
+
+
+#: Columns of the table `markers` that describe a collective.
+COLUMNS_COLLECTIVES: Final = ("collective", "communicator", "group_size", "sequence", "dtype", "size_bytes")
+#: Bytes of an element by PyTorch's name of its type (c10/core/ScalarType.h).
+_ELEMENT_BYTES: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("Byte", "Char", "Bool", "QInt8", "QUInt8"), 1),
+    **dict.fromkeys(("Float8_e5m2", "Float8_e4m3fn", "Float8_e5m2fnuz", "Float8_e4m3fnuz", "Float8_e8m0fnu"), 1),
+    **dict.fromkeys(("Short", "UInt16", "Half", "BFloat16"), 2),
+    **dict.fromkeys(("Int", "UInt32", "Float", "ComplexHalf", "QInt32"), 4),
+    **dict.fromkeys(("Long", "UInt64", "Double", "ComplexFloat"), 8),
+    "ComplexDouble": 16,
+}
+#: Beyond this a number of elements is damage, and their bytes would not fit the column.
+_MOST_ELEMENTS: Final = 2**58
+
+
+def described(recorded: pl.DataFrame) -> pl.DataFrame:
+    """The recording operators with `COLUMNS` instead of the arguments these come from.
+
+    `recorded` has collective, group, ranks, dtype, group_size, sequence and elements, as the trace states them. What it
+    does not state is null; so is a number below zero, or of elements that no memory holds. The communicator is the
+    group's name with its ranks, for groups of other ranks may have the same name.
+    """
+
+    def stated(name: str) -> pl.Expr:
+        return pl.when(pl.col(name) >= 0).then(name)
+
+    width = pl.col("dtype").replace_strict(_ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
+    # Ranks that the trace does not list, or not as a text, leave the group with its name alone.
+    with_ranks = pl.when(pl.col("ranks") != "[]").then(pl.concat_str("group", pl.lit(" "), "ranks"))
+    return recorded.with_columns(
+        communicator=pl.coalesce(with_ranks, "group"),
+        group_size=stated("group_size"),
+        sequence=stated("sequence"),
+        size_bytes=pl.when(pl.col("elements").is_between(0, _MOST_ELEMENTS)).then("elements") * width,
+    ).drop("group", "ranks", "elements")
+
+
+#: Below this a time without a base cannot be microseconds since the Unix epoch: it is before the year 2001.
+_EPOCH_FLOOR_NS: Final = 10**18
+#: Versions that the trace of one vendor's tracer states.
+_AMD_VERSIONS: Final = ("hip_runtime_version", "hip_driver_version", "roctracer_version")
+_NVIDIA_VERSIONS: Final = ("cuda_runtime_version", "cuda_driver_version", "cupti_version")
+#: HIP's capability numbers that one architecture alone has; 9.0 stands for gfx900 to gfx90a, 11.0 for gfx1100 to 1103.
+_ONLY_ONE: Final = {"9.4": "gfx942", "9.5": "gfx950"}
+
+
+def is_amd(metadata: Mapping[str, Any], calls: pl.DataFrame) -> bool | None:
+    """Whether the devices are AMD's; None when nothing says."""
+    if not metadata.keys().isdisjoint(_AMD_VERSIONS):
+        return True
+    if not metadata.keys().isdisjoint(_NVIDIA_VERSIONS):
+        return False
+    names = calls.filter(pl.col("cat") == "cuda_runtime").get_column("name").unique().cast(pl.String)
+    return bool(names.str.starts_with("hip").any()) if len(names) else None
+
+
+def described_devices(metadata: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """What the trace states of devices, by its own numbers."""
+    listed = metadata.get("deviceProperties")
+    return {
+        number: entry
+        for entry in (listed if isinstance(listed, list) else [])
+        if isinstance(entry, dict) and (number := whole(entry.get("id"))) is not None
+    }
+
+
+def properties_of(
+    seen: Iterable[int], described: Mapping[int, Mapping[str, Any]], amd: bool | None
+) -> dict[int, Mapping[str, Any]]:
+    """What is stated of each device with activities, by its number there; devices without activities beside them.
+
+    ROCm's tracer numbers a device among all agents of the host, its CPUs first, the properties among the devices alone:
+    a number without properties is one of the described devices. Where these are alike, so are its properties; a single
+    one is the device itself.
+    """
+    stated = dict(described)
+    strange = sorted(set(seen) - set(described))
+    if amd is False or not strange or -1 in strange or len(strange) > len(described):
+        return stated
+    entries = [{key: value for key, value in entry.items() if key != "id"} for entry in described.values()]
+    if any(entry != entries[0] for entry in entries):
+        return stated
+    if len(described) == 1 and len(strange) == 1 and not set(seen) & set(described):
+        return {strange[0]: entries[0]}
+    return stated | dict.fromkeys(strange, entries[0])
+
+
+def device_rows(
+    numbers: Mapping[int, int], described: Mapping[int, Mapping[str, Any]], amd: bool | None
+) -> pl.DataFrame:
+    """The table `devices`; `numbers` are its numbers by the trace's, which are -1 for a device without one."""
+    rows = []
+    for number, place in numbers.items():
+        entry = described.get(number, {})
+        major, minor = whole(entry.get("computeMajor")), whole(entry.get("computeMinor"))
+        shared = entry.get("sharedMemPerMultiprocessor", entry.get("maxSharedMemoryPerMultiProcessor"))
+        name = entry.get("name")
+        rows.append(
+            {
+                "device_id": place,
+                "vendor": {True: "AMD", False: "NVIDIA", None: None}[amd],
+                "arch": _architecture(amd, major, minor),
+                "product": name if isinstance(name, str) and name else None,
+                "compute_units": whole(entry.get("numSms")),
+                "wavefront_size": whole(entry.get("warpSize")),
+                "memory_bytes": whole(entry.get("totalGlobalMem")),
+                "lds_bytes": whole(shared),
+                "handle": str(number) if number >= 0 else None,
+            }
+        )
+    return to_contract("devices", pl.DataFrame(rows)) if rows else empty_table("devices")
+
+
+def _architecture(amd: bool | None, major: int | None, minor: int | None) -> str | None:
+    """The architecture that capability numbers name: CUDA's always do, HIP's where only one has them."""
+    if amd:
+        return _ONLY_ONE.get(f"{major}.{minor}")
+    return f"sm_{major}{minor}" if amd is False and None not in (major, minor) else None
+
+
+def clocks(metadata: Mapping[str, Any], starts: Iterable[pl.Series]) -> tuple[pl.DataFrame, bool]:
+    """The table `clock_domains`: the trace's clock, and wall-clock where the trace ties it; and whether it does."""
+    base, first = whole(metadata.get("baseTimeNanoseconds")), pl.concat(starts).min()
+    rows: list[tuple[str, int, int | None, str]] = []
+    if base is not None:
+        rows.append(("realtime", -base, None, f"the trace's times count from baseTimeNanoseconds {base}"))
+        origin = f"from baseTimeNanoseconds {base} after the Unix epoch"
+    elif isinstance(first, int) and first > _EPOCH_FLOOR_NS:
+        rows.append(("realtime", 0, None, "the trace has no base: its times count from the Unix epoch"))
+        origin = "from the Unix epoch"
+    else:
+        origin = "from where it does not say"
+    rows.insert(0, ("kineto", 0, 0, f"the trace's own times, counted {origin}"))
+    frame = pl.DataFrame(rows, schema=polars_types("clock_domains"), orient="row")
+    return to_contract("clock_domains", frame), len(rows) > 1
+
+
+def versions(metadata: Mapping[str, Any]) -> pl.DataFrame:
+    """The table `environment`: the versions that the trace states."""
+    rows = [
+        {"category": "library", "key": key, "value": safe_value(key, str(value)), "in_fingerprint": True}
+        for key, value in sorted(metadata.items())
+        if key.endswith("_version") and isinstance(value, int | float | str) and len(key) <= 64
+    ]
+    return to_contract("environment", pl.DataFrame(rows)) if rows else empty_table("environment")
+
+
+_LEVELS: Final = ("INFO", "WARNING", "ERROR")
+_MOST_MESSAGES: Final = 1_000
+_LONGEST: Final = 300
+_COUNT: Final = r"(\d{1,15})"
+_DROPPED: Final = re.compile(rf"Dropped {_COUNT} activity records")
+_OUT_OF_RANGE: Final = re.compile(rf"Out-of-range = {_COUNT}")
+_STOPPED: Final = re.compile(
+    r"Exceeded max GPU buffer count|stopped early\? = [1-9]|activity collection was stopped early"
+)
+
+
+def say_losses(metadata: Mapping[str, Any], findings: Findings) -> None:
+    """State what the tool counts as dropped and as outside its recording, and that it stopped early."""
+    messages = list(_messages(metadata))
+    for item, pattern, what in (
+        (DROPPED, _DROPPED, "{} records were dropped from its buffers"),
+        (OUT_OF_RANGE, _OUT_OF_RANGE, "{} records lay outside the time of the recording"),
+    ):
+        counts = [int(found[1]) for text in messages for found in pattern.finditer(text)]
+        if counts:
+            said = what.format(sum(counts))
+            findings.say(item, "partial" if sum(counts) else "present", said, sum(counts))
+    stopped = next((text for text in messages if _STOPPED.search(text)), None)
+    if stopped is not None:
+        findings.say(STOPPED, "partial", f"it stopped early: {safe_value('message', stopped[:_LONGEST])}")
+
+
+def _messages(metadata: Mapping[str, Any]) -> Iterator[str]:
+    for level in _LEVELS:
+        listed = metadata.get(level)
+        for text in (listed if isinstance(listed, list) else [])[:_MOST_MESSAGES]:
+            if isinstance(text, str):
+                yield text

@@ -1,7 +1,7 @@
 """The events of a Kineto trace, already columns, to canonical tables with evidence.
 
 How the columns come out of the text is `aaco_pipeline.formats.kineto.reading`'s business; where the trace was taken is
-`aaco_pipeline.formats.kineto.surroundings`'s.
+`aaco_pipeline.formats.kineto.events`'s.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,18 +11,28 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, described_kernels, overlapping_count
-from aaco_pipeline.formats.kineto import collectives as kineto_collectives
-from aaco_pipeline.formats.kineto import recorded_inputs
-from aaco_pipeline.formats.kineto.events import AXES, CALLS, COPIES, FLOWS, KERNELS, MARKERS, RATIOS, SYNCS, Collected
-from aaco_pipeline.formats.kineto.launches import RUNTIME_DOMAINS, named_launches, with_grids_in_work_items
-from aaco_pipeline.formats.kineto.losses import say_losses
-from aaco_pipeline.formats.kineto.surroundings import (
+from aaco_pipeline.formats.kineto import events
+from aaco_pipeline.formats.kineto import events as kineto_collectives
+from aaco_pipeline.formats.kineto.events import (
+    AXES,
+    CALLS,
+    COPIES,
+    FLOWS,
+    KERNELS,
+    MARKERS,
+    RATIOS,
+    RUNTIME_DOMAINS,
+    SYNCS,
+    Collected,
     clocks,
     described_devices,
     device_rows,
     is_amd,
+    named_launches,
     properties_of,
+    say_losses,
     versions,
+    with_grids_in_work_items,
 )
 from aaco_pipeline.formats.parsing.json_fields import whole
 from aaco_pipeline.lake.evidence import Status
@@ -242,11 +252,11 @@ class _Trace:
     def _operator_inputs(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Recorded inputs by the operator's call; an operator of which two began in one nanosecond is left out."""
         key = ["operator", "start_ns"]
-        stated = recorded_inputs.kept(self._collected.take("shapes"))
+        stated = events.kept(self._collected.take("shapes"))
         operators = calls.filter(pl.col("domain") == "operator").select("call_id", "start_ns", operator="name")
         stated = stated.with_columns(pl.col("operator").cast(pl.String)).unique(key, keep="none")
         known = operators.join(stated, on=key, how="inner", maintain_order="left")
-        return to_contract("operator_inputs", known.select("call_id", *recorded_inputs.COLUMNS))
+        return to_contract("operator_inputs", known.select("call_id", *events.COLUMNS))
 
     def _link(self, calls: pl.DataFrame) -> pl.DataFrame:
         """The call of each correlation: its process and thread. With several processes only unambiguous ones."""
@@ -331,7 +341,7 @@ class _Trace:
         return to_contract(
             "markers",
             self._markers.select(
-                *("process_id", "start_ns", "end_ns", *kineto_collectives.COLUMNS),
+                *("process_id", "start_ns", "end_ns", *kineto_collectives.COLUMNS_COLLECTIVES),
                 marker_id=pl.int_range(pl.len(), dtype=pl.Int32),
                 thread_id=pl.when(pl.col("cat") != "gpu_user_annotation").then("tid"),
                 name=pl.col("name").cast(pl.String),

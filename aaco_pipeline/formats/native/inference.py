@@ -1,6 +1,6 @@
 """A session's raw documents as canonical tables: its sessions, processes, devices, iterations and clocks.
 
-Reading and checking the documents is `aaco_pipeline.formats.native.documents`.
+Reading and checking the documents is `aaco_pipeline.formats.native`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.formats.capture_tables import Findings, presence
-from aaco_pipeline.formats.native.checks import as_table
+from aaco_pipeline.formats.parsing.json_document import as_table
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import to_contract

@@ -11,9 +11,9 @@ from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables
-from aaco_pipeline.formats.gpu_metrics.decoding import growth
-from aaco_pipeline.formats.native.checks import UNFIT, Said, Whole, check_form
-from aaco_pipeline.hardware.identification import STATED
+from aaco_pipeline.formats.gpu_metrics.reading import growth
+from aaco_pipeline.formats.parsing.json_document import UNFIT, Said, Whole, check_form
+from aaco_pipeline.hardware.device_facts import STATED
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 

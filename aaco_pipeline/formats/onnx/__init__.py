@@ -14,9 +14,15 @@ import onnx
 import polars as pl
 
 from aaco_pipeline.errors import ModelError
-from aaco_pipeline.formats.onnx.collecting import DEFAULT_DOMAIN, CollectedGraph, Scope
-from aaco_pipeline.formats.onnx.inference import InferredShapes, inferred_shapes
-from aaco_pipeline.formats.onnx.types import TensorType, type_of
+from aaco_pipeline.formats.onnx.graph import (
+    DEFAULT_DOMAIN,
+    CollectedGraph,
+    InferredShapes,
+    Scope,
+    TensorType,
+    inferred_shapes,
+    type_of,
+)
 from aaco_pipeline.formats.onnx.weightless import graph_only, parsed
 
 __all__ = [

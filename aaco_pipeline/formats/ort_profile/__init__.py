@@ -38,6 +38,6 @@ def read(path: Path, limits: Limits | None = None, *, axis_start_ns: int = 0, pr
     `output_dtypes`, `output_shapes`, lists by position); detail `source_rows`. Raises CaptureError for a file that is
     not a profile or is damaged before its end; a cut end is read up to the cut and told.
     """
-    from aaco_pipeline.formats.ort_profile import tables
+    from aaco_pipeline.formats.ort_profile import reading
 
-    return tables.read(path, limits or Limits(), axis_start_ns, process_id)
+    return reading.read(path, limits or Limits(), axis_start_ns, process_id)

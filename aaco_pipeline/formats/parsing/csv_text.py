@@ -5,6 +5,7 @@ masks, times beyond 2^53, numbers in quotes. The functions below make expression
 frame exactly, with null for what is no such number.
 """
 
+import csv
 import io
 import re
 from collections import Counter
@@ -17,8 +18,56 @@ import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.parsing.compression import read_decompressed
-from aaco_pipeline.formats.parsing.csv_header import decoded, first_record, plain_name
+from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed, read_decompressed
+from aaco_pipeline.lake.validation import to_contract
+
+#: A header longer than this is no profiler's; the widest seen, of 2,718 counters, takes 61 kB.
+_LONGEST_HEADER: Final = 1 << 20
+_PROBED_BYTES: Final = 4096
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_NUL: Final = b"\0"
+
+
+def plain_name(name: str) -> str:
+    """A column's name without regard to case, blanks, and whether its words are joined by `-` or `_`."""
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def header_of(path: Path) -> tuple[str, ...] | None:
+    """The plain names in the first record of a CSV file, or None when it cannot be one. Reads a few KB, more only for
+    a wide header.
+    """
+    try:
+        with open_decompressed(path) as stream:
+            head = stream.read(_PROBED_BYTES)
+            while b"\n" not in head and len(head) < _LONGEST_HEADER:
+                more = stream.read(len(head))
+                if not more:
+                    break
+                head += more
+    except (CaptureError, *DAMAGED):
+        return None
+    names = first_record(decoded(head).split(b"\n", 1)[0])
+    return None if names is None else tuple(plain_name(name) for name in names)
+
+
+def decoded(content: bytes) -> bytes:
+    """The content as UTF-8 without a byte-order mark; what a spreadsheet saved as UTF-16 is told by its own mark."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16", errors="replace").encode()
+    return content.removeprefix(_BYTE_ORDER_MARK)
+
+
+def first_record(line: bytes) -> list[str] | None:
+    """The names in a header's line; None when it cannot be one: one name only, binary data, or broken quoting."""
+    if _NUL in line or len(line) > _LONGEST_HEADER:
+        return None
+    try:
+        names = next(csv.reader([line.decode()], strict=True), [])
+    except (csv.Error, UnicodeDecodeError):
+        return None
+    return names if len(names) > 1 and all(name.strip() for name in names) else None
+
 
 #: Times at and beyond this leave no room for arithmetic in int64; no clock of a capture reads them.
 LATEST_NS: Final = 2**62
@@ -164,3 +213,26 @@ def _ends_within_record(frame: pl.DataFrame) -> bool:
         return True
     timed = re.search(r"timestamp|ns$", frame.columns[-1]) is not None
     return timed and frame.height > 1 and len(last[-1]) < len(last[-2] or "")
+
+
+def statistics_rows(table: TextTable, domain: str) -> pl.DataFrame:
+    """The table `reported_statistics` of one file, without the rows that state no name or number of calls."""
+
+    def rounded(name: str) -> pl.Expr:
+        text = table.text(name)
+        return pl.coalesce(whole_number(text), number(text).round().cast(pl.Int64, strict=False))
+
+    name = table.text("name")
+    rows = table.frame.select(
+        source=pl.lit(table.path.name),
+        domain=pl.lit(domain),
+        name=kernel_name(name) if domain == "kernel" else name,
+        call_count=table.whole("calls"),
+        total_ns=rounded("totaldurationns"),
+        mean_ns=rounded("averagens"),
+        min_ns=rounded("minns"),
+        max_ns=rounded("maxns"),
+        standard_deviation_ns=rounded("stddev"),
+        share_ratio=number(table.text("percentage")) / 100,
+    )
+    return to_contract("reported_statistics", rows.drop_nulls(("name", "call_count")))

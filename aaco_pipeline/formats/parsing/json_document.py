@@ -1,17 +1,23 @@
-"""A JSON text of a capture, and a document that is read whole: bounded in size and depth, and refused in one line.
+"""Read a JSON document whole, and check what it holds; errors name the file, the key and what is wrong.
 
-Documents that are too large for that are read in pieces by `json_stream`.
+Large JSON is read piece by piece in `json_stream`.
 """
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import polars as pl
+from pydantic import Field, TypeAdapter, ValidationError
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.compression import read_decompressed
+from aaco_pipeline.lake.contracts import contract
+from aaco_pipeline.lake.validation import to_contract
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -38,3 +44,52 @@ def parsed(text: str, *, strict: bool = True) -> Any:
     if _SURROGATE.search(text):
         document = json.loads(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
     return document
+
+
+_MOST: Final = 2**60
+#: A count, or a time of a clock that begins with the host; sums of a few stay within 64 bits.
+Whole = Annotated[int, Field(ge=-_MOST, le=_MOST)]
+#: A time of the wall clock, in ns.
+Realtime = Annotated[int, Field(ge=0, le=2**62)]
+#: A number that its table holds in 32 bits.
+Small = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+#: A reason that evidence may give.
+Said = Annotated[str, Field(min_length=1)]
+#: What Polars raises for values of another kind than the column's.
+UNFIT: Final = (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError)
+
+
+def check_document(document: Mapping[str, Any], wanted: str, version: int, keys: tuple[str, ...], file: str) -> None:
+    """CaptureError when the document is another one, of a newer version, or lacks one of `keys`."""
+    found, found_version = document.get("format"), document.get("format_version")
+    if found != wanted or not isinstance(found_version, int) or found_version > version:
+        raise CaptureError(
+            f"{file}: format {found} {found_version}, and this aaco_pipeline reads {wanted} up to {version}; "
+            "upgrade aaco_pipeline"
+        )
+    missing = [key for key in keys if key not in document]
+    if missing:
+        raise CaptureError(f"{file}: {', '.join(missing)} is missing; the capture is incomplete")
+
+
+def check_form(document: object, form: type, file: object) -> None:
+    """CaptureError when the part of the document that `form` describes is not of it; further keys are no matter."""
+    try:
+        TypeAdapter(form).validate_python(document, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise CaptureError(f"{file}: {where}: {first['msg']}; the capture is incomplete or damaged") from error
+
+
+def as_table(table: str, rows: Callable[[], pl.DataFrame], file: object) -> pl.DataFrame:
+    """The canonical table of what a document lists. CaptureError when that does not fit the table's columns."""
+    try:
+        frame = to_contract(table, rows())
+    except UNFIT as error:
+        reason = (str(error).splitlines() or ["unknown"])[0]
+        raise CaptureError(f"{file}: its {table} do not fit their table: {reason}; the file is damaged") from error
+    for column in contract(table).columns:
+        if not column.nullable and frame.get_column(column.name).null_count():
+            raise CaptureError(f"{file}: its {table} lack their {column.name}; the file is damaged")
+    return frame

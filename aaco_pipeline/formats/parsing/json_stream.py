@@ -1,10 +1,8 @@
 """Large JSON documents in pieces: where strings, brackets and colons are, found with whole-array operations.
 
 Nothing of one format is here. The scanner checks what it needs to find its way, not every rule of JSON; a reader that
-needs more hands the piece to a parser. A library does not replace it:
-parsers such as orjson make a Python object of every value of the whole document, and `benchmarks/kineto_ingest.py`
-holds this reader to be faster than that parsing alone, in bounded memory; Polars' own parser, used where records have a
-fixed form, reads lines and no documents.
+needs more hands the piece to a parser. A library does not replace it: parsers such as orjson make a Python object of
+every value of the whole document, while memory is bounded here; Polars' own parser reads lines and no documents.
 """
 
 import io

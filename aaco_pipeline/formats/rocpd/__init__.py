@@ -3,7 +3,7 @@
 Written by rocprofv3 7.0 and later and by rocprofiler-systems: schema 3 and 3.0.0 to 3.0.5 of ROCm 7, also with several
 processes merged into one database; a newer schema is read by the names of its columns as far as they are known. Not
 taken: arguments of calls, streamed samples of counters, and whatever the lake has no table for, each told in evidence.
-Databases of rocmProfileData, which call themselves rocpd too, are `aaco_pipeline.formats.rocpd.rpd`'s.
+Databases of rocmProfileData, which call themselves rocpd too, are `aaco_pipeline.formats.rpd`'s.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Final
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, FormatRow, Limits, StatedProcess
-from aaco_pipeline.formats.rocpd.signs import probe
+from aaco_pipeline.formats.parsing.sqlite_file import probe
 
 __all__ = ["DOCUMENTATION", "hosts", "probe", "read", "stated_processes", "traced"]
 
@@ -24,7 +24,7 @@ DOCUMENTATION: Final = FormatRow(
 
 def hosts(path: Path) -> set[str | None]:
     """The hosts that a database names; none when it cannot be read, which its reader will say."""
-    from aaco_pipeline.formats.rocpd.database import opened
+    from aaco_pipeline.formats.parsing.sqlite_database import opened
 
     try:
         with opened(path, Limits()) as database:
@@ -36,16 +36,16 @@ def hosts(path: Path) -> set[str | None]:
 
 def stated_processes(path: Path) -> tuple[StatedProcess, ...]:
     """The processes that a database states; none when it cannot be read, which its reader will say."""
-    from aaco_pipeline.formats.rocpd import statement
+    from aaco_pipeline.formats.rocpd import process
 
-    return statement.stated_processes(path)
+    return process.stated_processes(path)
 
 
 def traced(path: Path, agent: str, dispatch: int, kernels: frozenset[str]) -> bool:
     """Whether a database has the dispatch of that number on that agent (its handle), of one of these kernels."""
-    from aaco_pipeline.formats.rocpd import statement
+    from aaco_pipeline.formats.rocpd import process
 
-    return statement.traced(path, agent, dispatch, kernels)
+    return process.traced(path, agent, dispatch, kernels)
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:

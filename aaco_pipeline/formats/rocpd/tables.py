@@ -11,8 +11,8 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.rocpd.database import Database, TableSet
-from aaco_pipeline.formats.rocpd.lookup import Lookup, integer, names, text
+from aaco_pipeline.formats.parsing.lookup import Lookup, integer, names, text
+from aaco_pipeline.formats.parsing.sqlite_database import Database, TableSet
 from aaco_pipeline.formats.rocpd.process import ACTIVITY, Parts, ProcessTables, correlation
 
 _DOMAIN_NAMES: Final = {

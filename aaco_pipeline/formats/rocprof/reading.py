@@ -8,6 +8,7 @@ import polars as pl
 
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
 from aaco_pipeline.formats.parsing.counter_passes import (
+    WideTable,
     clock_domains,
     counter_dispatches,
     counter_rows,
@@ -15,11 +16,11 @@ from aaco_pipeline.formats.parsing.counter_passes import (
     kernels_of,
     numbered,
     say_times,
+    say_untaken,
+    wide_table,
 )
-from aaco_pipeline.formats.parsing.csv_text import TextTable, read_text
-from aaco_pipeline.formats.parsing.reported_statistics import statistics_rows
-from aaco_pipeline.formats.parsing.wide_tables import WideTable, say_untaken, wide_table
-from aaco_pipeline.formats.rocprof.signs import STATISTICS
+from aaco_pipeline.formats.parsing.csv_text import TextTable, read_text, statistics_rows
+from aaco_pipeline.formats.rocprof import STATISTICS
 from aaco_pipeline.lake.validation import to_contract
 
 #: The clock of both versions, as the host counts it; the files do not tie it to wall clock.

@@ -1,24 +1,239 @@
-"""The files of a rocprof-compute workload folder, joined into canonical tables.
+"""Read a workload folder of rocprof-compute: its counters and executions, the host it ran on, and measured ceilings."""
 
-What the folder says of the machine is `aaco_pipeline.formats.rocprof_compute.host`.
-"""
-
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import polars as pl
+import polars.selectors as cs
+import yaml
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, presence
 from aaco_pipeline.formats.parsing import counter_passes
-from aaco_pipeline.formats.parsing.csv_header import header_of
-from aaco_pipeline.formats.parsing.csv_text import TextTable, number, read_text
+from aaco_pipeline.formats.parsing.compression import read_decompressed
+from aaco_pipeline.formats.parsing.counter_passes import say_untaken, wide_table
+from aaco_pipeline.formats.parsing.csv_text import TextTable, header_of, number, read_text
+from aaco_pipeline.formats.parsing.redaction import safe_command, safe_value
 from aaco_pipeline.formats.parsing.regular_files import is_regular, readable_entries
-from aaco_pipeline.formats.parsing.wide_tables import say_untaken, wide_table
-from aaco_pipeline.formats.rocprof.signs import is_wide
-from aaco_pipeline.formats.rocprof_compute import host as rocprof_compute_host
-from aaco_pipeline.formats.rocprof_compute.roofline import measured_roofs
-from aaco_pipeline.formats.rocprof_compute.signs import LONG, MAIN
+from aaco_pipeline.formats.rocprof import is_wide
+from aaco_pipeline.formats.rocprof_compute import LONG, MAIN
+from aaco_pipeline.hardware.ceilings import measured_ceilings
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.lake.validation import empty_table, to_contract
+
+#: Older releases' names of the facts of `sysinfo.csv`, by plain name.
+_OLDER: Final = {
+    "host_name": "hostname",
+    "host_cpu": "cpu_model",
+    "host_distro": "linux_distro",
+    "host_kernel": "linux_kernel_version",
+    "host_rocmver": "rocm_version",
+    "date": "timestamp",
+    "gpu_soc": "gpu_arch",
+    "name": "gpu_model",
+    "numse": "se_per_gpu",
+    "numcu": "cu_per_gpu",
+    "numsimd": "simd_per_cu",
+    "wavesize": "wave_size",
+    "maxwavespercu": "max_waves_per_cu",
+    "maxworkgroupsize": "workgroup_max_size",
+    "l1": "gpu_l1",
+    "l2": "gpu_l2",
+    "sclk": "max_sclk",
+    "mclk": "max_mclk",
+    "l2banks": "total_l2_chan",
+    "numsqc": "sqc_per_gpu",
+    "numpipes": "pipes_per_gpu",
+    "hbmbw": "hbm_bw",
+}
+_CATEGORIES: Final = {
+    "rocm_version": "rocm",
+    "amd_gpu_kernel_version": "driver",
+    "vbios": "firmware",
+    "sbios": "firmware",
+    "linux_kernel_version": "kernel",
+}
+#: What the tool writes has two levels.
+_DEEPEST_NESTING: Final = 32
+_OPENING: Final = (
+    *(yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken),
+    *(yaml.BlockSequenceStartToken, yaml.BlockMappingStartToken),
+)
+_CLOSING: Final = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
+_UNSTATED: Final = ("", "NA", "N/A", "nan", "None")
+_LONGEST_CONFIGURATION: Final = 1 << 20
+_LONGEST_LIST: Final = 100
+
+
+def facts(info: TextTable) -> dict[str, str]:
+    """The facts of `sysinfo.csv` by their present names; what is not stated is left out."""
+    if not info.frame.height:
+        return {}
+    row = info.frame.row(0, named=True)
+    stated = {name: value.strip() for name, value in row.items() if value is not None}
+    return {_OLDER.get(name, name): value for name, value in stated.items() if value not in _UNSTATED}
+
+
+def process(known: Mapping[str, str]) -> pl.DataFrame:
+    """The one row of `processes`; each pass was another process of the same command, so it has no number."""
+    command = known.get("command")
+    row = {
+        "process_id": [0],
+        "host": [known.get("hostname")],
+        "command": [None if command is None else safe_command(command)],
+    }
+    return to_contract("processes", pl.DataFrame(row, schema_overrides={"host": pl.String, "command": pl.String}))
+
+
+def devices(handles: pl.DataFrame, known: Mapping[str, str]) -> pl.DataFrame:
+    """The table `devices`: one row per device that ran kernels, each with the facts, which hold for all of a kind."""
+    partition = [known[name] for name in ("compute_partition", "memory_partition") if name in known]
+    l2_kilobytes = _whole(known, "gpu_l2")
+    arch = known.get("gpu_arch")
+    row = {
+        "vendor": "AMD" if arch is not None and arch.startswith("gfx") else None,
+        "arch": arch,
+        "product": known.get("gpu_model"),
+        "compute_units": _whole(known, "cu_per_gpu"),
+        "xcc_count": _whole(known, "num_xcd"),
+        "simd_per_cu": _whole(known, "simd_per_cu"),
+        "wavefront_size": _whole(known, "wave_size"),
+        "max_clock_mhz": _whole(known, "max_sclk"),
+        "memory_clock_mhz": _whole(known, "max_mclk"),
+        "l2_bytes": None if l2_kilobytes is None else l2_kilobytes * 1024,
+        "partition_mode": "/".join(partition) or None,
+    }
+    return to_contract(
+        "devices", handles.select("device_id", handle="device", **{k: pl.lit(v) for k, v in row.items()})
+    )
+
+
+def environment(known: Mapping[str, str], settings: Mapping[str, str]) -> pl.DataFrame:
+    """The table `environment`: the facts of the machine, and the profiler's settings in the category `profiler`."""
+    rows = [
+        (_CATEGORIES.get(name, "machine"), name, _safe(name, value), name in _CATEGORIES)
+        for name, value in known.items()
+    ]
+    rows += [("profiler", name, _safe(name, value), False) for name, value in settings.items()]
+    schema = polars_types("environment")
+    return to_contract("environment", pl.DataFrame(rows, schema=schema, orient="row"))
+
+
+def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
+    """The settings of `profiling_config.yaml` that are single values or lists of such; None when it cannot be read."""
+    if not is_regular(path):
+        return None
+    try:
+        content = read_decompressed(path, replace(limits, whole_bytes=_LONGEST_CONFIGURATION))
+        if not _is_plain(content):
+            return None
+        settings = yaml.safe_load(content)
+    except (CaptureError, yaml.YAMLError, ValueError, RecursionError):
+        return None
+    if not isinstance(settings, dict):
+        return None
+    texts = {str(name): _text(value) for name, value in settings.items() if isinstance(name, str)}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _is_plain(content: bytes) -> bool:
+    """Whether a file is as the tool writes it: flat, and without mappings merged into one another, which may grow so.
+
+    Over thousands of levels the parser takes seconds, until its stack ends.
+    """
+    depth = 0
+    for token in yaml.scan(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if depth > _DEEPEST_NESTING or (isinstance(token, yaml.ScalarToken) and token.value == "<<"):
+            return False
+    return True
+
+
+def _whole(known: Mapping[str, str], name: str) -> int | None:
+    """A positive whole number; 0 is how the tool writes what it could not find out."""
+    text = known.get(name, "").removesuffix(".0")
+    return int(text) if text.isascii() and text.isdecimal() and int(text[:18]) > 0 and len(text) <= 18 else None
+
+
+def _safe(name: str, value: str) -> str:
+    return safe_command(value) if name in ("command", "remaining") else safe_value(name, value)
+
+
+def _text(value: object) -> str | None:
+    """A single value, or a list of such, as text; None for anything deeper, and for nothing."""
+    if isinstance(value, list) and len(value) <= _LONGEST_LIST:
+        items = [_text(item) if not isinstance(item, list) else None for item in value]
+        return None if None in items or not items else " ".join(item for item in items if item is not None)
+    return str(value) if isinstance(value, (str, int, float)) else None
+
+
+#: Devices whose figures differ by no more than this part of their mean are taken to agree. The bounds that such files
+#: give a single device's figures lie up to 2.5 % apart (matrix BF16 of an MI200).
+AGREEMENT: Final = 0.01
+_BOUNDS: Final = ("low", "high")
+
+
+@dataclass(frozen=True)
+class MeasuredRoofs:
+    """`ceilings` is the table; `reason` why not all of the file's figures are in it, None where they are."""
+
+    ceilings: pl.DataFrame
+    reason: str | None
+
+
+def measured_roofs(roofline: pl.DataFrame, device_ids: Sequence[int]) -> MeasuredRoofs:
+    """The roofs of the devices that ran kernels, from the file's columns as numbers where they hold nothing else.
+
+    Of several measured devices a figure is their mean, where they agree; one in which they differ is left out.
+    """
+    nothing = empty_table("ceilings")
+    name = next((one for one in roofline.columns if one.lower() == "device"), None)
+    numbers = None if name is None else roofline.get_column(name)
+    if name is None or numbers is None or not numbers.dtype.is_float() or not len(numbers) or numbers.null_count():
+        return MeasuredRoofs(nothing, "the file does not number its devices; they are kept in roofline only")
+    if not numbers.is_between(0, 2**31).all():
+        return MeasuredRoofs(nothing, "the file does not number its devices; they are kept in roofline only")
+    stated = roofline.select(cs.float())  # what holds anything but numbers was not measured
+    if len(device_ids) > roofline.height:
+        reason = (
+            f"{roofline.height} devices were measured and {len(device_ids)} ran kernels; the file does not say which "
+        )
+        return MeasuredRoofs(nothing, f"{reason}is which, so they are kept in roofline only")
+    if roofline.height == 1:
+        return MeasuredRoofs(_of_devices(stated, int(numbers[0]), device_ids, ""), None)
+    spreads = {
+        column: spread
+        for column in stated.columns
+        if column != name and not column.lower().endswith(_BOUNDS)
+        if (spread := _spread(stated.get_column(column))) is not None
+    }
+    agreed = [column for column, spread in spreads.items() if spread <= AGREEMENT]
+    apart = [column for column in spreads if column not in agreed]
+    largest = max((spreads[column] for column in agreed), default=0.0)
+    means = stated.select(pl.col(name).first(), *(pl.col(column).mean() for column in agreed))
+    how = f"; mean of {roofline.height} devices that agree within {largest:.2%}"
+    found = _of_devices(means, int(numbers[0]), device_ids, how) if agreed else nothing
+    reason = f"{', '.join(apart)} differ between the {roofline.height} measured devices, and the file does not say "
+    return MeasuredRoofs(found, f"{reason}which of them ran kernels; they are kept in roofline only" if apart else None)
+
+
+def _of_devices(row: pl.DataFrame, number: int, device_ids: Sequence[int], how: str) -> pl.DataFrame:
+    """The one row's figures for each device."""
+    frames = [measured_ceilings(row, {number: device}) for device in device_ids]
+    if not frames:
+        return empty_table("ceilings")
+    return to_contract("ceilings", pl.concat(frames).with_columns(pl.col("reference") + how))
+
+
+def _spread(values: pl.Series) -> float | None:
+    """By what part of their mean the values differ; None where one of them is not measured."""
+    if values.null_count() or not (values > 0).all() or not values.is_finite().all():
+        return None
+    low, high, mean = (float(values.min()), float(values.max()), float(values.mean()))  # type: ignore[arg-type]
+    return (high - low) / mean
+
 
 _PASSES: Final = "SQ_*.csv"
 _DURATIONS: Final = ("dispatch_id", "source_dispatch_id", "pass", "duration_ns", "times")
@@ -178,22 +393,22 @@ class _Gathered:
     def _host(self, tables: dict[str, pl.DataFrame], details: dict[str, pl.DataFrame], found: pl.DataFrame) -> None:
         """What the folder says of machine and devices: `processes`, `devices`, `environment`, `ceilings`."""
         info = self._optional("sysinfo.csv", "facts of the machine")
-        facts = rocprof_compute_host.facts(info) if info is not None else {}
+        machine = facts(info) if info is not None else {}
         if info is not None:
             self.findings.took("facts of the machine (sysinfo.csv)", info.frame.height, min(info.frame.height, 1))
             if info.frame.height > 1:
                 reason = f"{info.frame.height} rows; only the first was taken"
                 self.findings.say("rows of sysinfo.csv", "partial", reason, source=info.path.name)
         handles = found.select("device_id", "device").unique("device_id", keep="first", maintain_order=True)
-        tables["processes"] = rocprof_compute_host.process(facts)
-        tables["devices"] = rocprof_compute_host.devices(handles, facts)
-        configuration = rocprof_compute_host.configuration(self.path / "profiling_config.yaml", self.limits)
-        if configuration is None:
+        tables["processes"] = process(machine)
+        tables["devices"] = devices(handles, machine)
+        settings = configuration(self.path / "profiling_config.yaml", self.limits)
+        if settings is None:
             reason = "no readable profiling_config.yaml in the folder"
             self.findings.say("profiler's configuration", "absent", reason)
         else:
-            self.findings.took("settings (profiling_config.yaml)", len(configuration))
-        tables["environment"] = rocprof_compute_host.environment(facts, configuration or {})
+            self.findings.took("settings (profiling_config.yaml)", len(settings))
+        tables["environment"] = environment(machine, settings or {})
         roofline = self._optional("roofline.csv", "measured ceilings")
         if roofline is None:
             return

@@ -1,24 +1,347 @@
-"""A decoded thread trace's folder to tables and details, file by file."""
+"""Read a decoded thread trace into tables: waves, instructions, their stalls and dependencies.
+
+The files are opened and checked in `files`.
+"""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.thread_trace import files
-from aaco_pipeline.formats.thread_trace.folder import Folder, some
-from aaco_pipeline.formats.thread_trace.instructions import (
-    compare_with_statistics,
-    compare_with_waves,
-    instruction_rows,
-)
-from aaco_pipeline.formats.thread_trace.signs import FOLDER, probe
-from aaco_pipeline.formats.thread_trace.waves import read_waves
+from aaco_pipeline.formats.parsing.compression import read_decompressed
+from aaco_pipeline.formats.thread_trace import FOLDER, files, probe
+from aaco_pipeline.formats.thread_trace.files import CATEGORIES, WAVE_STATES, Folder, Wave, WaveFile, some
+from aaco_pipeline.hardware.instruction_classes import instruction_class
 from aaco_pipeline.lake.validation import empty_table, to_contract
+
+_WAVES: Final = pl.Schema(
+    {
+        "wave_index": pl.Int32(),
+        **dict.fromkeys(("shader_engine", "simd", "slot", "wave", "cu", "begin", "end"), pl.Int64()),
+        **dict.fromkeys(("duration", "num_insts", "num_stitched"), pl.Int64()),
+        "file": pl.String(),
+    }
+)
+_CATEGORY: Final = pl.Enum(CATEGORIES)
+_STATE: Final = pl.Enum(WAVE_STATES)
+
+
+#: The details whose rows are those of a wavefront's lists, by the list.
+_TAKEN: Final = {"instructions": "wave_instructions", "timeline": "wave_timeline", "waitcnt": "wait_dependencies"}
+_WAVE_FILE: Final = re.compile(r"se(\d{1,9})_sm(\d{1,9})_sl(\d{1,9})_wv(\d{1,9})\.json")
+
+
+def read_waves(folder: Folder, listing: dict[str, Any]) -> bool:
+    """Add the details of the traced wavefronts and say which cannot be read; gives whether none is missing."""
+    listed = _listed(folder, listing)
+    read: list[tuple[WaveFile, Wave]] = []
+    lost: list[str] = []
+    count = 0
+    for one in listed:
+        path = files.inside(folder.path, one.name)
+        try:
+            if path is None:
+                raise CaptureError("is not in the folder")
+            found = files.wave(path, folder.limits)
+        except CaptureError as error:
+            lost.append(f"{one.name[:80]} {str(error).removeprefix(f'{path}: ')}")
+            continue
+        count += len(found.instructions) + len(found.timeline) + len(found.waits[2])
+        if count > folder.limits.events:
+            raise CaptureError(f"{folder.path}: more than {folder.limits.events} records; raise the limit on events")
+        read.append((one, found))
+    folder.details.update(wave_frames(read))
+    folder.took("wavefront files", len(listed), len(read))
+    for name, detail in _TAKEN.items():
+        folder.took(f"wavefront {name}", folder.details[detail].height)
+    if lost:
+        folder.say("wavefronts", "partial" if read else "invalid", some(lost), len(read))
+    elif read:
+        folder.say("wavefronts", "present", rows=len(read))
+    else:
+        sampled = listing.get("pc_sampling") is True
+        why = "the folder is of program-counter sampling" if sampled else "none is listed"
+        folder.say("wavefronts", "absent", why, 0)
+    if read:
+        _say_oddities(folder, read)
+    return not lost
+
+
+def _listed(folder: Folder, listing: dict[str, Any]) -> list[WaveFile]:
+    """The wavefronts that `filenames.json` lists, or without it those whose files are there."""
+    found = [match for name in folder.names() if (match := _WAVE_FILE.fullmatch(name))]
+    if not listing:
+        return [WaveFile(int(one[1]), int(one[2]), int(one[3]), int(one[4]), one[0]) for one in found]
+    try:
+        listed = files.listed_waves(folder.path / "filenames.json", listing.get("wave_filenames"))
+    except CaptureError as error:
+        folder.say("listing of the wavefronts", "invalid", str(error).partition("filenames.json: ")[2])
+        return []
+    known = {one.name for one in listed}
+    surplus = [match[0] for match in found if match[0] not in known]
+    why = f"filenames.json does not list them, so they were not read: {some(surplus)}"
+    folder.note(len(surplus), "unlisted wavefronts", "partial", why)
+    return listed
+
+
+def _say_oddities(folder: Folder, read: Sequence[tuple[WaveFile, Wave]]) -> None:
+    missing = [f"{one.name}: {', '.join(wave.missing)}" for one, wave in read if wave.missing]
+    folder.note(len(missing), "parts of wavefronts", "partial", f"null in {some(missing)}")
+    moved = [
+        one.name
+        for one, wave in read
+        if (one.begin is not None and one.begin != wave.facts["begin"])
+        or (one.end is not None and one.end != wave.facts["end"])
+    ]
+    why = f"filenames.json states another begin or end than the file of {some(moved)}"
+    folder.note(len(moved), "times of wavefronts", "partial", why)
+    unknown = folder.details["wave_instructions"].get_column("category").null_count()
+    unknown += folder.details["wave_timeline"].get_column("state").null_count()
+    why = f"{unknown} records have a category or state that this aaco_pipeline does not know; they are null"
+    folder.note(unknown, "categories and states", "partial", why)
+
+
+def aggregated(waves: pl.DataFrame, wave_instructions: pl.DataFrame) -> pl.DataFrame:
+    """What the traced wavefronts spent on each line: line, hits, latency_cycles, stall_cycles, idle_cycles.
+
+    Idle is the time from the end of whatever the wavefront had executed (at first its own begin) to its next
+    instruction; instructions may overlap, so that end is a running maximum and an early start idles for 0.
+    `wave_instructions` must be in order of execution within each wavefront.
+    """
+    ended = (pl.col("time") + pl.col("duration")).cum_max().shift(1).over("wave_index")
+    return (
+        wave_instructions.join(waves.select("wave_index", "begin"), on="wave_index", how="left", maintain_order="left")
+        .with_columns(before=pl.max_horizontal("begin", ended))
+        .group_by("line")
+        .agg(
+            hits=pl.len().cast(pl.Int64),
+            latency_cycles=pl.col("duration").sum(),
+            stall_cycles=pl.col("stall").sum(),
+            idle_cycles=(pl.col("time") - pl.col("before")).clip(lower_bound=0).sum(),
+        )
+        .sort("line")
+    )
+
+
+def wave_frames(read: Sequence[tuple[WaveFile, Wave]]) -> dict[str, pl.DataFrame]:
+    """The frames of all wavefronts together, each row with the `wave_index` of its wavefront."""
+    waves = pl.DataFrame(
+        [
+            {
+                "wave_index": index,
+                "shader_engine": one.shader_engine,
+                "simd": one.simd,
+                "slot": one.slot,
+                "wave": one.wave,
+                "file": one.name,
+                **wave.facts,
+            }
+            for index, (one, wave) in enumerate(read)
+        ],
+        schema=_WAVES,
+    )
+    executed = _stacked([wave.instructions for _, wave in read], 5)
+    states = _stacked([wave.timeline for _, wave in read], 2)
+    begins = np.asarray([wave.facts["begin"] for _, wave in read], np.int64)
+    # A state begins where those before it in its wavefront have ended.
+    whole = np.concatenate(([0], np.cumsum(states[1][:, 1])))
+    firsts = np.concatenate(([0], np.cumsum([len(wave.timeline) for _, wave in read])))[:-1].astype(np.int64)
+    waits = [wave.waits for _, wave in read]
+    return {
+        "waves": waves,
+        "wave_instructions": pl.DataFrame(
+            {
+                "wave_index": executed[0],
+                "time": executed[1][:, 0],
+                "category": _named(executed[1][:, 1], _CATEGORY),
+                "stall": executed[1][:, 2],
+                "duration": executed[1][:, 3],
+                "line": executed[1][:, 4],
+            }
+        ),
+        "wave_timeline": pl.DataFrame(
+            {
+                "wave_index": states[0],
+                "time": begins[states[0]] + whole[:-1] - whole[firsts[states[0]]],
+                "state": _named(states[1][:, 0], _STATE),
+                "cycles": states[1][:, 1],
+            }
+        ),
+        "wait_dependencies": _wait_frame(waits),
+    }
+
+
+def _wait_frame(waits: Sequence[tuple[npt.NDArray[np.int64], ...]]) -> pl.DataFrame:
+    lines = np.concatenate([np.empty(0, np.int64), *(one[0] for one in waits)])
+    counts = np.concatenate([np.empty(0, np.int64), *(one[1] for one in waits)])
+    awaited = np.concatenate([np.empty(0, np.int64), *(one[2] for one in waits)])
+    wave = np.repeat(np.arange(len(waits), dtype=np.int32), [len(one[0]) for one in waits])
+    number = np.concatenate([np.empty(0, np.int64), *(np.arange(len(one[0])) for one in waits)])
+    rows = np.maximum(counts, 1)  # a wait without a known dependency stays, with null
+    known = np.repeat(counts > 0, rows)
+    dependency = np.zeros(len(known), np.int64)
+    dependency[known] = awaited
+    return pl.DataFrame(
+        {
+            "wave_index": np.repeat(wave, rows),
+            "wait": np.repeat(number, rows),
+            "line": np.repeat(lines, rows),
+            "dependency_line": dependency,
+            "known": known,
+        }
+    ).select(pl.exclude("dependency_line", "known"), pl.when("known").then("dependency_line").alias("dependency_line"))
+
+
+def _stacked(
+    tables: Sequence[npt.NDArray[np.int64]], width: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Each row's position among `tables`, and the rows of all."""
+    index = np.repeat(np.arange(len(tables), dtype=np.int32), [len(table) for table in tables])
+    return index, np.concatenate([np.empty((0, width), np.int64), *tables])
+
+
+def _named(numbers: npt.NDArray[np.int64], names: pl.Enum) -> pl.Series:
+    """The names that the decoder's numbers stand for; null for a number without one."""
+    given = names.categories.to_list()
+    return pl.Series(numbers).replace_strict(dict(enumerate(given)), default=None, return_dtype=names)
+
+
+_CYCLE_COLUMNS: Final = ("hits", "latency_cycles", "stall_cycles", "idle_cycles")
+_STATISTICS: Final = ("CodeObj", "Vaddr", "Instruction", "Hitcount", "Latency", "Stall", "Idle", "Source")
+_STATISTICS_OF: Final = ("code_object_id", "address", "instruction", *_CYCLE_COLUMNS, "source")
+
+
+def instruction_rows(folder: Folder, code: pl.DataFrame | None, sampled: bool, listing: dict[str, Any]) -> pl.DataFrame:
+    """`att_instructions`; also the details `functions` and `sampled_stalls`."""
+    rows = code if code is not None else files.CODE_SCHEMA.to_frame()
+    heading = pl.col("instruction").str.starts_with(";").fill_null(False)
+    functions = rows.filter(heading)
+    folder.details["functions"] = functions.select(
+        "line",
+        name=pl.col("instruction").str.strip_prefix(";").str.strip_chars(),
+        display_name=_stated(pl.col("source")),
+        code_object_id=pl.col("code_object_id"),
+        address=pl.col("address"),
+    )
+    rows = rows.filter(~heading)
+    folder.details["sampled_stalls"] = rows.filter(pl.col("stall_reasons").is_not_null()).select(
+        "line",
+        "code_object_id",
+        "address",
+        "issued",
+        "stalled",
+        *(
+            pl.col("stall_reasons").list.get(number, null_on_oob=True).alias(reason)
+            for number, reason in enumerate(files.STALL_REASONS)
+        ),
+    )
+    if code is not None:
+        folder.took("code.json instructions", rows.height)
+        folder.took("code.json function headings", functions.height)
+        folder.have("instructions", rows.height, "code.json lists none")
+    elif files.inside(folder.path, "code.json") is not None:
+        folder.say("instructions", "absent", "code.json says null: the decoder had no code object for it", 0)
+    if sampled:
+        _say_samples(folder, listing)
+    traced = not sampled or listing.get("thread_trace") is True
+    columns = rows.select(
+        "code_object_id",
+        "address",
+        "line",
+        instruction=_stated(pl.col("instruction")),
+        instruction_class=instruction_class(_stated(pl.col("instruction"))),
+        source=_stated(pl.col("source")),
+        samples=pl.col("issued") + pl.col("stalled"),
+        **{name: pl.col(name) if traced else pl.lit(None, pl.Int64) for name in _CYCLE_COLUMNS},
+    )
+    return to_contract("att_instructions", columns) if rows.height else empty_table("att_instructions")
+
+
+def _say_samples(folder: Folder, listing: dict[str, Any]) -> None:
+    stalls = folder.details["sampled_stalls"]
+    count = int(stalls.select((pl.col("issued") + pl.col("stalled")).sum()).item() or 0)
+    folder.have("program-counter samples", count, "all are 0")
+    reasons = pl.sum_horizontal(*files.STALL_REASONS)
+    apart = stalls.filter(reasons != pl.col("stalled")).height
+    if apart:
+        why = f"the reasons of {apart} instructions do not add up to their stalled samples"
+        folder.say("stall reasons", "invalid", why, stalls.height)
+    elif listing.get("is_pcs_stochastic") is False and stalls.filter(reasons > 0).height:
+        why = (
+            "filenames.json says that the samples are not stochastic, and only stochastic ones have a reason; yet "
+            "reasons are there"
+        )
+        folder.say("stall reasons", "partial", why, stalls.height)
+    else:
+        folder.say("stall reasons", "present", rows=stalls.height)
+
+
+def compare_with_waves(folder: Folder, code: pl.DataFrame | None, complete: bool) -> None:
+    """State whether the sums in `code.json` follow from the wavefronts, if `complete`: none of them is missing."""
+    item = "sums recomputed from the wavefronts"
+    waves, executed = folder.details["waves"], folder.details["wave_instructions"]
+    if code is None or not waves.height:
+        folder.say(item, "absent", "there is no code" if code is None else "there are no wavefronts")
+        return
+    if not complete:
+        folder.say(item, "absent", "not compared: wavefronts that the sums include are missing")
+        return
+    sums = aggregated(waves, executed)
+    joined = code.select("line", *_CYCLE_COLUMNS).join(sums, on="line", how="full", coalesce=True, suffix="_again")
+    different = joined.filter(
+        pl.any_horizontal(pl.col(name).fill_null(0) != pl.col(f"{name}_again").fill_null(0) for name in _CYCLE_COLUMNS)
+        | ~pl.col("line").is_in(code.get_column("line").implode())
+    ).height
+    told = (
+        f"{different} of {joined.height} rows differ in hits, latency, stall or idle cycles; recomputed from "
+        f"{executed.height} executed instructions of {waves.height} wavefronts"
+    )
+    folder.say(item, "invalid" if different else "present", told, executed.height)
+
+
+def compare_with_statistics(folder: Folder, code: pl.DataFrame | None) -> None:
+    """State whether the CSV beside the folder says the same as `code.json`, ordered by code object and address."""
+    name = f"stats_{folder.path.name}.csv"
+    item = "statistics beside the folder"
+    path = files.inside(folder.path.parent, name)
+    if path is None:
+        folder.say(item, "absent", f"there is no {name}")
+        return
+    try:
+        content = read_decompressed(path, folder.limits)
+        stated = pl.read_csv(content, infer_schema=False).fill_null("")
+    except (CaptureError, pl.exceptions.PolarsError) as error:
+        folder.say(item, "invalid", str(error).removeprefix(f"{path}: ").strip().split("\n", 1)[0])
+        return
+    if tuple(stated.columns) != _STATISTICS:
+        folder.say(item, "invalid", f"its columns are not {', '.join(_STATISTICS)}", stated.height)
+    elif code is None:
+        folder.say(item, "partial", "there is no code to compare them with", stated.height)
+    else:
+        listed = code.sort("code_object_id", "address", "line").select(
+            pl.col(_STATISTICS_OF).cast(pl.String).fill_null("")
+        )
+        listed.columns = list(_STATISTICS)
+        both = min(stated.height, listed.height)
+        unequal = pl.any_horizontal(pl.col(column).ne_missing(pl.col(f"{column}_code")) for column in _STATISTICS)
+        beside = pl.concat([stated[:both], listed[:both].rename(lambda one: f"{one}_code")], how="horizontal")
+        different = beside.filter(unequal).height + max(stated.height, listed.height) - both
+        told = f"{different} of {max(stated.height, listed.height)} rows differ from code.json, which they repeat"
+        folder.say(item, "invalid" if different else "present", told, stated.height)
+    folder.took(item, stated.height, 0)
+
+
+def _stated(text: pl.Expr) -> pl.Expr:
+    """The text, null where it is empty."""
+    return pl.when(text != "").then(text)
+
 
 _PERF_FILE: Final = re.compile(r"se(\d{1,9})_perfcounter\.json")
 

@@ -14,8 +14,7 @@ from aaco_pipeline.lake.catalogue import manifest_rows as kept
 from aaco_pipeline.lake.catalogue.documents import KeptDocuments, portions
 from aaco_pipeline.lake.declaration import Scope
 from aaco_pipeline.lake.layout import MANIFESTS, LakeFolder, scope_of
-from aaco_pipeline.lake.manifest import Entry, LostManifestError, Manifest, manifest_of_file
-from aaco_pipeline.lake.progress import Progress, progress_of
+from aaco_pipeline.lake.manifest import Entry, LostManifestError, Manifest, Progress, manifest_of_file, progress_of
 
 
 class Catalogue(KeptDocuments[Manifest]):

@@ -1,35 +1,262 @@
-"""Compaction: which files of the lake are put together into segments.
+"""Compaction: merge small table files of many sessions into segments, and remove what segments have replaced.
 
-No manifest changes: what is published is read before and after, from the one place or the other. Reading segments is
-`format`, writing one `writing`; what they have replaced is removed by `replaced`. A kill at any instant leaves every
-row where it was or where it will be; the next call goes on.
+Manifests do not change, and a kill leaves every row in its old or its new place. Reading segments is `format`, writing
+one `writing`.
 """
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aaco_pipeline import __version__
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import all_tables
-from aaco_pipeline.lake.declaration import Table
+from aaco_pipeline.lake.declaration import Scope, Table
 from aaco_pipeline.lake.files import lake_errors
-from aaco_pipeline.lake.layout import SEGMENTS, LakeFolder, table_file
-from aaco_pipeline.lake.segments.facts import Amount, Published, TableRound, made_of_lake
+from aaco_pipeline.lake.layout import MANIFESTS, SEGMENTS, LakeFolder, table_file
+from aaco_pipeline.lake.manifest import Entry
+from aaco_pipeline.lake.reading import LakeReader
 from aaco_pipeline.lake.segments.format import (
+    Held,
     NewerSegmentError,
     Part,
+    PartKey,
     Segment,
     SegmentList,
     readable_lists,
     torn_stretches,
     where_held,
 )
-from aaco_pipeline.lake.segments.replaced import Removal, drop_segment
 from aaco_pipeline.lake.segments.writing import Source, write_segments
 from aaco_pipeline.lake.store import TraceLake
+
+if TYPE_CHECKING:
+    from aaco_pipeline.lake.catalogue.manifests import Catalogue
+
+
+@dataclass(frozen=True)
+class Amount:
+    """So many files, and their bytes."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def and_one(self, bytes_: int) -> "Amount":
+        """This with one file more."""
+        return Amount(self.files + 1, self.bytes + bytes_)
+
+
+@dataclass(frozen=True)
+class TableRound:
+    """What one round did, or would do, with one table.
+
+    `taken` are sessions' files that came into segments, `sessions` whose they were; `rewritten` segments that were put
+    together with them, and `written` those that came of it: None where it was only asked what would be. `gone` are
+    sessions' files that segments have replaced, `waiting` files that wait until they may go, the first of them at
+    `waiting_until`; `dropped` are segments that nothing needs any more. `left` says in a line each what stayed and why.
+    """
+
+    table: str
+    taken: Amount = Amount()
+    sessions: int = 0
+    rewritten: Amount = Amount()
+    written: Amount | None = Amount()
+    gone: Amount = Amount()
+    waiting: Amount = Amount()
+    waiting_until: datetime | None = None
+    dropped: Amount = Amount()
+    left: tuple[str, ...] = field(default=())
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there was nothing to do and is nothing to say."""
+        return self in (TableRound(self.table), TableRound(self.table, written=None))
+
+    def and_left(self, line: str) -> "TableRound":
+        """This with one thing more that stayed."""
+        return replace(self, left=(*self.left, line))
+
+    def and_waiting(self, bytes_: int, until: datetime) -> "TableRound":
+        """This with one file more that waits."""
+        soonest = until if self.waiting_until is None else min(until, self.waiting_until)
+        return replace(self, waiting=self.waiting.and_one(bytes_), waiting_until=soonest)
+
+
+class Published:
+    """What is published, as the catalogue has it; of `unreadable` manifests it is not known."""
+
+    def __init__(self, lake: LakeReader, known: "Catalogue") -> None:
+        self._known = known
+        self._last: tuple[str, dict[PartKey, Entry]] = ("", {})
+        self.unreadable: Final = frozenset(known.errors)
+        names = lake.storage.names(lake.path / MANIFESTS)
+        self._owners: Final = {name.removesuffix(".json") for name in names} | self.unreadable
+
+    def entries(self, table: Table) -> Mapping[PartKey, Entry]:
+        """All that has rows of a table, by what names a part."""
+        if self._last[0] != table.name:
+            found = self._known.entries(table.name, table.scope, lambda owner: owner not in self.unreadable)
+            keyed = {(owner, entry.stage, entry.sha256): entry for owner, entry in found if entry.file}
+            self._last = (table.name, keyed)
+        return self._last[1]
+
+    def unknown_tables(self) -> list[str]:
+        """Tables that this package does not know; they are not looked for where a manifest cannot be read."""
+        return [] if self.unreadable else sorted(self._known.rows_of_tables().keys() - all_tables().keys())
+
+    def may_need(self, table: Table, part: Part) -> bool:
+        """Whether a manifest names the part, or may name it because it cannot be read."""
+        return part.id in self.unreadable or part[:3] in self.entries(table)
+
+    def is_removed(self, part: Part) -> bool:
+        """Whether the session or campaign of the part is in the lake no more."""
+        return part.id not in self._owners
+
+    def needed(self, table: Table, one: SegmentList, held: Mapping[PartKey, Held]) -> list[Part]:
+        """The parts of a segment that may be published, and are `held` by no segment made later."""
+        return [
+            part for part in one.parts if held[part[:3]].segment.name == one.segment.name and self.may_need(table, part)
+        ]
+
+
+def made_of_lake(lake: LakeReader, known: "Catalogue") -> str:
+    """What is another text whenever a round may find something else to do, but for files that wait.
+
+    It tells of every manifest's content, of the segments, of whose own files there are, and of what decides.
+    """
+    found = sha256(repr((__version__, sorted((one.name, one.version) for one in all_tables().values()))).encode())
+    found.update(known.digest().encode())
+    for name in sorted(all_tables()):
+        with lake_errors(lake.path / SEGMENTS / name):
+            segments = [(one.name, one.version) for one in lake.storage.listed(lake.path / SEGMENTS / name)]
+            found.update(repr((name, segments, lake.storage.names(lake.path / name))).encode())
+    return found.hexdigest()
+
+
+class Replaced(NamedTuple):
+    """A session's or campaign's own file of a table that a segment has replaced."""
+
+    table: Table
+    entry: Entry
+    segment: Segment
+
+
+class Removal:
+    """One round of removing; what it did is put down in `rounds`, by table. With `dry_run` nothing goes."""
+
+    def __init__(
+        self,
+        lake: TraceLake,
+        published: Published,
+        rounds: dict[str, TableRound],
+        until: tuple[datetime, timedelta],
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._lake = lake
+        self._published = published
+        self._rounds = rounds
+        self._now, self._grace = until
+        self._dry_run = dry_run
+        self._torn: dict[str, bool] = {}
+        self._ripe: dict[tuple[Scope, str], list[Replaced]] = defaultdict(list)
+
+    def look_at(self, table: Table, lists: Sequence[SegmentList]) -> None:
+        """Drop the table's segments that nothing needs, and see which sessions' files `remove_files` may remove."""
+        held, first_held = where_held(lists), _first_held(lists)
+        for key, entry in self._with_own_file(table):
+            if (where := held.get(key)) is None:
+                continue
+            until = first_held[key] + self._grace
+            if until <= self._now:
+                self._ripe[table.scope, key[0]].append(Replaced(table, entry, where.segment))
+            else:
+                self._rounds[table.name] = self._rounds[table.name].and_waiting(entry.bytes, until)
+        for one in lists:
+            if not self._published.needed(table, one, held):
+                later = [other for other in lists if other.segment.made > one.segment.made]
+                self._drop(table, one, held, _first_held(later))
+
+    def remove_files(self) -> Iterator[tuple[int, int]]:
+        """Remove the files; how many sessions and campaigns have been looked at, and of how many."""
+        for number, ((scope, owner), files) in enumerate(sorted(self._ripe.items())):
+            whole = [one for one in files if self._is_intact(one.segment)]
+            for one in whole if self._dry_run else self._remove(scope, owner, whole):
+                done = self._rounds[one.table.name]
+                self._rounds[one.table.name] = replace(done, gone=done.gone.and_one(one.entry.bytes))
+            yield number + 1, len(self._ripe)
+
+    def _with_own_file(self, table: Table) -> Iterator[tuple[PartKey, Entry]]:
+        folder = self._lake.path / table.name
+        with lake_errors(folder):
+            present = {name.partition("=")[2] for name in self._lake.storage.names(folder)}
+            for key, entry in self._published.entries(table).items():
+                if key[0] in present and self._lake.storage.state(self._lake.path / entry.file) is not None:
+                    yield key, entry
+
+    def _drop(
+        self,
+        table: Table,
+        one: SegmentList,
+        held: Mapping[PartKey, Held],
+        replaced_at: Mapping[PartKey, datetime],
+    ) -> None:
+        """Drop a segment that nothing needs: at once when all of it is dead or some of it was removed.
+
+        One that later segments have replaced waits for the grace, as its readers may not know of them yet.
+        """
+        segment = one.segment
+        live = [part for part in one.parts if self._published.may_need(table, part)]
+        later = {holder.name: holder for holder in (held[part[:3]].segment for part in live)}
+        until = max((replaced_at[part[:3]] + self._grace for part in live), default=self._now)
+        done = self._rounds[segment.table]
+        if until > self._now and not any(map(self._published.is_removed, one.parts)):
+            self._rounds[segment.table] = done.and_waiting(segment.bytes, until)
+        elif all(map(self._is_intact, later.values())):
+            if not self._dry_run:
+                drop_segment(self._lake, segment)
+            self._rounds[segment.table] = replace(done, dropped=done.dropped.and_one(segment.bytes))
+
+    def _is_intact(self, segment: Segment) -> bool:
+        """Whether all of a segment is as it was written, on the disk, now; told once of one that is not."""
+        if segment.file not in self._torn:
+            self._torn[segment.file] = bool(torn_stretches(self._lake.path, segment))
+            if self._torn[segment.file]:
+                told = f"{self._lake.path / segment.file}: torn; what it replaced stays, `aaco doctor --mend` helps"
+                self._rounds[segment.table] = self._rounds[segment.table].and_left(told)
+        return not self._torn[segment.file]
+
+    def _remove(self, scope: Scope, owner: str, files: Sequence[Replaced]) -> list[Replaced]:
+        """Remove those of a session's or campaign's files that are still published; these."""
+        path = self._lake.manifest_path(owner, scope)
+        with lake_errors(path):
+            if self._lake.storage.state(path) is None:
+                return []
+            with self._lake.locked(owner, scope):
+                named = set(self._lake.manifest(owner, scope).entries)
+                gone = [one for one in files if one.entry in named]
+                for one in gone:
+                    file = self._lake.path / one.entry.file
+                    self._lake.storage.clear(file.parent, [file.name])
+        return gone
+
+
+def _first_held(lists: Sequence[SegmentList]) -> dict[PartKey, datetime]:
+    """Since when each part has been in a segment: those in which it is now are younger where it was moved since."""
+    return {key: one.segment.made for one in reversed(lists) for key, _ in one.held()}
+
+
+def drop_segment(lake: LakeFolder, segment: Segment) -> None:
+    """Remove a segment: first its list, from then on nobody looks for it, then its rows."""
+    with lake_errors(lake.path / segment.file):
+        lake.storage.remove(lake.path / segment.list_file)
+        lake.storage.remove(lake.path / segment.file)
+
 
 #: A segment that is smaller is written anew with whatever has come since.
 UNDERSIZED_BYTES: Final = 64 << 20

@@ -2,7 +2,7 @@
 
 The manifests stay the truth: a published table whose digest is that of a part of a segment can be read from its own
 file or from the segment, and a part that no manifest names is dead. Which is taken is decided by
-`aaco_pipeline.lake.places`, what is put into segments by `aaco_pipeline.lake.segments.compaction`.
+`aaco_pipeline.lake.reading`, what is put into segments by `aaco_pipeline.lake.segments.compaction`.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import SEGMENTS
-from aaco_pipeline.lake.sealed import is_sealed, seal
+from aaco_pipeline.lake.manifest import is_sealed, seal
 from aaco_pipeline.lake.storage import STORAGE
 from aaco_pipeline.lake.verified import require_stretch, stretch_digest
 

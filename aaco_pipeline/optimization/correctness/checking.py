@@ -1,30 +1,313 @@
-"""Listed and drawn sizes, in an order that nobody knows before: the calls that a candidate has to pass.
+"""The calls that a candidate has to pass: listed and drawn sizes, in random order, under drawn circumstances.
 
-The baseline is called as in use, the candidate under drawn circumstances (`circumstances`): its answers are compared
-with the baseline's, and with one another.
+The baseline is called as in use, the candidate with its order of work-items, places of buffers and old contents drawn
+from the check's seed. `comparison` judges the outputs.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 import numpy as np
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.optimization.calls import Call, Content, Execution
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.correctness.circumstances import draw_pair, told
 from aaco_pipeline.optimization.correctness.comparison import Comparison, differs, left_as_it_was, outputs_of
-from aaco_pipeline.optimization.correctness.sizes import (
-    Trial,
-    at_a_drawn_size,
-    draw_deeply,
-    draw_sizes,
-    every_distribution,
-)
 from aaco_pipeline.optimization.harness.contents import Distribution
 from aaco_pipeline.optimization.harness.declaration import Harness, Size
-from aaco_pipeline.optimization.harness.validation import checked_call, relaunched
-from aaco_pipeline.optimization.targets import Worker
+from aaco_pipeline.optimization.harness.validation import checked_call, checked_floor, checked_takes, relaunched
+from aaco_pipeline.optimization.targets import (
+    ASCENDING,
+    DESCENDING,
+    MOST_ORDER,
+    Buffer,
+    Call,
+    Circumstances,
+    Content,
+    Execution,
+    Worker,
+)
+
+#: Of integers that an output held before: as many values as a count or an index often has.
+_MOST_OLD_INTEGER = 1000
+
+
+def draw_pair(
+    call: Call, earlier: Mapping[str, Content] | None, rng: np.random.Generator
+) -> tuple[Circumstances, Circumstances]:
+    """The circumstances of two calls with the same inputs.
+
+    `earlier` are the outputs of a call with other inputs, null where there was none: an output's old values are those,
+    all finite, or numbers that are as likely as any.
+    """
+    some = int(rng.integers(DESCENDING + 1, MOST_ORDER, endpoint=True))
+    orders = rng.permutation([ASCENDING, DESCENDING, some])
+    aligned, keeps, poisoned = (bool(one) for one in rng.random(3) < 0.5)
+    old = {
+        one.name: _old(one, None if earlier is None else earlier.get(one.name), rng)
+        for one in call.arguments
+        if isinstance(one, Buffer) and one.role == "out"
+    }
+    return (
+        Circumstances(int(orders[0]), aligned, keeps, {} if poisoned else old),
+        Circumstances(int(orders[1]), not aligned, not keeps, old if poisoned else {}),
+    )
+
+
+def told(circumstances: Circumstances) -> str:
+    """In words what the call was like, empty where it was as every other."""
+    order = {ASCENDING: None, DESCENDING: "work-items in descending order"}
+    words = (
+        order.get(circumstances.order, "work-items in a random order"),
+        "buffers at multiples of 256 bytes" if circumstances.is_aligned else None,
+        "local data share as it was left" if circumstances.keeps_lds else None,
+        "outputs with old values" if circumstances.before else None,
+    )
+    return ", ".join(word for word in words if word is not None)
+
+
+def _old(buffer: Buffer, earlier: Content | None, rng: np.random.Generator) -> Content:
+    kind = np.dtype(buffer.dtype)
+    if earlier is not None:
+        if kind.kind != "f":
+            return earlier
+        return np.nan_to_num(earlier, nan=1.0, posinf=2.0, neginf=-2.0)
+    if kind.kind == "f":
+        return rng.standard_normal(buffer.elements).astype(kind)
+    most = 1 if kind.kind == "b" else min(_MOST_OLD_INTEGER, int(np.iinfo(kind).max))
+    return rng.integers(0, most, buffer.elements, endpoint=True).astype(kind)
+
+
+#: Of every check: neighbours of declared sizes, half of them of the timed one, and sizes anywhere.
+_NEIGHBOURS, _ANYWHERE = 4, 8
+#: Of a deep check; as many again as `_DEEP_ANYWHERE` may be as long in one number as any declared size.
+_DEEP_NEIGHBOURS, _DEEP_ANYWHERE = 8, 12
+#: How far a neighbour's numbers lie from the declared ones: what four at a time leave over, and one more.
+_NEAR: Final = 4
+#: A third of the numbers drawn anywhere are multiples of one of these: what a shortcut for whole tiles asks for.
+_WHOLE: Final = (4, 8, 16, 32, 64)
+#: Distributions that a drawn size is tried with: normal, mixed, and two of the others.
+_DISTRIBUTIONS: Final = 4
+#: Rounds of `mixed` where every distribution is tried: no other stands for so many contents.
+_MIXED_ROUNDS: Final = 3
+#: Tries for one new size before it is said that there is none.
+_MOST_TRIES: Final = 200
+#: One call's round (contents, three runs, the reference) on an ordinary core: within a factor of three of what rounds
+#: of the samples took, between a thousand and 16 million elements, on the cpu target.
+_NS_A_BYTE, _NS_AN_OPERATION = 20.0, 5.0
+#: Estimated seconds: of one round at a drawn size of a deep check, of the largest declared size with as many
+#: distributions as fit, and of the largest size that can be tried with all of them.
+_MOST_EACH, _MOST_LARGEST, _MOST_EVERY = 0.1, 3.0, 5.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A size and the distributions that it is tried with."""
+
+    size: Size
+    distributions: tuple[Distribution, ...]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Drawn sizes, none of them listed; `note` says where there are so few that they show little, and why."""
+
+    trials: tuple[Trial, ...]
+    note: str | None
+
+
+def every_distribution(harness: Harness) -> tuple[Distribution, ...]:
+    """The distributions of a harness, `mixed` several times."""
+    more = [one for one in harness.distributions if one == "mixed"] * (_MIXED_ROUNDS - 1)
+    return (*harness.distributions, *more)
+
+
+def draw_sizes(harness: Harness, timed_size: Size, rng: np.random.Generator) -> Drawn:
+    """A dozen sizes for every check, none of more work than `timed_size`."""
+    drawing = _Drawing(harness, timed_size, rng)
+    limit = drawing.seconds(timed_size)
+    sizes = [
+        *drawing.neighbours(_NEIGHBOURS, limit),
+        *drawing.many(_ANYWHERE, lambda: drawing.anywhere(drawing.near, limit), limit),
+    ]
+    return drawing.drawn([Trial(size, drawing.some()) for size in sizes], _NEIGHBOURS + _ANYWHERE)
+
+
+def draw_deeply(harness: Harness, timed_size: Size, rng: np.random.Generator) -> Drawn:
+    """Three dozen sizes for what is about to be accepted, and large ones up to the largest that is declared.
+
+    The largest is tried with as many distributions as its bound allows, or is made smaller until two are allowed; a
+    smaller one, where that is needed, with every distribution.
+    """
+    drawing = _Drawing(harness, timed_size, rng)
+    limit = min(drawing.seconds(timed_size), _MOST_EACH)
+    sizes = [
+        *drawing.neighbours(_DEEP_NEIGHBOURS, limit),
+        *drawing.many(_DEEP_ANYWHERE, lambda: drawing.anywhere(drawing.near, limit), limit),
+        *drawing.many(_DEEP_ANYWHERE, lambda: drawing.anywhere(drawing.wide, _MOST_EACH), _MOST_EACH),
+    ]
+    trials = [Trial(size, drawing.some()) for size in sizes]
+    largest = max(harness.declared_sizes, key=drawing.seconds)
+    every = every_distribution(harness)
+    each = _MOST_EVERY / len(every)
+    for size in drawing.many(1, lambda: drawing.affordable(largest, each), each):
+        trials.append(Trial(size, every))
+    # With one value all over, counts and sums are as large as they become.
+    each = _MOST_LARGEST / 2
+    for size in drawing.many(1, lambda: drawing.affordable(largest, each), each):
+        affordable = max(int(_MOST_LARGEST / drawing.seconds(size)), 2)
+        trials.append(Trial(size, drawing.some("constant", count=affordable)))
+    return drawing.drawn(trials, _DEEP_NEIGHBOURS + 2 * _DEEP_ANYWHERE)
+
+
+def at_a_drawn_size(error: UsageError) -> UsageError:
+    """The fault of a harness or of the unchanged kernel, with what to do where the kernel was not made for the size."""
+    return UsageError(
+        f"{error}; this size was drawn between those that the harness declares: where the kernel is not made for it, "
+        "say which it takes by takes=lambda size: … in HARNESS"
+    )
+
+
+@dataclass(frozen=True)
+class _Range:
+    """What one number of a size is drawn from; every declared one is a multiple of `step`."""
+
+    low: int
+    high: int
+    step: int
+
+
+_Box = tuple[_Range, ...]
+_Item = TypeVar("_Item")
+
+
+class _Drawing:
+    """What was drawn so far; nothing is drawn twice. `near` holds the ranges of the listed and timed, `wide` of all."""
+
+    def __init__(self, harness: Harness, timed_size: Size, rng: np.random.Generator) -> None:
+        self._harness, self._rng, self._timed = harness, rng, timed_size
+        self._listed = tuple(dict.fromkeys((*harness.sizes, timed_size)))
+        self._seen = set(self._listed)
+        self._refused = 0
+        self.near = _boxes(self._listed, harness.declared_sizes)
+        self.wide = _boxes(harness.declared_sizes, harness.declared_sizes)
+
+    def seconds(self, size: Size) -> float:
+        """What one round at a size is estimated to take; infinite where the kernel has none."""
+        try:
+            operations, moved = checked_floor(self._harness, size)
+        except UsageError as error:
+            if not checked_takes(self._harness, size):
+                return math.inf
+            raise at_a_drawn_size(error) from error
+        return (_NS_AN_OPERATION * operations + _NS_A_BYTE * moved) / 1e9
+
+    def neighbours(self, count: int, limit: float) -> Iterator[Size]:
+        """Sizes near the timed one, then near any that is listed, `count` in all where there are as many."""
+        yield from self.many(count // 2, lambda: self._neighbour(self._timed), limit)
+        yield from self.many(count - count // 2, lambda: self._neighbour(self._one_of(self._listed)), limit)
+
+    def anywhere(self, boxes: dict[int | None, _Box], limit: float) -> Size:
+        """A size of which each number is drawn evenly, or so that every order of magnitude is as likely."""
+        like = self._one_of(self._listed)
+        return self.affordable(_as(like, [self._within(one) for one in boxes[_shape(like)]]), limit)
+
+    def affordable(self, size: Size, limit: float) -> Size:
+        """The size, its numbers cut by up to a half, one after the other in any order, until it costs no more."""
+        numbers, box = list(_numbers(size)), self.wide[_shape(size)]
+        while self.seconds(_as(size, numbers)) > limit:
+            longer = [place for place, one in enumerate(box) if numbers[place] > one.low]
+            if not longer:
+                break
+            place = self._one_of(longer)
+            numbers[place] = max(int(numbers[place] * self._rng.uniform(0.5, 1)), box[place].low)
+        return _as(size, numbers)
+
+    def many(self, count: int, draw: Callable[[], Size], limit: float) -> Iterator[Size]:
+        """Up to `count` new sizes that the kernel takes, a round of which is estimated to take `limit` at most."""
+        for _ in range(count):
+            for _ in range(_MOST_TRIES):
+                size = self._taken(draw())
+                if size not in self._seen and self.seconds(size) <= limit and checked_takes(self._harness, size):
+                    self._seen.add(size)
+                    yield size
+                    break
+            else:
+                return
+
+    def some(self, second: Distribution = "mixed", *, count: int = _DISTRIBUTIONS) -> tuple[Distribution, ...]:
+        """So many distributions: normal, the second where the harness has it, and any of the others."""
+        allowed = self._harness.distributions
+        first = [one for one in ("normal", second) if one in allowed]
+        others = [one for one in allowed if one not in first]
+        return (*first, *(others[place] for place in self._rng.permutation(len(others))[: count - len(first)]))
+
+    def drawn(self, trials: Sequence[Trial], wanted: int) -> Drawn:
+        note = None
+        if all(one.low == one.high for box in self.wide.values() for one in box):
+            note = "the harness declares one size alone, so no other is tried: list more"
+        elif self._refused and len(trials) < wanted / 2:
+            note = (
+                f"takes() left {len(trials)} sizes to be drawn where {wanted} were wanted: what is wrong at others may "
+                "pass, so list more of those that you use"
+            )
+        return Drawn(tuple(trials), note)
+
+    def _neighbour(self, of: Size) -> Size:
+        box = self.near[_shape(of)]
+        numbers = [
+            int(self._rng.integers(max(one.low, number - _NEAR), min(one.high, number + _NEAR) + 1))
+            for one, number in zip(box, _numbers(of), strict=True)
+        ]
+        return _as(of, numbers)
+
+    def _within(self, one: _Range) -> int:
+        if self._rng.random() < 0.5:
+            number = int(self._rng.integers(one.low, one.high + 1))
+        else:
+            number = min(int(math.exp(self._rng.uniform(math.log(one.low), math.log(one.high + 1)))), one.high)
+        whole = self._one_of(_WHOLE)
+        is_whole = self._rng.random() < 1 / 3
+        return number // whole * whole if is_whole and number // whole * whole >= one.low else number
+
+    def _taken(self, size: Size) -> Size:
+        """The size, or, where the kernel does not take it, one of multiples of what all declared sizes share."""
+        if checked_takes(self._harness, size):
+            return size
+        self._refused += 1
+        box = self.wide[_shape(size)]
+        shared = zip(_numbers(size), (one.step for one in box), strict=True)
+        return _as(size, [max(number // step, 1) * step for number, step in shared])
+
+    def _one_of(self, several: Sequence[_Item]) -> _Item:
+        return several[int(self._rng.integers(len(several)))]
+
+
+def _boxes(sizes: Sequence[Size], declared: Sequence[Size]) -> dict[int | None, _Box]:
+    """By shape the ranges of each number: from 1, or from what all declared sizes have it be, up to the largest."""
+    boxes = {}
+    for shape in {_shape(size) for size in declared}:
+        columns = zip(*(_numbers(size) for size in declared if _shape(size) == shape), strict=True)
+        highest = zip(*(_numbers(size) for size in sizes if _shape(size) == shape), strict=True)
+        boxes[shape] = tuple(
+            _Range(column[0] if len(set(column)) == 1 else 1, max(high), math.gcd(*column))
+            for column, high in zip(columns, highest, strict=False)
+        )
+    return boxes
+
+
+def _shape(size: Size) -> int | None:
+    return len(size) if isinstance(size, tuple) else None
+
+
+def _numbers(size: Size) -> tuple[int, ...]:
+    return size if isinstance(size, tuple) else (size,)
+
+
+def _as(like: Size, numbers: Sequence[int]) -> Size:
+    return tuple(numbers) if isinstance(like, tuple) else numbers[0]
+
 
 #: Of one size and distribution, while the errors of too few elements look worse than the baseline's.
 _MOST_DRAWS = 64

@@ -1,4 +1,9 @@
-"""When two answers are the same: a candidate's outputs against the float64 reference and against the baseline's own.
+"""What every output holds before a call, so that an element that nobody wrote is recognized.
+
+Floating-point numbers are NaN with a payload that no arithmetic makes; integers a number in no usual range. A target
+may have a poison of its own, drawn for each call, and says so in `Execution.poison`.
+
+When two answers are the same: a candidate's outputs against the float64 reference and against the baseline's own.
 
 An element passes when
 
@@ -17,9 +22,17 @@ a baseline that happens to be exact refuses nobody.
 
 Bit-exact candidates equal the baseline bit by bit, except that one NaN is as good as another: which operand's payload
 and sign survive is up to instruction selection. Otherwise -0 equals 0.
+
+Whether two configurations of the runtime compute the same: a model's outputs on the same drawn inputs.
+
+Rewriting a graph, another number of threads or another kernel may change the order of sums, and so the rounding of an
+output. Half of the digits of its type have to agree all the same: an element may be off by at most the square root of
+the type's machine epsilon (3.5e-4 for float32, 3.1e-2 for float16, 1.5e-8 for float64) times the largest magnitude of
+its output. Where one is NaN, Inf or -Inf, so must be the other; whatever is no floating-point number must be equal.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -27,12 +40,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.optimization.calls import Buffer, Call, Content, Execution
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.correctness.poison import bits, untouched
 from aaco_pipeline.optimization.harness.contents import Distribution
 from aaco_pipeline.optimization.harness.declaration import NOT_AN_OUTPUT, Expected, Harness, Size
 from aaco_pipeline.optimization.harness.validation import checked_reference
+from aaco_pipeline.optimization.targets import Buffer, Call, Content, Execution
+
+#: The bits of one poisoned element, by the bytes it takes. The exponent is that of a quiet NaN in float16, 32 and 64.
+_FLOATING: Final = {2: 0x7EA5, 4: 0x7FE5A5A5, 8: 0x7FFDA5A5A5A5A5A5}
+_OTHER: Final = 0xA5A5A5A5A5A5A5A5
+
+
+def poison(dtype: str, elements: int) -> NDArray[Any]:
+    """`elements` values of the numpy type `dtype` that are all poison."""
+    kind = np.dtype(dtype)
+    return np.full(elements, _bits(kind), dtype=_unsigned(kind)).view(kind)
+
+
+def untouched(values: NDArray[Any], element: bytes | None = None) -> NDArray[np.bool_]:
+    """Which elements still are poison, bit by bit: the bytes `element`, or what `poison` gives."""
+    held = _bits(values.dtype) if element is None else np.frombuffer(element, _unsigned(values.dtype))
+    return np.asarray(bits(values) == held)
+
+
+def bits(values: NDArray[Any]) -> NDArray[Any]:
+    """`values` as unsigned integers of the same bits."""
+    return np.ascontiguousarray(values).view(_unsigned(values.dtype))
+
+
+def _bits(kind: np.dtype[Any]) -> int:
+    return _FLOATING[kind.itemsize] if kind.kind == "f" else _OTHER >> (64 - 8 * kind.itemsize)
+
+
+def _unsigned(kind: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"u{kind.itemsize}")
+
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -305,3 +347,76 @@ def _whole(outputs: tuple[Buffer, ...], given: Mapping[str, Content]) -> None:
         values = given.get(one.name)
         if values is None or values.dtype != np.dtype(one.dtype) or values.shape != (one.elements,):
             raise Refused("result", f"{one.name} did not come back as {one.elements} values of {one.dtype}")
+
+
+#: Of one run of a model, its outputs by name.
+Outputs = Mapping[str, NDArray[Any]]
+GUARD: Final = "outputs"
+
+
+def bound_of(dtype: np.dtype[Any]) -> float:
+    """The largest difference allowed, as a share of the largest magnitude of the output; 0 for what has no rounding."""
+    return math.sqrt(float(np.finfo(dtype).eps)) if np.issubdtype(dtype, np.floating) else 0.0
+
+
+def compare_outputs(baseline: Sequence[Outputs], candidate: Sequence[Outputs]) -> dict[str, Any]:
+    """Facts for the journal: `runs`, `largest_error_ratio` over all outputs, and `bound_ratio`, the widest bound.
+
+    Refused with guard `outputs` where an output is missing, has another type or shape, or is off by more than its
+    bound. Both have the outputs of the same runs in the same order.
+    """
+    largest, widest = 0.0, 0.0
+    for run, (before, after) in enumerate(zip(baseline, candidate, strict=True)):
+        if before.keys() != after.keys():
+            raise Refused(GUARD, f"it gives {', '.join(after)} instead of {', '.join(before)}")
+        for name, expected in before.items():
+            bound, error = bound_of(expected.dtype), _error(name, expected, after[name])
+            if error > bound:
+                raise Refused(
+                    GUARD,
+                    f"output {name!r} is off by {error:.2g} of its largest magnitude in run {run}; {bound:.2g} may be",
+                )
+            largest, widest = max(largest, error), max(widest, bound)
+    return {"runs": len(baseline), "largest_error_ratio": largest, "bound_ratio": widest}
+
+
+def joined(runs: Sequence[Outputs], times: int) -> list[Outputs]:
+    """The outputs of a batch `times` as large, from those of runs one after the other: joined by first dimension.
+
+    Refused with guard `outputs` where an output has no such dimension.
+    """
+    groups = [runs[first : first + times] for first in range(0, len(runs), times)]
+    if times > 1 and any(not value.ndim for one in runs for value in one.values()):
+        raise Refused(GUARD, "an output has no dimension that a batch could be seen by")
+    return [
+        {name: np.concatenate([one[name] for one in group]) if times > 1 else group[0][name] for name in group[0]}
+        for group in groups
+    ]
+
+
+def depend_on_inputs(runs: Sequence[Outputs]) -> bool:
+    """Whether any output differs between runs on different inputs; if none does, equal outputs say little."""
+    first = runs[0]
+    return any(
+        not np.array_equal(first[name], one[name], equal_nan=_is_float(first[name])) for one in runs for name in first
+    )
+
+
+def _error(name: str, expected: NDArray[Any], found: NDArray[Any]) -> float:
+    """The largest difference as a share of the largest finite magnitude; infinite where it cannot be said."""
+    if (expected.dtype, expected.shape) != (found.dtype, found.shape):
+        told = (f"{one.dtype} {list(one.shape)}" for one in (found, expected))
+        raise Refused(GUARD, f"output {name!r} is {' instead of '.join(told)}")
+    if not _is_float(expected):
+        return 0.0 if np.array_equal(expected, found) else math.inf
+    before, after = expected.astype(np.float64), found.astype(np.float64)
+    finite = np.isfinite(before)
+    if not np.array_equal(np.where(finite, 0, before), np.where(np.isfinite(after), 0, after), equal_nan=True):
+        return math.inf
+    off = float(np.abs(before[finite] - after[finite]).max(initial=0.0))
+    scale = float(np.abs(before[finite]).max(initial=0.0))
+    return 0.0 if off == 0 else off / scale if scale else math.inf
+
+
+def _is_float(values: NDArray[Any]) -> bool:
+    return bool(np.issubdtype(values.dtype, np.floating))

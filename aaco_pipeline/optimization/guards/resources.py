@@ -12,8 +12,8 @@ import polars as pl
 from aaco_pipeline.hardware.architecture import Architecture
 from aaco_pipeline.hardware.architecture_files import architecture
 from aaco_pipeline.hardware.occupancy import occupancy
-from aaco_pipeline.optimization.calls import Launch
 from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.targets import Launch
 
 _GUARD: Final = "resources"
 #: The guard's word for machine code that did not change.

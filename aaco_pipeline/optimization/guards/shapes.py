@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import Final
 
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.guards.arrays import check_arrays
-from aaco_pipeline.optimization.guards.subject import Subject
-from aaco_pipeline.optimization.source.grammar import Node, declared, descend, text_of
-from aaco_pipeline.optimization.source.parts import tokens_of
+from aaco_pipeline.optimization.guards.memory import check_arrays
+from aaco_pipeline.optimization.guards.words import Subject
+from aaco_pipeline.optimization.source.tree import Node, declared, descend, text_of, tokens_of
 from aaco_pipeline.optimization.source.vocabulary import VECTOR_TYPES, is_type
 
 #: Constructs of which a rewrite may have the baseline's own alone, with what each is called.

@@ -1,28 +1,94 @@
-"""A candidate's text against the baseline's: what may differ, and nothing else.
+"""Compare a candidate's text with the baseline's: what may differ, and nothing else.
 
-A kernel's body is judged by lists of what is allowed: a name that is on none is refused, whatever it would do. What
-every harness and guard after this one relies on is checked here: the same signature, the same rest of the file.
+A kernel's body is judged by lists of what is allowed. The signature and the rest of the file must be the same, and no
+source may include another file; later guards and every harness rely on it.
 """
 
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import groupby
 from typing import Final
 
 from aaco_pipeline.optimization.candidates import Refused, SignatureChange
 from aaco_pipeline.optimization.guards.characters import check_characters
-from aaco_pipeline.optimization.guards.files import check_files
+from aaco_pipeline.optimization.guards.memory import check_stores
 from aaco_pipeline.optimization.guards.shapes import check_shapes
-from aaco_pipeline.optimization.guards.stores import check_stores
-from aaco_pipeline.optimization.guards.subject import Subject, subject_of
-from aaco_pipeline.optimization.guards.words import check_words
-from aaco_pipeline.optimization.source.parsing import Reading, reading_of
-from aaco_pipeline.optimization.source.preprocessor import closing
-from aaco_pipeline.optimization.source.tokens import Directive, Token
+from aaco_pipeline.optimization.guards.words import Subject, check_words, subject_of
+from aaco_pipeline.optimization.source import Reading, reading_of
+from aaco_pipeline.optimization.source.tokens import Directive, Text, Token, closing, read
+
+GUARD: Final = "files"
+_INCLUDES: Final = ("include", "include_next", "import")
+_HEADER: Final = re.compile(r'\s*(?:"(?P<quoted>[^"\n]*)"|<(?P<angled>[^>\n]*)>)')
+_ASKS: Final = re.compile(r"__has_(?:include|include_next|embed)\s*\(?(?P<header>[^)]*)")
+_PRAGMAS: Final = ("dependency", "include_alias", "pch_preprocess", "comment")
+#: Of an assembler: what reads a file, and what could spell such a directive in parts.
+_ASSEMBLER: Final = re.compile(r"incbin|\.\s*include\b|\.\s*(?:macro|irpc?|altmacro)\b", re.IGNORECASE)
+_ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))")
+_SPLICE: Final = re.compile(r"\\[ \t\v\f]*\r?\n")
+_LITERAL: Final = re.compile(r'^(?:u8|[uUL])?(R?)"(.*)"$', re.DOTALL)
+
+
+def check_files(source: bytes) -> None:
+    """Refused where a source names a file that is no header: in a directive, or to the assembler."""
+    text = read(source)
+    for directive in text.directives:
+        _check_directive(text, directive)
+    words = [*text.tokens, *(token for directive in text.directives for token in directive.tokens)]
+    for token in words:
+        if token.kind == "word" and "incbin" in token.text.lower():
+            raise _refused(text, token.start, f"{token.text}, by which an assembler takes a file in")
+    for is_string, run in groupby(words, key=lambda token: token.kind == "string"):
+        parts = list(run)
+        if is_string and (found := _ASSEMBLER.search("".join(_said(part.text) for part in parts))):
+            raise _refused(text, parts[0].start, f"{found[0]!r} in a string, by which an assembler takes a file in")
+
+
+def _check_directive(text: Text, directive: Directive) -> None:
+    raw = _SPLICE.sub("", text.source[directive.start : directive.end].decode("utf-8", errors="replace"))
+    rest = raw.partition(directive.name)[2]
+    if directive.name in _INCLUDES:
+        _check_header(text, directive, rest)
+    elif directive.name == "embed":
+        raise _refused(text, directive.start, "#embed, which takes a file in")
+    elif directive.name == "line" or directive.name.isdecimal():
+        if re.search(r'"\s*/|\.\.', rest):
+            raise _refused(text, directive.start, "a line that names a file elsewhere; compilers show its text")
+    elif directive.name == "pragma" and any(token.text in _PRAGMAS for token in directive.tokens):
+        raise _refused(text, directive.start, f"#pragma{rest.rstrip()}, which names a file")
+    for asked in _ASKS.finditer(rest):
+        _check_header(text, directive, asked["header"])
+
+
+def _check_header(text: Text, directive: Directive, named: str) -> None:
+    found = _HEADER.match(named)
+    header = "" if found is None else found["quoted"] or found["angled"] or ""
+    if not header or header.startswith(("/", "\\", "~")) or ".." in re.split(r"[/\\]", header):
+        what = named.strip()[:120] or "nothing"
+        raise _refused(text, directive.start, f"#{directive.name} of {what}: only a header by its name is taken in")
+
+
+def _said(literal: str) -> str:
+    """What a string says, its escapes read; of a raw one what is written."""
+    found = _LITERAL.match(literal)
+    if found is None:
+        return literal
+    return found[2] if found[1] else _ESCAPE.sub(_character, _SPLICE.sub("", found[2]))
+
+
+def _character(escape: re.Match[str]) -> str:
+    hexadecimal, octal = escape[1] or escape[3] or escape[4], escape[2]
+    return chr((int(hexadecimal, 16) if hexadecimal else int(octal, 8)) & 0xFF)
+
+
+def _refused(text: Text, offset: int, what: str) -> Refused:
+    return Refused(GUARD, f"line {text.line(offset)}: {what}; write what is needed into the source")
+
 
 MOST_UNROLLED: Final = 64
 MOST_WORK_ITEMS: Final = 1024
-_SPLICE: Final = re.compile(rb"\\[ \t\v\f]*\r?\n")
+_SPLICE_TEXT: Final = re.compile(rb"\\[ \t\v\f]*\r?\n")
 _UNROLL: Final = (["unroll"], ["nounroll"])
 
 
@@ -126,8 +192,8 @@ def _check_directives(old: Subject, new: Subject) -> None:
     for each in new.directives:
         if _unrolls(each) and _plain(each) not in known and (each.start < body or not _is_plain_unroll(each)):
             raise Refused("pragmas", f"#pragma {' '.join(_plain(each)[1:])} is more than an unroll by a small number")
-    splices = len(_SPLICE.findall(new.source[new.kernel.span.start : new.kernel.span.end]))
-    if splices > len(_SPLICE.findall(old.source[old.kernel.span.start : old.kernel.span.end])):
+    splices = len(_SPLICE_TEXT.findall(new.source[new.kernel.span.start : new.kernel.span.end]))
+    if splices > len(_SPLICE_TEXT.findall(old.source[old.kernel.span.start : old.kernel.span.end])):
         raise Refused("macros", "a backslash joins two lines in the kernel; write them as one")
 
 

@@ -3,10 +3,12 @@
 A harness takes everything it needs from here. Running kernels is a target's, judging outputs `correctness`'.
 """
 
-from aaco_pipeline.optimization.calls import Call, Launch
 from aaco_pipeline.optimization.harness.contents import DISTRIBUTIONS, Distribution, draw, indices, integers
-from aaco_pipeline.optimization.harness.declaration import NOT_AN_OUTPUT, Expected, Harness, Size
-from aaco_pipeline.optimization.harness.helpers import (
+from aaco_pipeline.optimization.harness.declaration import (
+    NOT_AN_OUTPUT,
+    Expected,
+    Harness,
+    Size,
     buffer,
     exact,
     grid_for,
@@ -15,8 +17,8 @@ from aaco_pipeline.optimization.harness.helpers import (
     rounding_bound,
     scalar,
 )
-from aaco_pipeline.optimization.harness.loading import NoHarness, load_harness
-from aaco_pipeline.optimization.harness.skeleton import skeleton
+from aaco_pipeline.optimization.harness.loading import NoHarness, load_harness, skeleton
+from aaco_pipeline.optimization.targets import Call, Launch
 
 __all__ = [
     "DISTRIBUTIONS",

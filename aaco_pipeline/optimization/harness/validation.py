@@ -1,10 +1,11 @@
-"""Whether a harness holds together: each fault in one line that names the harness file and says what to do.
+"""Check that a harness is consistent: each fault is one line that names the harness file and says what to do.
 
-A harness is a person's own code. What is checked here is what a mistake in it would turn into: a launch that no device
-takes, memory overwritten, or a comparison that compares nothing.
+A harness is the user's own code. These checks catch what a mistake in it turns into: a launch that no device takes,
+memory overwritten, or a comparison that compares nothing.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +13,46 @@ from typing import Any, Final
 import numpy as np
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.optimization.calls import Buffer, Call, Launch
 from aaco_pipeline.optimization.harness.contents import DISTRIBUTIONS, Distribution
 from aaco_pipeline.optimization.harness.declaration import NOT_AN_OUTPUT, Expected, Harness, Size
-from aaco_pipeline.optimization.harness.types import numpy_type
-from aaco_pipeline.optimization.targets import Parameter
+from aaco_pipeline.optimization.targets import Buffer, Call, Launch, Parameter
+
+_NUMPY: Final = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "__half": "float16",
+    "_Float16": "float16",
+    "bool": "bool",
+    "char": "int8",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "short": "int16",
+    "unsigned short": "uint16",
+    "int": "int32",
+    "unsigned": "uint32",
+    "unsigned int": "uint32",
+    "uint": "uint32",
+    "long": "int64",
+    "unsigned long": "uint64",
+    "long long": "int64",
+    "unsigned long long": "uint64",
+    "size_t": "uint64",
+    **{f"int{bits}_t": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}_t": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
+#: A vector type is so many values of its element.
+_VECTOR: Final = re.compile(r"(float|double|int|uint|short|char)[234]")
+_QUALIFIERS: Final = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|restrict|std::)\b|[*&]|std::")
+
+
+def numpy_type(written: str) -> "np.dtype[Any] | None":
+    """The numpy type of a parameter's type as written in C, None where it is not known (a typedef, a template's)."""
+    plain = " ".join(_QUALIFIERS.sub(" ", written).split())
+    vector = _VECTOR.fullmatch(plain)
+    name = _NUMPY.get(vector[1] if vector else plain)
+    return None if name is None else np.dtype(name)
+
 
 #: Of HIP on every device: work-items of a workgroup, workgroups along x and along y and z, bytes of local data share.
 MOST_WORK_ITEMS: Final = 1024

@@ -13,12 +13,11 @@ from typing import Any, Final, Protocol
 
 from aaco_pipeline.optimization.candidates import NotApplicable, Refused
 from aaco_pipeline.optimization.journal import VERSION, Journal
-from aaco_pipeline.optimization.loop.blocks import looks_of, plan_of, rule_on
-from aaco_pipeline.optimization.loop.decisions import Stop, decide
+from aaco_pipeline.optimization.loop.attempt import Stop, decide
 from aaco_pipeline.optimization.loop.means import Limits, Record, Ruling, TimingStep
 from aaco_pipeline.optimization.loop.replay import Replayed, difference
 from aaco_pipeline.optimization.loop.search import End
-from aaco_pipeline.optimization.loop.timing import plan_record, recorded_plan
+from aaco_pipeline.optimization.loop.timing import looks_of, plan_of, plan_record, recorded_plan, rule_on
 from aaco_pipeline.optimization.proposers.onnx import OnnxCandidate
 
 #: Fields of the measurement request, by name, that differ from those of the request that was asked to be made faster.

@@ -6,8 +6,16 @@ from typing import Any, Final
 
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.journal import Journal, JournalError, bytes_of
-from aaco_pipeline.optimization.loop.attempt import NO_EFFECT, is_unchanged, sha256
-from aaco_pipeline.optimization.loop.decisions import UNDECIDED_BY, Decision, Stop, decide, decide_whole
+from aaco_pipeline.optimization.loop.attempt import (
+    NO_EFFECT,
+    UNDECIDED_BY,
+    Decision,
+    Stop,
+    decide,
+    decide_whole,
+    is_unchanged,
+    sha256,
+)
 from aaco_pipeline.optimization.loop.means import Record, Ruling, TextGuard, Timer, TimingStep
 
 #: Steps that a journal holds everything of; what the others saw can only be taken from it.

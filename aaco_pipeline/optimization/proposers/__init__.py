@@ -8,13 +8,9 @@ not for kernels. `reductions` and `syntax` are what several share.
 from typing import Final
 
 from aaco_pipeline.optimization.candidates import Proposer
-from aaco_pipeline.optimization.proposers.accumulators import Accumulators
-from aaco_pipeline.optimization.proposers.block_size import BlockSize
-from aaco_pipeline.optimization.proposers.launch_bounds import LaunchBounds
+from aaco_pipeline.optimization.proposers.hints import BlockSize, LaunchBounds, Restrict, Unrolling
 from aaco_pipeline.optimization.proposers.lds_padding import LdsPadding
-from aaco_pipeline.optimization.proposers.restrict import Restrict
-from aaco_pipeline.optimization.proposers.unrolling import Unrolling
-from aaco_pipeline.optimization.proposers.vector_loads import VectorLoads
+from aaco_pipeline.optimization.proposers.reductions import Accumulators, VectorLoads
 
 #: What gains most where it applies first: a chain of additions, then loads, then what the compiler is told.
 PROPOSERS: Final[tuple[Proposer, ...]] = (

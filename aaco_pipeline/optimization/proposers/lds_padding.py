@@ -11,7 +11,7 @@ from typing import Final
 
 from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Task
 from aaco_pipeline.optimization.proposers.syntax import Otherwise, Subject, names, replaced, subject_of
-from aaco_pipeline.optimization.source.grammar import Node, descend, text_of
+from aaco_pipeline.optimization.source.tree import Node, descend, text_of
 
 #: What a workgroup has on every CDNA and RDNA device before gfx950.
 MOST_LDS_BYTES: Final = 64 * 1024

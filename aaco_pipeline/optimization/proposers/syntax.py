@@ -9,9 +9,8 @@ from typing import Final
 
 from aaco_pipeline.optimization.candidates import Refused, Task
 from aaco_pipeline.optimization.source import Kernel, Loop, Unit, parse
-from aaco_pipeline.optimization.source.grammar import Node, descend, is_broken, text_of, tree_of
-from aaco_pipeline.optimization.source.preprocessor import Macro, code_alone, macros_of
-from aaco_pipeline.optimization.source.tokens import Directive, Token, read
+from aaco_pipeline.optimization.source.tokens import Directive, Macro, Token, code_alone, macros_of, read
+from aaco_pipeline.optimization.source.tree import Node, descend, is_broken, text_of, tree_of
 from aaco_pipeline.optimization.source.vocabulary import INTEGER_BITS, PURE_CALLS, UNSIGNED
 
 _BUILT_IN: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})

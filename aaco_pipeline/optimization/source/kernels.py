@@ -1,14 +1,128 @@
-"""Where kernels are defined, found by their tokens: no attribute, macro or order of specifiers hides one."""
+"""Kernels and their launches, found by their tokens: no attribute, macro or order of specifiers hides one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
-from aaco_pipeline.optimization.source.preprocessor import Macros, closing, expanded_words, is_specifier
-from aaco_pipeline.optimization.source.tokens import Text, Token, refuse
-from aaco_pipeline.optimization.source.unit import Span
+from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.source.tokens import Macros, Text, Token, closing, expanded_words, is_specifier, refuse
 from aaco_pipeline.optimization.source.vocabulary import KEYWORDS, TYPES, WITH_ARGUMENT
 from aaco_pipeline.optimization.targets import Parameter
+
+LoopKind = Literal["for", "while", "do", "range"]
+
+
+class Span(NamedTuple):
+    """The bytes `start` to `end` of a source, `end` not included."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class LaunchBounds:
+    """`__launch_bounds__(threads, blocks)`. A value is None where it is not written, or is no constant of this file."""
+
+    span: Span
+    threads: int | None
+    blocks: int | None
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of a kernel's own body; not one of a lambda, nor one that a macro hides.
+
+    `identifier` counts loops by nesting (`loop2.1` is the first loop in the kernel's second): edits outside the kernel
+    do not change it. `span` begins at the loop's keyword, `body` is its statement with braces where there are some.
+    `trip_count` is set where header and body prove it, with macros as this file defines them. `innermost`: no loop
+    inside, nor in a function of this file called inside, whose trip count is not proven. `safe`: copies of the body
+    may follow one another without a test between them; otherwise `reason` says why not, with its line. `pragma` is the
+    unrolling pragma that it already carries.
+    """
+
+    identifier: str
+    kind: LoopKind
+    line: int
+    span: Span
+    body: Span
+    trip_count: int | None
+    innermost: bool
+    safe: bool
+    reason: str | None
+    pragma: str | None = None
+    parent: str | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A `__global__` function that is defined here.
+
+    `span` is the whole definition, from `template`, `extern "C"` or the first attribute to the closing brace; `body`
+    has its braces; `name_span` is the name in the declarator. `parameter_spans` run beside `parameters`. `scope` names
+    the namespaces around it. `barriers`, `cross_lane` and `atomics` are the lines where the kernel, or a function of
+    this file that it calls, has one. `damaged` are lines that the grammar does not understand: no loop is then safe.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    parameter_spans: tuple[Span, ...]
+    span: Span
+    body: Span
+    name_span: Span
+    line: int
+    template: bool
+    scope: tuple[str, ...]
+    launch_bounds: LaunchBounds | None
+    loops: tuple[Loop, ...]
+    barriers: tuple[int, ...]
+    cross_lane: tuple[int, ...]
+    atomics: tuple[int, ...]
+    dynamic_lds: bool
+    damaged: tuple[int, ...]
+
+    def loop(self, identifier: str) -> Loop:
+        """The loop of that identifier; Refused, guard `loop`, where the kernel has none."""
+        for loop in self.loops:
+            if loop.identifier == identifier:
+                return loop
+        known = ", ".join(loop.identifier for loop in self.loops) or "no loop"
+        raise Refused("loop", f"the kernel {self.name} has no {identifier}; it has {known}")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch of a kernel: `f<<<grid, block, lds, stream>>>(arguments)` or hipLaunchKernelGGL(f, grid, …, arguments).
+
+    `span` is the whole call without its semicolon; `kernel` the expression before `<<<` or the first argument;
+    `configuration` two to four expressions (grid, block, bytes of dynamic local data share, stream).
+    """
+
+    span: Span
+    kernel: Span
+    configuration: tuple[Span, ...]
+    arguments: tuple[Span, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A source that was read. `kernels` and `launches` are in the order of the source."""
+
+    source: bytes
+    kernels: tuple[Kernel, ...]
+    launches: tuple[Launch, ...]
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel of that name; Refused, guard `kernel`, where there is none, or more than one."""
+        found = [kernel for kernel in self.kernels if kernel.name == name]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            lines = ", ".join(str(kernel.line) for kernel in found)
+            raise Refused("kernel", f"{name} is defined {len(found)} times (lines {lines}); keep one definition")
+        known = ", ".join(kernel.name for kernel in self.kernels)
+        raise Refused("kernel", f"there is no kernel {name}; this source has {known}")
+
 
 MOST_KERNELS: Final = 256
 _POINTER_QUALIFIERS: Final = ("__restrict__", "__restrict", "restrict", "const", "volatile")
@@ -217,3 +331,89 @@ def _joined(words: Sequence[str]) -> str:
         apart = written and (written[-1].isalnum() or written[-1] in "_*&>") and (word[0].isalnum() or word[0] == "_")
         written += (" " if apart else "") + word + (" " if word == "," else "")
     return written
+
+
+_BY_FUNCTION: Final = ("hipLaunchKernelGGL",)
+_CONFIGURATION: Final = 4
+
+
+def launches_of(text: Text) -> tuple[Launch, ...]:
+    """Every launch whose parts can be told apart, in the order of the source."""
+    streams: list[Sequence[Token]] = [text.tokens]
+    streams += [directive.tokens for directive in text.directives if directive.name == "define"]
+    found = [launch for tokens in streams for launch in _launches(text, tokens)]
+    return tuple(sorted(found, key=lambda launch: launch.span))
+
+
+def _launches(text: Text, tokens: Sequence[Token]) -> Iterator[Launch]:
+    for index, token in enumerate(tokens):
+        after = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        launch = None
+        if token.text == "<<<":
+            launch = _by_chevrons(text, tokens, index)
+        elif token.text in _BY_FUNCTION and after == "(":
+            launch = _by_function(text, tokens, index)
+        if launch is not None:
+            yield launch
+
+
+def _by_chevrons(text: Text, tokens: Sequence[Token], index: int) -> Launch | None:
+    close = next((at for at in range(index, len(tokens)) if tokens[at].text in (">>>", ";")), len(tokens))
+    if close + 1 >= len(tokens) or tokens[close].text != ">>>" or tokens[close + 1].text != "(":
+        return None
+    first = _expression_before(tokens, index)
+    end = closing(tokens, close + 1)
+    configuration = _spans(tokens[index + 1 : close])
+    if first is None or not 2 <= len(configuration) <= _CONFIGURATION:
+        return None
+    return Launch(
+        Span(tokens[first].start, tokens[end].end),
+        Span(tokens[first].start, tokens[index - 1].end),
+        configuration,
+        _spans(tokens[close + 2 : end]),
+        text.line(tokens[first].start),
+    )
+
+
+def _by_function(text: Text, tokens: Sequence[Token], index: int) -> Launch | None:
+    end = closing(tokens, index + 1)
+    pieces = _spans(tokens[index + 2 : end])
+    if len(pieces) < 1 + _CONFIGURATION:
+        return None
+    return Launch(
+        Span(tokens[index].start, tokens[end].end),
+        pieces[0],
+        pieces[1 : 1 + _CONFIGURATION],
+        pieces[1 + _CONFIGURATION :],
+        text.line(tokens[index].start),
+    )
+
+
+def _expression_before(tokens: Sequence[Token], index: int) -> int | None:
+    """Where the kernel's name begins: over template arguments, brackets and namespaces."""
+    at, angle = index - 1, 0
+    if at >= 0 and tokens[at].text in (">", ">>"):
+        while at >= 0:
+            angle += {">": 1, ">>": 2, "<": -1}.get(tokens[at].text, 0)
+            at -= 1
+            if angle <= 0:
+                break
+    if at < 0:
+        return None
+    if tokens[at].text == ")":
+        depth = 0
+        while at >= 0:
+            depth += {")": 1, "(": -1}.get(tokens[at].text, 0)
+            if depth == 0:
+                return at
+            at -= 1
+        return None
+    if tokens[at].kind != "word":
+        return None
+    while at > 0 and tokens[at - 1].text == "::":
+        at -= 2 if at > 1 and tokens[at - 2].kind == "word" else 1
+    return at
+
+
+def _spans(tokens: Sequence[Token]) -> tuple[Span, ...]:
+    return tuple(Span(piece[0].start, piece[-1].end) for piece in split(tokens) if piece)

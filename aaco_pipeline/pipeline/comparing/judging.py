@@ -1,12 +1,12 @@
-"""Judging a campaign: its sessions' latencies go to the verdict, its traced sessions to the causes, identical arms to
-the ledger.
+"""Judge a campaign: latencies become its verdict, traced sessions its causes, identical arms a calibration.
 
-What a verdict is, is `aaco_pipeline.statistics.verdicts`; what a cause is, `aaco_pipeline.statistics.causes`.
+The statistics are `aaco_pipeline.statistics`. Campaigns that have no verdict yet are found here too.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Final
 
 import polars as pl
@@ -17,23 +17,22 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.pipeline.comparing.measuring import members
+from aaco_pipeline.pipeline.comparing.plan import STAGE as PLAN
 from aaco_pipeline.pipeline.comparing.plan import Plan, is_between_nights, read_plan
-from aaco_pipeline.report.document.campaign_sessions import iterations_of
-from aaco_pipeline.report.words.causes import cause_in_words, selection_in_words
-from aaco_pipeline.report.words.units import counted
+from aaco_pipeline.pipeline.sessions import half_removed
+from aaco_pipeline.report.comparing.campaign import iterations_of
+from aaco_pipeline.report.comparing.causes import cause_in_words, selection_in_words
+from aaco_pipeline.report.formatting import counted
 from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
-from aaco_pipeline.statistics.causes.arms import FACTS, arm
-from aaco_pipeline.statistics.causes.decomposition import decompose
-from aaco_pipeline.statistics.causes.environment import environment_differences
+from aaco_pipeline.statistics.causes.arms import FACTS, arm, environment_differences
+from aaco_pipeline.statistics.causes.decomposition import attribution_rows, decompose, selection_rows
 from aaco_pipeline.statistics.causes.matching import replaced_kernels
-from aaco_pipeline.statistics.causes.rows import attribution_rows, selection_rows
 from aaco_pipeline.statistics.causes.selection import selections
 from aaco_pipeline.statistics.service_level import service_levels
 from aaco_pipeline.statistics.session_quantiles import disturbed_ratios, leave_out_disturbed, session_quantiles
 from aaco_pipeline.statistics.verdicts import comparison
 from aaco_pipeline.statistics.verdicts.comparison import compare
-from aaco_pipeline.statistics.verdicts.decision import withheld
-from aaco_pipeline.statistics.verdicts.identical_code import ledger_rows
+from aaco_pipeline.statistics.verdicts.decision import ledger_rows, withheld
 
 #: The stage that publishes what is judged: with it a campaign is done.
 STAGE: Final = "judging"
@@ -237,3 +236,20 @@ def _causes(lake: TraceLake, traced: pl.DataFrame, candidate: str) -> tuple[pl.D
 
 def _tables(lake: TraceLake, session: str) -> Mapping[str, pl.DataFrame]:
     return {name: lake.read(name, session) for name in dict.fromkeys((*ACCOUNTED_FROM, *FACTS))}
+
+
+def half_campaigns(lake: TraceLake) -> list[str]:
+    """List campaigns that were planned and have come to no end, oldest plan first; none that is being removed."""
+    going = half_removed(lake)
+    planned = [one for one in lake.manifests("campaign") if one.of_stage(PLAN) and one.id not in going]
+    half = [one.id for one in planned if not one.of_stage(STAGE)]
+    return sorted(half, key=lambda campaign: campaign.split("-", 1)[-1])
+
+
+def over(lake: TraceLake, half: Sequence[str], today: date) -> dict[str, date]:
+    """Find those of `half` whose night is over, each with its night: their blocks and today's are not one campaign.
+
+    What confirms a night's finding is gone on with whenever that is.
+    """
+    first = pl.col("confirms").is_null() & (pl.col("night") < today)
+    return dict(lake.read("campaigns", half).filter(first).select("campaign_id", "night").iter_rows())

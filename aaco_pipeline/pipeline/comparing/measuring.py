@@ -1,13 +1,15 @@
-"""Measuring a campaign: block after block with the measurement slot held, and the sessions' stages after the last one.
+"""Measure a campaign block by block with the measurement slot held, then run its sessions' stages.
 
-A block that was finished stays. One that was killed leaves nothing but its rows, and is repeated whole under a new
-number: half a block would compare arms that did not run side by side.
+The placebo arm, the baseline again from a copy of its file, is made here. Verdicts are `judging`.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 import polars as pl
@@ -17,16 +19,45 @@ from aaco_pipeline.capture.request import Arm, MeasurementRequest
 from aaco_pipeline.errors import AacoError, LakeError
 from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake import health
+from aaco_pipeline.lake.artefacts import ARTEFACTS, copy_artefact
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.placebo import ARM as PLACEBO
-from aaco_pipeline.pipeline.comparing.placebo import fresh_copy
-from aaco_pipeline.pipeline.comparing.plan import Plan, read_plan, require_unchanged
+from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, read_plan, require_unchanged
 from aaco_pipeline.pipeline.session_stages import finish_session
 from aaco_pipeline.pipeline.sessions import kind_asked
 from aaco_pipeline.resources.measure.inference import capture_inference
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+from aaco_pipeline.resources.measure.models import model_digest, weights_beside
 from aaco_pipeline.resources.progress import report_progress
+
+ARM: Final = "placebo"
+
+
+def placebo_of(lake: TraceLake, baseline: Subject) -> Subject:
+    """The arm that measures a copy of the baseline's file, which is made when its campaign is measured."""
+    file = lake.path / ARTEFACTS / f"placebo-{token_hex(8)}" / baseline.artefact.name
+    return replace(baseline, request=baseline.request.model_copy(update={"artefact": str(file)}), artefact=file)
+
+
+@contextmanager
+def fresh_copy(lake: TraceLake, plan: Plan) -> Iterator[None]:
+    """The placebo's copy for as long as the campaign is measured; nothing for a plan without one.
+
+    LakeError when the copy cannot be made, or is not the file that was planned.
+    """
+    arm = plan.arms.get(ARM)
+    if arm is None:
+        yield
+        return
+    source: Path = plan.arms["baseline"].artefact
+    copy = copy_artefact(lake.path, source, weights_beside(source), arm.artefact.parent.name)
+    try:
+        if model_digest(copy) != arm.artefact_sha256:
+            raise LakeError(f"{copy}: its copy is not the file that campaign {plan.campaign} measures; start it again")
+        yield
+    finally:
+        shutil.rmtree(copy.parent, ignore_errors=True)
+
 
 #: The stage that publishes which sessions there are.
 STAGE: Final = "measuring"
@@ -145,7 +176,7 @@ class _Measuring:
         block = int(known.select(pl.col("block").max() + 1).item() or 0)
         begun: list[dict[str, Any]] = []
         # A placebo has no causes to tell, and is not traced.
-        arms = [arm for arm in self._plan.order(block) if purpose == "latency" or arm != PLACEBO]
+        arms = [arm for arm in self._plan.order(block) if purpose == "latency" or arm != ARM]
         for position, arm in enumerate(arms):
             request = self._plan.request(arm, block, traced=purpose == "trace")
             session = self._lake.new_session(safe_name(self._plan.workload))

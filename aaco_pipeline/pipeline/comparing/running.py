@@ -1,17 +1,90 @@
-"""Beginning a campaign, and running it from its first session to its alerts."""
+"""Run a campaign from its first session to its verdict and alerts, and let the rolling baseline follow it.
 
-from collections.abc import Callable
+Pinned baselines and their files are `aaco_pipeline.pipeline.nightly.baselines`.
+"""
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Final
 
+import polars as pl
+
+from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.alerting import judge_night
 from aaco_pipeline.pipeline.comparing.judging import judge_campaign
 from aaco_pipeline.pipeline.comparing.measuring import measure_campaign
-from aaco_pipeline.pipeline.comparing.plan import Plan, write_plan
-from aaco_pipeline.pipeline.comparing.rolling import roll_forward
-from aaco_pipeline.pipeline.comparing.series import publish_history
-from aaco_pipeline.pipeline.comparing.stack_change import judge_between_nights
+from aaco_pipeline.pipeline.comparing.plan import Plan, read_plan, write_plan
+from aaco_pipeline.pipeline.nightly.alerts import STAGE as CLOSED
+from aaco_pipeline.pipeline.nightly.alerts import judge_night
+from aaco_pipeline.pipeline.nightly.baselines import current, pin
+from aaco_pipeline.pipeline.nightly.series import publish_history
+from aaco_pipeline.pipeline.nightly.stack_change import judge_between_nights
 from aaco_pipeline.resources.measure.runner import InferenceRunner
+from aaco_pipeline.statistics.alerts.events import ACKNOWLEDGED, alerts, may_enter_rolling
+from aaco_pipeline.statistics.verdicts.decision import EQUIVALENT, HARDWARE_DIFFERS, IMPROVED, REGRESSED, WITHHELD
+
+#: A candidate that is its own baseline enters unless one of these was said: there is nothing it could be slower than.
+_SPOILT: Final = (REGRESSED, HARDWARE_DIFFERS, WITHHELD)
+
+
+def roll_forward(lake: TraceLake, runner: InferenceRunner) -> list[str]:
+    """Let the newest night of each benchmark become its rolling baseline where it may; the ids of the new ones.
+
+    It may when its candidate was shown to be no slower, or is what it was held against, or is slower and a person
+    acknowledged that; never while an alert of it is open, and not while its night's table waits for other campaigns. A
+    candidate that the night could not tell from slower stays out: one small step after another would come in unseen.
+    What has the file, the request and the environment of the present one takes nobody's place.
+    """
+    planned = lake.read("campaigns").filter(pl.col("night").is_not_null() & pl.col("confirms").is_null())
+    newest = planned.sort("planned_at").group_by("workload", "backend", maintain_order=True).last()
+    events = lake.read("alerts")
+    made = []
+    for workload, backend, campaign in newest.select("workload", "backend", "campaign_id").iter_rows():
+        if not lake.manifest(campaign, "campaign").of_stage(CLOSED):
+            continue
+        plan, fingerprint = read_plan(lake, campaign), _environment(lake, campaign)
+        own = events.filter((pl.col("workload") == workload) & (pl.col("backend") == backend))
+        now = current(lake, workload, backend, "rolling", fingerprint)
+        if _may_enter(lake, plan, own) and not _is_the_same(now, plan, fingerprint):
+            request = plan.arms["candidate"].request
+            told: dict[str, Any] = {"kind": "rolling", "campaign": campaign, "fingerprint": fingerprint}
+            made.append(pin(lake, request, runner.folder, **told))
+    return made
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _may_enter(lake: TraceLake, plan: Plan, events: pl.DataFrame) -> bool:
+    """Whether the night's candidate may be what later nights are held against; `events` are of its benchmark."""
+    if plan.night is None or not may_enter_rolling(events.drop("campaign_id"), plan.night):
+        return False
+    primary = (pl.col("role") == "primary") & (pl.col("candidate") == "candidate")
+    verdict = lake.read("verdicts", plan.campaign).filter(primary).item(0, "verdict")
+    is_acknowledged = alerts(events.drop("campaign_id")).filter(pl.col("state") == ACKNOWLEDGED).height > 0
+    if verdict in (EQUIVALENT, IMPROVED) or (verdict == REGRESSED and is_acknowledged):
+        return True
+    arms = plan.arms["baseline"], plan.arms["candidate"]
+    return arms[0].artefact_sha256 == arms[1].artefact_sha256 and verdict not in _SPOILT
+
+
+def _is_the_same(now: Mapping[str, Any] | None, plan: Plan, fingerprint: str | None) -> bool:
+    """Whether the present baseline has the candidate's file, request and environment."""
+    if now is None:
+        return False
+    candidate = plan.arms["candidate"]
+    request = candidate.request.model_copy(update={"artefact": None})
+    kept = MeasurementRequest.from_json(now["specification"], f"baseline {now['campaign_id']}")
+    return (now["artefact_sha256"], now["fingerprint"], kept) == (candidate.artefact_sha256, fingerprint, request)
+
+
+def _environment(lake: TraceLake, campaign: str) -> str | None:
+    """The fingerprint of the candidate's sessions; null where they differ or none is known."""
+    own = lake.read("campaign_sessions", campaign).filter(
+        (pl.col("arm") == "candidate") & (pl.col("state") == "finished") & (pl.col("purpose") == "latency")
+    )
+    known = lake.read("sessions", own.get_column("session_id").to_list()).get_column("fingerprint").unique()
+    return known.item() if known.len() == 1 else None
 
 
 def begin(lake: TraceLake, plan: Plan) -> None:

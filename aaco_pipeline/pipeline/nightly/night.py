@@ -13,15 +13,13 @@ from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.errors import AacoError, UsageError
 from aaco_pipeline.lake.files import exclusive_lock
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.alerting import Confirmation, due_confirmations, missing_nights
-from aaco_pipeline.pipeline.comparing.baselines import arm_of, current, keep
 from aaco_pipeline.pipeline.comparing.judging import STAGE as JUDGED
-from aaco_pipeline.pipeline.comparing.placebo import placebo_of
+from aaco_pipeline.pipeline.comparing.measuring import placebo_of
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, new_plan, read_plan
-from aaco_pipeline.pipeline.comparing.rolling import roll_forward
-from aaco_pipeline.pipeline.comparing.running import begin
-from aaco_pipeline.pipeline.nightly.benchmarks import Benchmark
-from aaco_pipeline.pipeline.nightly.due import Due, due
+from aaco_pipeline.pipeline.comparing.running import begin, roll_forward
+from aaco_pipeline.pipeline.nightly.alerts import Confirmation, due_confirmations, missing_nights
+from aaco_pipeline.pipeline.nightly.baselines import arm_of, current, keep
+from aaco_pipeline.pipeline.nightly.benchmarks import Benchmark, Due, due
 from aaco_pipeline.resources.measure.models import model_digest
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 

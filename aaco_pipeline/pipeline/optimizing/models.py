@@ -23,8 +23,7 @@ from aaco_pipeline.errors import ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats import native
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.candidates import NotApplicable, Refused
-from aaco_pipeline.optimization.correctness.model_outputs import Outputs, compare_outputs, depend_on_inputs, joined
-from aaco_pipeline.optimization.loop.blocks import MOST_CONFIGURATIONS
+from aaco_pipeline.optimization.correctness.comparison import Outputs, compare_outputs, depend_on_inputs, joined
 from aaco_pipeline.optimization.loop.configurations import (
     Configuration,
     ModelMeans,
@@ -32,14 +31,14 @@ from aaco_pipeline.optimization.loop.configurations import (
     search_configurations,
 )
 from aaco_pipeline.optimization.loop.means import Limits, Record, TimingStep
+from aaco_pipeline.optimization.loop.timing import MOST_CONFIGURATIONS
 from aaco_pipeline.optimization.proposers.onnx import LARGEST_BATCH_FACTOR, Measured, OnnxCandidate, onnx_candidates
 from aaco_pipeline.pipeline.comparing.judging import timed_sessions
-from aaco_pipeline.pipeline.comparing.measuring import bury, members
-from aaco_pipeline.pipeline.comparing.placebo import placebo_of
+from aaco_pipeline.pipeline.comparing.measuring import bury, members, placebo_of
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, new_plan, subject
 from aaco_pipeline.pipeline.comparing.running import begin, run
 from aaco_pipeline.pipeline.optimizing.record import Recorder, new_name, open_journal
-from aaco_pipeline.pipeline.optimizing.running import SCRATCH, Log, telling
+from aaco_pipeline.pipeline.optimizing.search import SCRATCH, Log, telling
 from aaco_pipeline.pipeline.scratch import scratch
 from aaco_pipeline.providers import CPU_PROVIDER
 from aaco_pipeline.resources.calibrate.kernels import cores_of

@@ -20,7 +20,7 @@ from aaco_pipeline.lake.health import clear_away
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.optimization.journal import JournalWriter
-from aaco_pipeline.optimization.loop.whole import Gain, gain_of
+from aaco_pipeline.optimization.loop.search import Gain, gain_of
 
 STAGE: Final = "optimization"
 JOURNAL_FILE: Final = "journal.jsonl"

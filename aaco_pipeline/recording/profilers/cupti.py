@@ -1,7 +1,7 @@
 """NVIDIA's CUPTI beside a program: finds its headers and library, compiles what is injected, sets the environment.
 
 What the library does inside the program is `injection.cpp`; what it writes is read by
-`aaco_pipeline.formats.nvidia.cupti`.
+`aaco_pipeline.formats.cupti`.
 """
 
 import ctypes

@@ -2,7 +2,7 @@
 
 Counters come from these passes, and nothing else: ncu runs kernels one after another, and again for metrics that do
 not fit into one pass, so no duration of it says anything of the program. What it writes is read by
-`aaco_pipeline.formats.nvidia.ncu`.
+`aaco_pipeline.formats.ncu`.
 """
 
 import os

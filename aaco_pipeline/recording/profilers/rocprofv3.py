@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from aaco_pipeline.errors import UnavailableError, UsageError
-from aaco_pipeline.resources.rocprofv3.architecture import gpu_architecture, stated
 from aaco_pipeline.resources.rocprofv3.command import (
     BASE_PASS,
     ProfilerPass,
@@ -19,8 +18,10 @@ from aaco_pipeline.resources.rocprofv3.command import (
     counter_passes,
     expected_outputs,
     find_tool,
+    gpu_architecture,
     installed_release,
     rocprofv3_command,
+    stated,
 )
 from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
 from aaco_pipeline.resources.telemetry.gpu_metrics import amd_cards

@@ -20,14 +20,24 @@ from markupsafe import Markup
 
 from aaco_pipeline.cache_folder import kept_code, own_code, own_folder
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.report.document.statements import LISTED_INSTRUCTIONS, LISTED_KERNELS
+from aaco_pipeline.report import (
+    formatting,
+)
+from aaco_pipeline.report.formatting import bounded, capital, counted, duration, exact, number, printable, share
 from aaco_pipeline.report.html import sections
-from aaco_pipeline.report.html.kernel_view import first_kernel, kernel_views, paged_kernels
 from aaco_pipeline.report.html.plots import PASSES, QUANTILES, plotted
-from aaco_pipeline.report.words import bottleneck_text, instruction_text, tables, units
-from aaco_pipeline.report.words.answer import sharpening
-from aaco_pipeline.report.words.printable import printable
-from aaco_pipeline.report.words.session import (
+from aaco_pipeline.report.kernel import (
+    instructions,
+)
+from aaco_pipeline.report.kernel.page import first_kernel, kernel_views, paged_kernels
+from aaco_pipeline.report.session import (
+    bottlenecks,
+)
+from aaco_pipeline.report.session import (
+    view as tables,
+)
+from aaco_pipeline.report.session.answer import sharpening
+from aaco_pipeline.report.session.sentences import (
     Document,
     answer,
     disturbances,
@@ -40,8 +50,8 @@ from aaco_pipeline.report.words.session import (
     title,
     value,
 )
-from aaco_pipeline.report.words.spikes import quietness
-from aaco_pipeline.report.words.units import bounded, capital, counted, duration, exact, number, share
+from aaco_pipeline.report.session.spikes import quietness
+from aaco_pipeline.report.session.statements import LISTED_INSTRUCTIONS, LISTED_KERNELS
 
 #: A trace up to this size travels inside the page, so that the file alone can hand it to Perfetto.
 EMBEDDED_TRACE_BYTES: Final = 700_000
@@ -79,7 +89,7 @@ def render_html(document: Document, trace: bytes | None) -> str:
             facts=UNIT.sub("\N{NO-BREAK SPACE}", facts(document)) if document["answers"] else "",
             noise=UNIT.sub("\N{NO-BREAK SPACE}", quietness(document) or ""),
             tiles=[tile for tile in _tiles(document) if tile[1] is not None],
-            holes=len(bottleneck_text.without_repetition(document["missing"])) + len(document["unpublished_stages"]),
+            holes=len(bottlenecks.without_repetition(document["missing"])) + len(document["unpublished_stages"]),
             has_trace=trace is not None,
             data=_as_json(plotted(document, trace)),
             trace=base64.b64encode(trace).decode() if trace is not None and embedded else "",
@@ -132,16 +142,22 @@ def templates() -> Environment:
     )
     made.filters |= {
         "digest": lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),
-        "numbered": lambda name: f"*{name.capitalize()}" if name in instruction_text.NUMBERS else name.capitalize(),
+        "numbered": lambda name: f"*{name.capitalize()}" if name in instructions.NUMBERS else name.capitalize(),
     }
-    called: list[Callable[..., object]] = [units.capital, units.counted, units.duration, units.exact, units.grouped]
+    called: list[Callable[..., object]] = [
+        formatting.capital,
+        formatting.counted,
+        formatting.duration,
+        formatting.exact,
+        formatting.grouped,
+    ]
     called += [
-        units.in_unit,
-        units.number,
-        units.share,
-        units.shortened,
-        units.size,
-        units.work,
+        formatting.in_unit,
+        formatting.number,
+        formatting.share,
+        formatting.shortened,
+        formatting.size,
+        formatting.work,
         sections.folds,
         sections.ratio_of_all,
         sections.longest_share,
@@ -154,8 +170,8 @@ def templates() -> Environment:
     made.globals |= {
         "title": title,
         "steadiness": steadiness,
-        "words": bottleneck_text,
-        "listed": instruction_text,
+        "words": bottlenecks,
+        "listed": instructions,
         "PASSES": PASSES,
         "LISTED_INSTRUCTIONS": LISTED_INSTRUCTIONS,
         "LISTED_KERNELS": LISTED_KERNELS,

@@ -1,17 +1,20 @@
-"""The figures behind the report's plots, as its script draws them: points, and bins of a histogram.
+"""Prepare the figures that the page's script draws, and draw small plots as SVG.
 
-Only layout is computed: which points to draw when there are more than a screen holds. The timeline is
-`aaco_pipeline.report.timeline`.
+The roofline plot is `roofline_plot`, the timeline `timeline`.
 """
 
+import base64
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from aaco_pipeline.report.words.session import Document, Row, metric, title, value
-from aaco_pipeline.report.words.spikes import mark_in_words, marking_cause
-from aaco_pipeline.report.words.units import capital
+import polars as pl
+
+from aaco_pipeline.report.formatting import capital, duration
+from aaco_pipeline.report.session import ranks, view
+from aaco_pipeline.report.session.sentences import Document, Row, metric, title, value
+from aaco_pipeline.report.session.spikes import mark_in_words, marking_cause
 
 #: More points than this are not told apart on a screen; the extremes of each stretch are kept.
 _DRAWN_POINTS: Final = 4000
@@ -182,3 +185,107 @@ def _histogram(document: Document) -> dict[str, Any] | None:
         if (row := metric(document, name, "latency")) is not None and row["value"] is not None
     ]
     return {"low": low, "high": high, "logarithmic": logarithmic, "counts": counts, "quantiles": quantiles}
+
+
+_WIDTH: Final = 640
+_HEIGHT: Final = 180
+_LEFT: Final = 70
+_MOST_POINTS: Final = 600
+#: Readable on white and on Dagster's dark grey alike.
+_INK: Final = "#8a94a3"
+_POINT: Final = "#4477aa"
+_MEDIAN: Final = "#ee6677"
+
+
+def latency_plot(iterations: pl.DataFrame) -> str | None:
+    """The measured iterations of the unprofiled pass (of the traced one, if there is no other) with their median, as
+    SVG; None when there are none. Of a long run evenly spread iterations are drawn, the slowest always.
+    """
+    measured = iterations.filter((pl.col("phase") == "measure") & pl.col("latency_ns").is_not_null())
+    for name in ("latency", "trace"):
+        shown = measured.filter(pl.col("pass") == name).sort("iteration")
+        if shown.height:
+            return _plot(shown.get_column("latency_ns").to_list())
+    return None
+
+
+def latency_of_session(tables: Mapping[str, pl.DataFrame]) -> str | None:
+    """The plot of a session's table `iterations`."""
+    return latency_plot(tables["iterations"])
+
+
+def as_markdown_image(svg: str, text: str) -> str:
+    """The plot as an image within Markdown, without a file beside it."""
+    return f"![{text}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
+
+
+def _plot(latencies: Sequence[int]) -> str:
+    count = len(latencies)
+    step = -(-count // _MOST_POINTS)
+    slowest = max(range(count), key=latencies.__getitem__)
+    drawn = sorted({*range(0, count, step), slowest})
+    low, high = min(latencies), max(latencies)
+    span = (high - low) or 1
+    median = sorted(latencies)[(count - 1) // 2]
+
+    def x(index: int) -> float:
+        return _LEFT + (index / max(count - 1, 1)) * (_WIDTH - _LEFT - 10)
+
+    def y(latency: int) -> float:
+        return _HEIGHT - 30 - (latency - low) / span * (_HEIGHT - 45)
+
+    dots = "".join(f'<circle cx="{x(i):.1f}" cy="{y(latencies[i]):.1f}" r="1.8"/>' for i in drawn)
+    ticks = "".join(
+        f'<text x="{_LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{duration(value)}</text>'
+        for value in dict.fromkeys((low, high))
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
+        f' font-family="sans-serif" font-size="11"><g fill="{_INK}">{ticks}'
+        f'<text x="{_LEFT}" y="{_HEIGHT - 8}">iteration 0</text>'
+        f'<text x="{_WIDTH - 10}" y="{_HEIGHT - 8}" text-anchor="end">{count - 1:,}</text></g>'
+        f'<g fill="{_POINT}" fill-opacity="0.7">{dots}</g>'
+        f'<path d="M{_LEFT} {y(median):.1f}H{_WIDTH - 10}" stroke="{_MEDIAN}"/>'
+        f'<text x="{_WIDTH - 12}" y="{y(median) - 5:.1f}" text-anchor="end" fill="{_MEDIAN}">'
+        f"median {duration(median)}</text></svg>"
+    )
+
+
+#: Parts of a rank's window as its bar shows them, with the columns of `timeline` that hold them.
+PARTS: Final = {
+    "compute": "compute_ns",
+    "communication": "exposed_communication_ns",
+    "copy": "exposed_copy_ns",
+}
+
+
+def rank_values(document: Document) -> dict[str, Any]:
+    """The values of the section's template; bars only of several ranks, for one has nothing to be held against."""
+    times, waits = document["rank_times"], document["rank_waits"]
+    several = len({row["process_id"] for row in times}) > 1
+    by_process = {row["process_id"]: row for row in waits}
+    longest = max((row["window_ns"] for row in times), default=0)
+    rows = [(row, [*_segments(row, longest)], by_process.get(row["process_id"])) for row in times] if several else []
+    return {
+        "words": view,
+        "ranks": ranks,
+        "sentences": ranks.told_of_ranks(document),
+        "rows": rows,
+        "scope": ranks.scope(document, waits),
+        "waited": any(row["compared_count"] for row in waits),
+        "shown": [part for part in (*PARTS, "idle") if any(one == part for _, drawn, _ in rows for one, *_ in drawn)],
+    }
+
+
+def _segments(row: Row, longest: int) -> Iterator[tuple[str, float, float, int]]:
+    """Part, where it begins and how wide it is in per cent of the longest window, and its time; known ones alone."""
+    if not longest:
+        return
+    known = {part: row[column] for part, column in PARTS.items() if row[column]}
+    if row["busy_ns"] is not None:
+        known["idle"] = row["window_ns"] - row["busy_ns"]
+    begin = 0.0
+    for part, time in known.items():
+        width = 100 * time / longest
+        yield part, begin, width, time
+        begin += width

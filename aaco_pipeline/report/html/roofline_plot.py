@@ -16,7 +16,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.roofline.fitted_ceilings import FITTED
 from aaco_pipeline.analysis.roofline.kernel_work import kernels_by_time
-from aaco_pipeline.report.words.units import number, prefixed, share, shortened
+from aaco_pipeline.report.formatting import number, prefixed, share, shortened
 
 WIDE: Final = 760
 NARROW: Final = 330

@@ -16,17 +16,24 @@ from markupsafe import Markup
 
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.providers import CPU_PROVIDER
-from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
-from aaco_pipeline.report.html.plots import PASSES, cause_colour
-from aaco_pipeline.report.html.ranks import rank_values
+from aaco_pipeline.report import (
+    labels,
+    scaling,
+)
+from aaco_pipeline.report.formatting import capital
+from aaco_pipeline.report.html.plots import PASSES, cause_colour, rank_values
 from aaco_pipeline.report.html.roofline_plot import DRAWN_KERNELS, NARROW, placed_kernels, roofline_plot
-from aaco_pipeline.report.html.scaling_plot import placed_curve
-from aaco_pipeline.report.words import bottleneck_text, kinds, scaling, shapes, spikes, tables
-from aaco_pipeline.report.words.answer import class_in_words
-from aaco_pipeline.report.words.idle_causes import CAUSES
-from aaco_pipeline.report.words.regression import CHANGES
-from aaco_pipeline.report.words.session import Document, Row, history, value
-from aaco_pipeline.report.words.units import capital
+from aaco_pipeline.report.labels import CAUSES
+from aaco_pipeline.report.scaling import placed_curve
+from aaco_pipeline.report.session import (
+    bottlenecks,
+    spikes,
+    view,
+)
+from aaco_pipeline.report.session.answer import class_in_words
+from aaco_pipeline.report.session.regression import CHANGES
+from aaco_pipeline.report.session.sentences import Document, Row, history, value
+from aaco_pipeline.report.session.statements import KERNEL_PAGES
 
 #: A profiled pass alone has a plot of its latencies from so many iterations on.
 _PLOTTED_ITERATIONS: Final = 10
@@ -121,8 +128,8 @@ def longest_share(rows: Sequence[Row]) -> float:
 
 def missing_evidence(document: Document) -> list[Row]:
     """What is missing with status, reason and stage: evidence that is not present, then stages without tables."""
-    missing = bottleneck_text.without_repetition([row for row in document["evidence"] if row["status"] != "present"])
-    return [*missing, *bottleneck_text.unpublished(document)]
+    missing = bottlenecks.without_repetition([row for row in document["evidence"] if row["status"] != "present"])
+    return [*missing, *bottlenecks.unpublished(document)]
 
 
 # ---- what the templates do not compute -------------------------------------------------------------------------------
@@ -133,10 +140,10 @@ def _where(document: Document) -> dict[str, Any]:
     row = document["answers"][0]
     return {
         "row": row,
-        "shares": tables.shares(document),
+        "shares": view.shares(document),
         "kinds": document["kinds_of_work"],
         "whole": row["window_ns"] or sum(one["time_ns"] for one in document["time_shares"] if one["reason"] is None),
-        "told": kinds,
+        "told": labels,
         "named": class_in_words,
     }
 
@@ -210,7 +217,7 @@ def _limits(document: Document) -> dict[str, Any]:
 
 def _instructions(document: Document) -> dict[str, Any]:
     # Polars and the listing are only needed by a session that has one.
-    from aaco_pipeline.report.document.instructions import listings_of_rows
+    from aaco_pipeline.report.kernel.instructions import listings_of_rows
 
     kernels = (*document["limits"], *document["kernels"])
     return {"listings": listings_of_rows(document["instructions"], document["stall_reasons"], kernels)}
@@ -264,7 +271,7 @@ SECTIONS: Final = (
     ),
     Section(
         *("shapes", "Shapes", "What the operators had to do", ("operator_shapes",), ("operator_shapes",)),
-        values=lambda document: {"words": shapes},
+        values=lambda document: {"words": view},
     ),
     Section(
         *("operators", "Operators", "Work and traffic of the model's operators"),

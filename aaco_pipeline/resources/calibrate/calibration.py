@@ -20,9 +20,8 @@ from aaco_pipeline.lake.calibrations import Calibration, Ceiling, machine_of
 from aaco_pipeline.resources.calibrate import kernels
 from aaco_pipeline.resources.calibrate.worker import SETTLED_WITHIN
 from aaco_pipeline.resources.host.facts import host_facts
-from aaco_pipeline.resources.host.processor_caches import caches
-from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
-from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
+from aaco_pipeline.resources.host.kernel_files import caches
+from aaco_pipeline.resources.measure.measurement_slot import last_line, measurement_slot, run_measured, status_text
 from aaco_pipeline.resources.progress import report_progress
 
 #: For all numbers of threads together; starting the processes comes on top.

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from aaco_pipeline.resources.host.kernel_files import text_of
-from aaco_pipeline.resources.host.processor_caches import Cache, cpu_list
+from aaco_pipeline.resources.host.kernel_files import Cache, cpu_list, text_of
 
 _CPUS: Final = Path("/sys/devices/system/cpu")
 _MEMORY: Final = Path("/proc/meminfo")

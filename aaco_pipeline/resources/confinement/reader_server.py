@@ -1,11 +1,12 @@
 """A process that has imported every reader and runs none: it forks a confined child for each request.
 
-A process in which Polars has run a query cannot be forked, so this one never does. Run as a module with the number of
-its socket; it ends when the other end is closed, and its child with it. What a child does is `work`, how it is
-shut in `sandbox`.
+A process in which Polars has run a query cannot be forked, so this one never does. The child leaves Arrow files and one
+JSON document, which `client` reads.
 """
 
+import errno
 import gc
+import json
 import os
 import select
 import shutil
@@ -13,33 +14,231 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-# Only so that no child pays for them; Polars imports `numpy.ma` when it is first given an array.
 import numpy.ma  # noqa: F401
+import polars as pl
 
-import aaco_pipeline.formats.gpu_metrics.prometheus.reading
+import aaco_pipeline.formats.cupti.reading
 import aaco_pipeline.formats.gpu_metrics.reading
-import aaco_pipeline.formats.kineto.nsys.reading
 import aaco_pipeline.formats.kineto.reading
-import aaco_pipeline.formats.nvidia.cupti.reading
-import aaco_pipeline.formats.ort_profile.tables
+import aaco_pipeline.formats.nsys.reading
+import aaco_pipeline.formats.ort_profile.reading
+import aaco_pipeline.formats.prometheus.reading
+import aaco_pipeline.formats.rocpd.process
 import aaco_pipeline.formats.rocpd.reading
-import aaco_pipeline.formats.rocpd.rpd.reading
-import aaco_pipeline.formats.rocpd.statement
 import aaco_pipeline.formats.rocprof.reading
-import aaco_pipeline.formats.rocprof.rocprof_db.reading
 import aaco_pipeline.formats.rocprof_compute.reading
+import aaco_pipeline.formats.rocprof_db.reading
 import aaco_pipeline.formats.rocprofv3_csv.reading
 import aaco_pipeline.formats.rocprofv3_json.reading
+import aaco_pipeline.formats.rpd.reading
 import aaco_pipeline.formats.thread_trace.reading  # noqa: F401
+from aaco_pipeline.capture import ingested, program
+from aaco_pipeline.capture.discovery import Run, discover_runs
+from aaco_pipeline.capture.face import Capture, Subject
+from aaco_pipeline.capture.merging import row_accounts
+from aaco_pipeline.errors import AacoError, CaptureError
+from aaco_pipeline.lake.on_disk import write_pieces
+from aaco_pipeline.resources import ingestion
 from aaco_pipeline.resources.confinement import landlock, sandbox
-from aaco_pipeline.resources.confinement.bounds import Bounds
-from aaco_pipeline.resources.confinement.requests import receive, send
-from aaco_pipeline.resources.confinement.work import perform
+from aaco_pipeline.resources.confinement.requests import Bounds, as_json, receive, run_from, send, unread_as_json
+
+REPLY_FILE: Final = "reply.json"
+#: What is told of an error, so that a hostile name cannot fill the screen.
+_LONGEST_REASON: Final = 2_000
+#: What is digested while it is looked at, in a tenth of a second; a dry run needs no digest.
+_SOON_READ_BYTES: Final = 64 << 20
+#: With these nothing more can be done for a request; another error is that of one table.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
+
+Request = Mapping[str, Any]
+
+
+def perform(request: Request) -> None:
+    """Do what is asked and leave the answer in the results' folder, what is wrong with the capture included."""
+    results = Path(request["results"])
+    try:
+        answer = {**_WORK[request["work"]](request, results), "unconfined": request["unconfined"]}
+    except BaseException as error:  # noqa: BLE001 - also Polars' panics, which are no Exception
+        answer = {"error": _told(error, request)}
+    (results / REPLY_FILE).write_text(json.dumps(answer))
+
+
+def _told(error: BaseException, request: Request) -> dict[str, Any]:
+    """An error as its class, one line, and number and file of the system's error that it stands for, if it does."""
+    about = request["about"]
+    kind: type[AacoError] = CaptureError
+    if isinstance(error, MemoryError):
+        return {"kind": "memory", "line": "", "cause": None}
+    if isinstance(error, AacoError):
+        kind, line = type(error), str(error)
+    elif isinstance(error, OSError):
+        line = f"{error.filename or about}: {error.strerror or error}"
+    else:
+        first = (str(error).splitlines() or [""])[0]
+        line = f"{about}: its reader failed: {type(error).__name__}: {first}"
+    line = "".join(letter if letter.isprintable() else " " for letter in line)
+    cause: BaseException | None = error
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno):
+        cause = cause.__cause__
+    return {
+        "kind": kind.__name__,
+        "line": " ".join(line.split())[:_LONGEST_REASON],
+        "cause": cause and [cause.errno, str(cause.filename or "")],
+    }
+
+
+def _discover(request: Request, results: Path) -> dict[str, Any]:
+    found = discover_runs(Path(request["path"]))
+    runs = [as_json(replace(run, digest=_digest_along(run))) for run in found.runs]
+    return {"runs": runs, "unread": unread_as_json(found.unread)}
+
+
+def _digest_along(run: Run) -> str | None:
+    """The digest of a run that is read in a moment, so that no other child is forked for it.
+
+    None for a larger one, and where it cannot be had: the one who asks for it alone is told why.
+    """
+    try:
+        if sum(path.lstat().st_size for part in run.parts for path in part.files) > _SOON_READ_BYTES:
+            return None
+        return ingestion.capture_digest(run)
+    except (AacoError, OSError):
+        return None
+
+
+def _digest(request: Request, results: Path) -> dict[str, Any]:
+    return {"digest": ingestion.capture_digest(run_from(request["run"], Path(request["top"])))}
+
+
+def _copy(request: Request, results: Path) -> dict[str, Any]:
+    run = run_from(request["run"], Path(request["top"]))
+    ingestion.copy_capture(
+        run, Path(request["folder"]), request["workload"], keep_original=bool(request["keep_original"])
+    )
+    return _read({**request, "ingested": True}, results)
+
+
+def _read(request: Request, results: Path) -> dict[str, Any]:
+    """Every table and statement of a capture; what cannot be read of it is said in its place."""
+    capture = _opened(request)
+    tables = capture.tables()
+    files = _Files(results, int(request["result_bytes"]))
+    answer: dict[str, Any] = {
+        "facts": _or_error(request, lambda: asdict(capture.facts())),
+        "tables": {name: _or_error(request, lambda one: files.keep(tables[one]), name) for name in tables},
+        "evidence": {
+            subject: _or_error(request, lambda one: [astuple(item) for item in capture.evidence(one)], subject)
+            for subject in get_args(Subject)
+        },
+    }
+    if isinstance(capture, ingested.IngestedCapture):
+        return {**answer, "rows": row_accounts(capture.contents), "model": None}
+    return {**answer, "rows": [], "model": _or_error(request, _model_facts, capture, files)}
+
+
+def _model_facts(capture: Capture, files: "_Files") -> dict[str, Any] | None:
+    model = capture.model()
+    if model is None:
+        return None
+    shapes = model.kernel_shapes
+    return {"file": str(model.file), "kernel_shapes": None if shapes is None else files.keep(shapes)}
+
+
+def _model(request: Request, results: Path) -> dict[str, Any]:
+    """The graph of the model, that which the runtime made of it, and the nodes of its partitions."""
+    model = _opened(request).model()
+    assert model is not None
+    files = _Files(results, int(request["result_bytes"]))
+    sets: dict[int, int] = {}
+    attributes: list[Mapping[str, Any]] = []
+    for one in model.graph.attributes.values():
+        if sets.setdefault(id(one), len(sets)) == len(attributes):
+            attributes.append(one)
+    optimized = model.optimized
+    return {
+        "graph": _graph(model.graph, files),
+        "attributes": attributes,
+        "attributes_of": [(node, sets[id(one)]) for node, one in model.graph.attributes.items()],
+        "optimized": None if optimized is None else _graph(optimized, files),
+        "partitions": model.partitions,
+    }
+
+
+def _graph(graph: Any, files: "_Files") -> dict[str, Any]:
+    return {"nodes": files.keep(graph.nodes), "edges": files.keep(graph.edges), "weights": graph.weights}
+
+
+def _inferred(request: Request, results: Path) -> dict[str, Any]:
+    """Types of the model's tensors, given those seen at run time, and the edges with all of them."""
+    model = _opened(request).model()
+    assert model is not None
+    seen = {name: (dtype, None if shape is None else tuple(shape)) for name, (dtype, shape) in request["seen"].items()}
+    found = model.inferred(seen)
+    files = _Files(results, int(request["result_bytes"]))
+    return {"types": dict(found.types), "reason": found.reason, "edges": files.keep(found.edges)}
+
+
+def _opened(request: Request) -> Capture:
+    folder = Path(request["folder"])
+    if request["ingested"]:
+        return program.read(folder)
+    from aaco_pipeline.capture import measured  # the reader server has imported it by now
+
+    return measured.read(folder)
+
+
+def _or_error(request: Request, made: Callable[..., Any], *of: Any) -> dict[str, Any]:
+    """What a function gives, or what is wrong with the capture instead."""
+    try:
+        return {"value": made(*of)}
+    except MemoryError:
+        raise
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        return {"error": _told(error, request)}
+    except BaseException as error:  # noqa: BLE001 - see `perform`
+        return {"error": _told(error, request)}
+
+
+class _Files:
+    """Tables as Arrow files in the results' folder, up to a number of bytes altogether."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder, self._left = folder, most
+        self._kept: dict[int, tuple[str, pl.DataFrame]] = {}
+
+    def keep(self, frame: pl.DataFrame) -> str:
+        """The name of the file that now holds the table."""
+        if id(frame) not in self._kept:
+            name = f"{len(self._kept)}.arrow"
+            self._left -= int(frame.estimated_size())
+            if self._left < 0:
+                raise CaptureError("its tables are many times larger than the capture; not read")
+            with (self._folder / name).open("wb") as file:
+                write_pieces(frame, file)
+            self._kept[id(frame)] = name, frame
+        return self._kept[id(frame)][0]
+
+
+_WORK: Final[Mapping[str, Callable[[Request, Path], dict[str, Any]]]] = {
+    "discover": _discover,
+    "digest": _digest,
+    "copy": _copy,
+    "read": _read,
+    "model": _model,
+    "infer": _inferred,
+}
+
+
+# Only so that no child pays for them; Polars imports `numpy.ma` when it is first given an array.
+
 
 #: What is looked at of what a child writes to its standard error, and never shown.
 _LOOKED_AT: Final = 1 << 16
@@ -57,7 +256,7 @@ def serve(channel: socket.socket) -> None:
     send(channel, {"ready": True})
     while (request := receive(channel)) is not None:
         if request.get("ingested") is False:
-            import aaco_pipeline.capture.profiled  # noqa: F401 - with the reader of models, before anything is forked
+            import aaco_pipeline.capture.measured  # noqa: F401 - with the reader of models, before anything is forked
         answer = _answer(channel, request, network, imported)
         if answer is None:
             return

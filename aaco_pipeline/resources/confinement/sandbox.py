@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from aaco_pipeline.resources.confinement.bounds import Bounds
+from aaco_pipeline.resources.confinement.requests import Bounds
 
 _SET_PDEATHSIG: Final = 1
 _SET_NO_NEW_PRIVS: Final = 38

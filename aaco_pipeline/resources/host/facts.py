@@ -1,25 +1,25 @@
-"""Facts about this host that can change a measured number, read from the kernel's files and installed packages.
+"""Collect the facts about this host that can change a measured number, and those of other interpreters and its stack.
 
-Reading them happens here, once for each capture; which of them enter the fingerprint is decided in
-`aaco_pipeline.analysis.sessions.environment`. No process is started and no secret is read.
+Reading single files of the kernel is `aaco_pipeline.resources.host.kernel_files`; which facts enter the fingerprint is
+decided in `aaco_pipeline.lake`. Only asking another interpreter starts a process.
 """
 
 import hashlib
+import json
 import os
 import platform
 import re
 import stat
+import subprocess
 import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.formats.parsing.redaction import MEASURED_VARIABLES, safe_variable
-from aaco_pipeline.resources.host.cgroups import cgroup_limits
-from aaco_pipeline.resources.host.identity import identity_of
-from aaco_pipeline.resources.host.kernel_files import text_of
-from aaco_pipeline.resources.host.processor_caches import caches
+from aaco_pipeline.resources.host.kernel_files import caches, cgroup_limits, identity_of, text_of
 
 #: Packages whose version can change what is run or how it is measured.
 MEASURED_PACKAGES: Final = (
@@ -354,3 +354,90 @@ def _memory_fields() -> dict[str, int]:
         number, *unit = rest.split()
         fields[key] = int(number) * (1024 if unit == ["kB"] else 1)
     return fields
+
+
+_SECONDS: Final = 60.0
+#: It runs in the other interpreter: the standard library alone.
+_ASK: Final = """
+import json, sys
+from importlib import metadata
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+print(json.dumps({"python": sys.version.split()[0], **{name: version(name) for name in sys.argv[1:]}}))
+"""
+
+
+def software_of(interpreter: str) -> dict[str, str | None]:
+    """Versions of `python` and of the packages that can change what is run, None of one that is not installed.
+
+    aaco_pipeline's own version is this process's: its loop runs there too. UsageError when there is no such program,
+    UnavailableError when it is no Python with NumPy and an onnxruntime.
+    """
+    if not Path(interpreter).is_file():
+        raise UsageError(f"{interpreter}: no such file; give the path of a Python, as .venv/bin/python is")
+    try:
+        asked = subprocess.run(
+            [interpreter, "-P", "-c", _ASK, *MEASURED_PACKAGES],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=True,
+        )
+        found = json.loads(asked.stdout)
+        software: dict[str, str | None] = {name: found[name] for name in ("python", *MEASURED_PACKAGES)}
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
+        raise UnavailableError(
+            f"{interpreter}: does not answer as a Python of 3.11 or newer does ({type(error).__name__}); try "
+            f"`{interpreter} -P -c 'import onnxruntime'`"
+        ) from error
+    if software.get("numpy") is None or not any(name.startswith("onnxruntime") and software[name] for name in software):
+        raise UnavailableError(f"{interpreter}: has no numpy or no onnxruntime; install them into its environment")
+    return {**software, "aaco_pipeline": own_software()["aaco_pipeline"]}
+
+
+#: Packages by whose version a session's runtime is known.
+_RUNTIME: Final = "onnxruntime"
+_CATEGORIES: Final = ("rocm", "firmware")
+_FIRMWARE_OF_A_CARD: Final = ".vbios_version"
+#: Libraries of ROCm that choose or hold kernels, by what their files are called.
+_LIBRARIES: Final = ("migraphx", "MIOpen", "hipblaslt", "rocblas", "hipdnn", "rccl", "amdhip64")
+_NVIDIA: Final = Path("/proc/driver/nvidia/version")
+#: What is looked for by name and not found is absent, and not unknown.
+ABSENT: Final = "absent"
+
+
+def stack_facts() -> dict[str, str | None]:
+    """The facts by name, such as `rocm version`; None where one cannot be read, `absent` for what is not installed."""
+    found: dict[str, str | None] = {}
+    for fact in host_facts()["facts"]:
+        category, key, value = fact["category"], fact["key"], fact["value"]
+        if category in _CATEGORIES or (category == "gpu" and key.endswith(_FIRMWARE_OF_A_CARD)):
+            found[f"{category} {key}"] = value
+        elif category == "package" and key.startswith(_RUNTIME):
+            found[f"package {key}"] = value or ABSENT
+    for name in _LIBRARIES:
+        found[f"library {name}"] = _library(rocm_root() / "lib", name) or ABSENT
+    stated = re.search(r"Kernel Module\D*([\d.]+)", text_of(_NVIDIA) or "")
+    found["nvidia driver"] = stated and stated[1]
+    return found
+
+
+def changes_of_stack(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[str]:
+    """Which facts changed, from what to what, in the order of their names; what cannot be read now is no change."""
+    return [
+        f"{name}: {before.get(name) or 'unknown'} → {value}"
+        for name, value in sorted(after.items())
+        if value is not None and value != before.get(name) and not (name not in before and value == ABSENT)
+    ]
+
+
+def _library(folder: Path, name: str) -> str | None:
+    """The version that the file behind `libNAME.so` carries in its own name."""
+    for link in sorted(folder.glob(f"lib{name}*.so")):
+        found = re.search(r"\.so\.([\d.]+)$", link.resolve().name)
+        if found is not None:
+            return found[1]
+    return None

@@ -1,6 +1,6 @@
 """Probes the machine: on every CPU that is ours a thread that only reads the clock, beside a recording of the kernel's.
 
-What the probes and the recording say together is `aaco_pipeline.analysis.delays.machine`.
+What the probes and the recording say together is `aaco_pipeline.analysis.delays.interference`.
 """
 
 import json

@@ -12,17 +12,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from aaco_pipeline.resources.kernel_plane.events import OF_CPUS, OF_GPUS, OF_THREADS, misleading
-from aaco_pipeline.resources.kernel_plane.instances import (
+from aaco_pipeline.resources.kernel_plane.page_reader import PageReader, why_full
+from aaco_pipeline.resources.kernel_plane.tracefs import (
+    OF_CPUS,
+    OF_GPUS,
+    OF_THREADS,
     Instance,
     NotPossible,
     find_tracefs,
+    misleading,
     refused_by,
     remove_stale,
 )
-from aaco_pipeline.resources.kernel_plane.page_reader import PageReader, why_full
-from aaco_pipeline.resources.telemetry.clocks import clock_readings, suspended_ns
-from aaco_pipeline.resources.telemetry.namespaces import why_apart
+from aaco_pipeline.resources.telemetry.clocks import clock_readings, suspended_ns, why_apart
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
 FORMAT: Final = "aaco-kernel-plane"

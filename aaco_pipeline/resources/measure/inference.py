@@ -26,13 +26,18 @@ from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.providers import CPU_PROVIDER, MIGRAPHX_PROVIDER
 from aaco_pipeline.resources.configuration import BackendEntry, load_backends, load_models
-from aaco_pipeline.resources.host.facts import host_facts, momentary_facts
-from aaco_pipeline.resources.host.interpreters import software_of
+from aaco_pipeline.resources.host.facts import host_facts, momentary_facts, software_of
 from aaco_pipeline.resources.kernel_plane.page_reader import PERIOD_NS
 from aaco_pipeline.resources.kernel_plane.recording import DOCUMENT_FILE, KernelPlane
 from aaco_pipeline.resources.measure.inference_worker import LOOP, Refusal, plan_inputs
-from aaco_pipeline.resources.measure.measured_process import last_line, run_measured, status_text
-from aaco_pipeline.resources.measure.measurement_slot import measurement_slot, own_container, slot_path
+from aaco_pipeline.resources.measure.measurement_slot import (
+    last_line,
+    measurement_slot,
+    own_container,
+    run_measured,
+    slot_path,
+    status_text,
+)
 from aaco_pipeline.resources.measure.models import ModelChoice, model_digest, resolve_model
 from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.rocprofv3.command import ProfilerPass

@@ -18,8 +18,7 @@ from typing import Any, Final, Literal
 from aaco_pipeline.cache_folder import own_code
 from aaco_pipeline.errors import ModelError, UsageError
 from aaco_pipeline.lake.artefacts import artefact_digest
-from aaco_pipeline.resources.configuration import ModelEntry
-from aaco_pipeline.resources.strict_yaml import quoted
+from aaco_pipeline.resources.configuration import ModelEntry, quoted
 
 Origin = Literal["path", "registry", "built-in"]
 """Where a model was found: the path given, the file `models.yaml`, or the models that need no file of the user's."""

@@ -1,7 +1,7 @@
 """Which hardware counters a named set means on an architecture, and which of them fit into one run together.
 
 It needs the standard library alone: the recorder's archive brings the sets along as JSON. The sets and the slots of the
-hardware blocks are data in `configs/counter_sets.yaml`, which `aaco_pipeline.resources.rocprofv3.counter_sets` reads.
+hardware blocks are data in `configs/counter_sets.yaml`, which `aaco_pipeline.resources.configuration` reads.
 """
 
 import json

@@ -14,8 +14,7 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import CaptureError, UnavailableError, UsageError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.providers import MIGRAPHX_PROVIDER, ROCM_PROVIDER
-from aaco_pipeline.resources.configuration import BackendEntry
-from aaco_pipeline.resources.rocprofv3.architecture import gpu_architecture, stated
+from aaco_pipeline.resources.configuration import COUNTER_SETS_FILE, BackendEntry, load_counter_sets
 from aaco_pipeline.resources.rocprofv3.command import (
     BASE_PASS,
     ProfilerPass,
@@ -26,10 +25,11 @@ from aaco_pipeline.resources.rocprofv3.command import (
     expected_outputs,
     find_tool,
     folder_name,
+    gpu_architecture,
     installed_release,
     rocprofv3_command,
+    stated,
 )
-from aaco_pipeline.resources.rocprofv3.counter_sets import COUNTER_SETS_FILE, load_counter_sets
 from aaco_pipeline.resources.sqlite_copy import copy_database
 
 #: Providers that run on what rocprofv3 can see.
@@ -139,7 +139,7 @@ def kernel_to_trace(folder: Path, asked: str) -> tuple[str, int]:
     critical path of the base pass, whose files are in `folder`. UsageError when no or several kernels are meant.
     """
     # The readers of every format and the analysis: only where they are needed.
-    from aaco_pipeline.capture.kernels_on_path import kernels_on_path
+    from aaco_pipeline.capture.merging import kernels_on_path
 
     kernels = kernels_on_path(folder)
     if not kernels:

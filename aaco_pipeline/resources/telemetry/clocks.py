@@ -1,9 +1,13 @@
-"""The clocks of this host read together, so that a time on one can be moved to another.
+"""Read this host's clocks together, tell whether the kernel counts threads and time as we do, and pace our threads.
 
-What is timed by them is the business of the modules around this one.
+What is sampled at these times is decided in the modules beside this one.
 """
 
+import os
+import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 #: Two clocks that are read after one another differ by less.
@@ -59,3 +63,59 @@ def which_clock(event_ns: int, before: dict[str, int], after: dict[str, int]) ->
     if fits["boottime"]:
         return {"name": "CLOCK_BOOTTIME", "to_monotonic_ns": -apart, "uncertainty_ns": uncertainty}
     raise ValueError("its times are of neither CLOCK_MONOTONIC nor CLOCK_BOOTTIME")
+
+
+#: The kernel's own namespaces have fixed numbers (`include/uapi/linux/nsfs.h`); every other one has another.
+_FIRST: Final = {"pid": 0xEFFFFFFC, "time": 0xEFFFFFFA}
+_NAMESPACES: Final = Path("/proc/self/ns")
+
+
+def why_apart() -> tuple[str, str] | None:
+    """Why events of the kernel cannot be matched with what is seen from here, and what to do; None where they can.
+
+    Events name threads by the first PID namespace, and their clocks are those of the first time namespace: from
+    another one they would be of other threads, or of other times, and nothing in them would say so.
+    """
+    if _is_apart("pid"):
+        return (
+            "this container numbers its threads otherwise than the kernel's events do",
+            "start the container with the host's PID namespace (--pid=host)",
+        )
+    if _is_apart("time"):
+        return (
+            "this container's clocks are set otherwise than those of the kernel's events",
+            "start it without a time namespace",
+        )
+    return None
+
+
+def _is_apart(kind: str) -> bool:
+    try:
+        return (_NAMESPACES / kind).stat().st_ino != _FIRST[kind]
+    except FileNotFoundError:
+        return False  # a kernel without such namespaces has one for all
+
+
+def name_this_thread(name: str) -> None:
+    """Have the kernel call the calling thread `name`, of which it keeps 15 bytes; without /proc it stays as it was.
+
+    Whoever reads `top` or a recording sees which of ours had the CPU.
+    """
+    with suppress(OSError):
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+
+
+def give_way() -> None:
+    """Have the kernel never interrupt a running thread for this one: a reading that waits costs less than one that
+    takes the CPU from the measured process. On a host with a CPU to spare it makes no difference.
+    """
+    with suppress(OSError):
+        os.sched_setscheduler(threading.get_native_id(), os.SCHED_BATCH, os.sched_param(0))
+
+
+def next_instant(now_ns: int, period_ns: int) -> int:
+    """The next whole multiple of the period on CLOCK_MONOTONIC after `now_ns`.
+
+    Threads of periods that divide one another wake together: one iteration of what is measured is hit, not several.
+    """
+    return now_ns - now_ns % period_ns + period_ns

@@ -1,20 +1,63 @@
-"""Readings of NVIDIA GPUs beside a run, by NVML, the driver's own library: raw integers with their times.
+"""Read NVIDIA GPUs beside a run by NVML, the driver's own library: raw integers with their times.
 
-What they mean is `aaco_pipeline.formats.native.nvml`; when one is due is the sampler's business. The library is opened
-by `ctypes`, and not by nvidia-ml-py, because the recorder in one file (aaco-record.pyz) runs where there is nothing but
-Python. Names and layouts are those of NVIDIA's NVML API reference. What a device, a driver or a permission does not
-give is null, with NVML's own words for why.
+They are interpreted in `aaco_pipeline.formats.native.nvml`; when one is due is decided in `sampler`.
 """
 
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import byref, c_int, c_uint, c_uint64, c_void_p, sizeof
+from ctypes import Structure, byref, c_char, c_int, c_int64, c_uint, c_uint64, c_void_p, sizeof
 from typing import Any, Final
 
-from aaco_pipeline.resources.telemetry.gpu_source import READING_LIMIT, GpuSource
-from aaco_pipeline.resources.telemetry.nvml_structures import Field, Memory, MemoryApart, Pci, Utilization
+from aaco_pipeline.resources.telemetry.gpu_metrics import READING_LIMIT, GpuSource
 from aaco_pipeline.resources.telemetry.sources import UnreadableError
+
+
+class Utilization(Structure):
+    _fields_ = (("gpu", c_uint), ("memory", c_uint))
+
+
+class Memory(Structure):
+    _fields_ = (("total", c_uint64), ("free", c_uint64), ("used", c_uint64))
+
+
+class MemoryApart(Structure):
+    """As `Memory`, with what the driver keeps for itself told apart from what is used."""
+
+    _fields_ = (
+        ("version", c_uint),
+        ("total", c_uint64),
+        ("reserved", c_uint64),
+        ("free", c_uint64),
+        ("used", c_uint64),
+    )
+
+
+class Pci(Structure):
+    _fields_ = (
+        ("legacy_bus_id", c_char * 16),
+        ("domain", c_uint),
+        ("bus", c_uint),
+        ("device", c_uint),
+        ("device_and_vendor", c_uint),
+        ("subsystem", c_uint),
+        ("bus_id", c_char * 32),
+    )
+
+
+class Field(Structure):
+    """A value that NVML is asked for by number; every type of value that is asked for here is in `bits`."""
+
+    _fields_ = (
+        ("number", c_uint),
+        ("scope", c_uint),
+        ("timestamp_us", c_int64),
+        ("latency_us", c_int64),
+        ("type", c_uint),
+        ("status", c_uint),
+        ("bits", c_uint64),
+    )
+
 
 #: The driver's library, found as the loader finds libraries.
 LIBRARY: Final = "libnvidia-ml.so.1"

@@ -1,11 +1,6 @@
-"""Samples host and measured process beside a run: raw readings of the kernel's counters at true times.
+"""Sample host, GPUs and measured process beside a run: raw readings of the kernel's counters at true times.
 
-Nothing is derived here (that is `aaco_pipeline.formats.native.telemetry`), no process is started and nothing is
-simulated.
-
-The sampler is a thread of the process that waits for the measured one. It opens every file once and then only reads
-it in place, on absolute deadlines. What a reading costs is limited: a source that is dear on this host (many CPUs,
-many threads) is read less often, and its column is null in between.
+Nothing is derived here (that is `aaco_pipeline.formats.native.telemetry`), no process is started.
 """
 
 import os
@@ -14,16 +9,16 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
-from aaco_pipeline.resources.telemetry.clocks import clock_readings
-from aaco_pipeline.resources.telemetry.gpu_source import GPU_PERIOD_NS, GpuSource
-from aaco_pipeline.resources.telemetry.gpus import NO_GPU, open_gpus
+from aaco_pipeline.resources.telemetry import nvml
+from aaco_pipeline.resources.telemetry.clocks import clock_readings, give_way, name_this_thread, next_instant
+from aaco_pipeline.resources.telemetry.gpu_metrics import GPU_PERIOD_NS, GpuSource, amd_cards, open_sources
 from aaco_pipeline.resources.telemetry.nvml import LIBRARY as NVML_LIBRARY
-from aaco_pipeline.resources.telemetry.own_threads import give_way, name_this_thread, next_instant
 from aaco_pipeline.resources.telemetry.sources import (
     CLOCK_COLUMNS,
     HOST_COLUMNS,
@@ -45,10 +40,50 @@ from aaco_pipeline.resources.telemetry.sources import (
     why,
 )
 
+NO_GPU: Final = "this host has no AMD or NVIDIA GPU"
+_NVIDIA: Final = "0x10de"
+#: A display controller, of whatever kind, by the first digits of its PCI class.
+_DISPLAY: Final = "0x03"
+
+
+class OpenedGpus(NamedTuple):
+    """Every GPU that was found, those of them that are open for reading, and why others are not, by GPU."""
+
+    names: tuple[str, ...]
+    sources: list[GpuSource[Any]]
+    reasons: Mapping[str, str]
+
+
+def open_gpus(sys: Path = Path("/sys"), nvml_library: str = nvml.LIBRARY) -> OpenedGpus:
+    """Open all GPUs: AMD's by their tables in `sys`, NVIDIA's by NVML. Never raises; the caller closes the sources."""
+    amd, reasons = open_sources(sys)
+    cards = amd_cards(sys)
+    try:
+        nvidia, refused = nvml.open_devices(nvml_library)
+    except UnreadableError as error:
+        # A host without the maker's library is as a rule one without its GPUs: nothing is missing there.
+        present = nvidia_addresses(sys)
+        told = {f"NVIDIA {address}": str(error) for address in present[:1]}
+        return OpenedGpus((*cards, *(f"NVIDIA {one}" for one in present)), [*amd], {**reasons, **told})
+    names = sorted([*(source.device for source in nvidia), *refused], key=lambda name: (len(name), name))
+    return OpenedGpus((*cards, *names), [*amd, *nvidia], {**reasons, **refused})
+
+
+def nvidia_addresses(sys: Path) -> tuple[str, ...]:
+    """Where NVIDIA's GPUs sit on the PCI bus, by what the kernel lists in `sys`."""
+    found = []
+    for folder in sorted((sys / "bus/pci/devices").glob("*")):
+        with suppress(OSError):
+            vendor, kind = ((folder / name).read_text().strip() for name in ("vendor", "class"))
+            if vendor == _NVIDIA and kind.startswith(_DISPLAY):
+                found.append(folder.name)
+    return tuple(found)
+
+
 FORMAT: Final = "aaco-telemetry"
 #: Version 2 has NVIDIA GPUs among its recordings.
 FORMAT_VERSION: Final = 2
-#: Ten milliseconds; `benchmarks/sampler_cost.py` measures what that costs the measured process.
+#: Ten milliseconds.
 DEFAULT_INTERVAL_NS: Final = 10_000_000
 #: Share of one CPU that a single source may cost; a dearer one is read less often.
 SOURCE_BUDGET_RATIO: Final = 0.0015

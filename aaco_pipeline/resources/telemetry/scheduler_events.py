@@ -20,8 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from aaco_pipeline.resources.telemetry.clocks import clock_readings, suspended_ns, which_clock
-from aaco_pipeline.resources.telemetry.namespaces import why_apart
+from aaco_pipeline.resources.telemetry.clocks import clock_readings, suspended_ns, which_clock, why_apart
 
 FORMAT: Final = "aaco-scheduler-events"
 FORMAT_VERSION: Final = 1

@@ -1,12 +1,24 @@
-"""What the events of alerts add up to: which are open, in which state, and which nights they keep from the baseline.
+"""The state of an alert from its events, what a finding is before code is blamed, and confirmation in a second slot.
 
-Events are only ever added, as rows of `alerts`; which ones a night adds is `night`.
+The events that one night adds are `night`.
 """
 
-from datetime import date
-from typing import Final
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
+from typing import Any, Final
 
 import polars as pl
+
+from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
+from aaco_pipeline.statistics.verdicts.decision import (
+    EQUIVALENT,
+    IMPROVED,
+    INCONCLUSIVE,
+    REGRESSED,
+)
+from aaco_pipeline.statistics.verdicts.decision import (
+    HARDWARE_DIFFERS as HARDWARE_DIFFERS_decision,
+)
 
 SUSPECTED: Final = "suspected"
 CONFIRMED: Final = "confirmed"
@@ -89,3 +101,202 @@ def may_enter_rolling(events: pl.DataFrame, night: date) -> bool:
         return False
     standing = alerts(events).filter(pl.col("state").is_in([SUSPECTED, CONFIRMED]))
     return standing.filter(pl.col("began_night") <= night).is_empty()
+
+
+REAL: Final = "real"
+METHOD_CHANGED: Final = "method changed"
+HARDWARE_DIFFERS: Final = "hardware differs"
+SELECTION_CHANGED: Final = "selection changed"
+NOISE: Final = "noise"
+
+Row = Mapping[str, Any]
+
+
+def sorted_as(now: Row, before: Row | None) -> tuple[str, str | None]:
+    """What the finding of a campaign is, and why; the first explanation that holds.
+
+    Parameters
+    ----------
+    now : the campaign's row of `night.SIGHTINGS`.
+    before : that of the benchmark's campaign before it; None when there is none.
+
+    Returns
+    -------
+    `hardware differs`, `method changed`, `noise`, `selection changed` or `real`, and a sentence; None for `real`.
+
+    Notes
+    -----
+    The order is that of what would mislead most: arms on unlike hardware compare nothing; under another method the
+    difference may always have been there; where identical code moves, the host did it. A change of selection is
+    a cause, told before any other because the code itself need not have changed. It lies where a fact that differs was
+    not recorded.
+    """
+    return next(_explanations(now, before), (REAL, None))
+
+
+def _explanations(now: Row, before: Row | None) -> Iterator[tuple[str, str]]:
+    if now["verdict"] == HARDWARE_DIFFERS:
+        yield HARDWARE_DIFFERS, "the sessions of its arms ran on unlike hardware"
+    changed = [] if before is None else method_changes(before, now)
+    if changed:
+        yield METHOD_CHANGED, f"measured otherwise than before: {', '.join(changed)}"
+    if now["is_identical"]:
+        yield NOISE, "both arms are the same file, measured in the same way"
+    if now["placebo_verdict"] in ("regressed", "improved"):
+        yield NOISE, f"the placebo, which is the baseline once more, {now['placebo_verdict']} as well"
+    if now["selections"]:
+        yield SELECTION_CHANGED, f"something else was selected: {now['selections'][0]}"
+
+
+def method_changes(before: Row, now: Row) -> list[str]:
+    """In what two campaigns of a benchmark were measured differently, as `key: before → now`.
+
+    A fact that either of them did not record is passed over.
+    """
+    earlier, later = (dict(one["method"]) for one in (before, now))
+    shared = sorted(earlier.keys() & later.keys())
+    return [f"{key}: {earlier[key]} → {later[key]}" for key in shared if earlier[key] != later[key]]
+
+
+#: Between the last session of the first slot and the first of the second, both by when they began: what a host does in
+#: one of them is over by then, as a rule.
+BETWEEN_SLOTS: Final = timedelta(minutes=30)
+#: Blocks of a campaign that confirms: twice those of a night, so that a slowdown the first slot saw is seen again.
+CONFIRMING_BLOCKS: Final = 20
+#: Most that the second slot may show by chance alone: the first one was chosen for what it showed, this one was not.
+CONFIRMED_AT: Final = 0.01
+#: What must be recorded of every session, or no one can say on what the finding was seen.
+_RECORDED: Final = {"hosts": "host", "devices": "device", "boots": "boot"}
+
+
+def both_slots(
+    first: pl.DataFrame, second: pl.DataFrame, plan: Plan, policy_ratio: float, ledger: pl.DataFrame
+) -> pl.DataFrame:
+    """The verdict over the blocks of both slots, one row for each campaign of the second.
+
+    Parameters
+    ----------
+    first, second : sessions as `comparison.compare` takes them. `first` has the campaign_id of the second slot that it
+        is put together with.
+    plan : arms and metric; its looks are not taken.
+    policy_ratio : difference from 1 that nobody cares about.
+    ledger : rows of `aa_ledger`.
+
+    Returns
+    -------
+    campaign_id, both_verdict, both_effect_ratio, both_ci_low, both_ci_high: `hardware differs` where the slots ran on
+    different devices or in different environments.
+
+    Notes
+    -----
+    Blocks of the second slot are numbered after those of the first. The first slot was chosen because it was slow, so
+    this effect is rather too large: whether there is one is left to the second slot alone.
+    """
+    offset = 1 + pl.col("block").max()
+    after = first.group_by("campaign_id").agg(offset.alias("offset"))
+    moved = second.join(after, on="campaign_id").with_columns(pl.col("block") + pl.col("offset")).drop("offset")
+    both = pl.concat([first, moved.select(first.columns)])
+    blocks = both.group_by("campaign_id").agg(pl.col("block").n_unique())
+    found = []
+    for (count,), of_size in blocks.group_by("block", maintain_order=True):
+        looked = Plan(plan.baseline, plan.candidate, (int(str(count)),), policy_ratio, plan.primary)
+        verdicts = compare(both.join(of_size.select("campaign_id"), on="campaign_id", how="semi"), looked, ledger)
+        found.append(verdicts.filter(pl.col("role") == "primary"))
+    named = ("verdict", "effect_ratio", "ci_low", "ci_high")
+    return pl.concat(found).select("campaign_id", *(pl.col(name).alias(f"both_{name}") for name in named))
+
+
+def confirmation(first: Row, second: Row, above: float) -> tuple[str, list[str]]:
+    """`confirmed`, `cleared`, or `unconfirmed` where the second slot cannot decide, and why, one sentence each.
+
+    Parameters
+    ----------
+    first, second : rows of `night.SIGHTINGS`, the second with the figures of both slots.
+    above : the ratio that is known already: 1, or the upper limit of an alert that stands.
+
+    Notes
+    -----
+    Confirmed: the second slot alone lies above what is known and differs with a false discovery rate of at most 1 %
+    over its table, and the interval over the blocks of both lies beyond the threshold; or, where the slots ran on two
+    devices, the second slot regressed by itself. Its placebo, identical code in the same blocks, did not differ, and
+    every session recorded its host, device and boot. A second slot that decides otherwise clears, and so does one that
+    is measured or held otherwise: what it shows is a finding of its own. It lies when the second slot is chosen for
+    what it shows.
+    """
+    changed = changes(first, second)
+    if changed:
+        return CLEARED, [f"it was measured otherwise afterwards: {', '.join(changed)}"]
+    if not are_apart(first, second):
+        why = "the second look did not begin 30 minutes after the first time slot's last session, nor on another night"
+        return UNCONFIRMED, [why]
+    doubt = next(_doubts(second), None)
+    if doubt is not None:
+        return UNCONFIRMED, [doubt]
+    interval = f"{second['ci_low']:.4f} to {second['ci_high']:.4f}"
+    if second["ci_low"] <= above or second["q_value"] > CONFIRMED_AT:
+        return CLEARED, [f"the second time slot, {interval}, does not show a slowdown beyond {above:.4f} by itself"]
+    if second["both_verdict"] == HARDWARE_DIFFERS_decision and second["verdict"] == REGRESSED:
+        shown = f"the second time slot regressed by itself, {interval}, on another device than the first"
+    elif second["both_verdict"] == REGRESSED and second["both_ci_low"] > above:
+        over = f"{second['both_ci_low']:.4f} to {second['both_ci_high']:.4f}"
+        shown = f"the second time slot, {interval}, shows it by itself; with the first it is {over}"
+    else:
+        return CLEARED, [f"the second time slot, {interval}, shows a slowdown, but none that matters with the first"]
+    lack = next(_lacks(first, second), None)
+    return (CONFIRMED, [shown]) if lack is None else (UNCONFIRMED, [lack, shown])
+
+
+def changes(first: Row, second: Row) -> list[str]:
+    """What makes two campaigns of a benchmark no two looks at one thing."""
+    replaced = ["the baseline was replaced"] if first["baseline_sha256"] != second["baseline_sha256"] else []
+    return replaced + method_changes(first, second)
+
+
+def is_over(alert: Row, now: Row) -> bool:
+    """Whether a campaign shows the end of an alert: its whole interval lies below that of the alert.
+
+    `alert` is a row of `events.alerts`. Never where the campaign itself is in doubt: no interval, a busy host or a
+    placebo that differs.
+    """
+    if alert["ci_low"] is None or next(_doubts(now), None) is not None:
+        return False
+    return bool(now["ci_high"] < alert["ci_low"])
+
+
+def are_apart(first: Row, second: Row) -> bool:
+    """Whether two campaigns are two time slots: of two nights, or half an hour apart."""
+    if first["night"] != second["night"]:
+        return True
+    began = (first["last_at"], second["first_at"])
+    return None not in began and bool(began[1] - began[0] >= BETWEEN_SLOTS)
+
+
+def grade(first: Row, second: Row) -> str:
+    """What both slots together were seen on: `one boot`, `two boots` or `two devices`."""
+    devices, boots = ({*first[name], *second[name]} for name in ("devices", "boots"))
+    return "two devices" if len(devices) > 1 else "two boots" if len(boots) > 1 else "one boot"
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _doubts(now: Row) -> Iterator[str]:
+    """Why a campaign by itself decides nothing, the gravest first."""
+    if now["ci_low"] is None or now["q_value"] is None:
+        yield f"it came to no interval: {now['verdict']}"
+    if len(now["slow_arms"]) > 1:
+        yield f"a busy host: sessions of {' and '.join(now['slow_arms'])} ran slower throughout"
+    if now["placebo_verdict"] in (REGRESSED, IMPROVED):
+        yield f"its placebo, identical code in the same blocks, {now['placebo_verdict']} as well"
+
+
+def _lacks(first: Row, second: Row) -> Iterator[str]:
+    """What is missing to blame the candidate for what both slots show."""
+    if second["is_identical"]:
+        yield "both arms are the same file, measured in the same way: there is no change to blame"
+    lacking = [word for name, word in _RECORDED.items() if not (first[name] and second[name])]
+    if lacking:
+        yield f"not every session recorded its {', '.join(lacking)}, so nobody can say on what it was seen again"
+    if second["placebo_verdict"] not in (EQUIVALENT, INCONCLUSIVE):
+        why = "there is none" if second["placebo_verdict"] is None else f"it is {second['placebo_verdict']}"
+        yield f"a placebo is to show what identical code did in the same blocks, and {why}"

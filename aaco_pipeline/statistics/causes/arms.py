@@ -1,4 +1,9 @@
-"""The sessions of one side of a comparison together: their accounts and their facts."""
+"""The sessions of one arm together, and what else differs between two arms, graded by what it can prove.
+
+A difference is `observed` when it is there on all sessions of one side and none of the other; `correlated` when the
+change in time moves with it over sessions of one side, too; `isolated` when it is the only difference and the sides
+were run beside each other. Only an experiment on that one factor says more.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,3 +53,104 @@ def arm(sessions: Mapping[str, Tables]) -> Arm:
         devices=facts["devices"],
         left_out={session: one for session, one in made.items() if isinstance(one, str)},
     )
+
+
+OBSERVED: Final = "observed"
+CORRELATED: Final = "correlated"
+ISOLATED: Final = "isolated"
+#: Readings of the moment rather than settings: they differ between any two sessions.
+_OF_THE_MOMENT: Final = ("moment",)
+#: Keys that name the run rather than its surroundings.
+_OF_THE_RUN: Final = (("package", "aaco_pipeline"),)
+#: Facts of `devices` that belong to the surroundings.
+_OF_DEVICES: Final = ("product", "arch", "partition_mode", "power_cap_w", "memory_bytes", "compute_units")
+
+
+def environment_differences(baseline: Arm, candidate: Arm, *, interleaved: bool) -> pl.DataFrame:
+    """Facts that differ: category, key, baseline, candidate (values, several joined by ` | `), evidence_grade.
+
+    `interleaved` says that sessions of both sides alternated in blocks, without which no difference is isolated.
+    A fact that sessions of one side disagree on, and that splits them by how fast they were, is `correlated`.
+    """
+    before, after = (_values(side) for side in (baseline, candidate))
+    both = before.join(after, on=("category", "key"), how="full", coalesce=True, suffix="_candidate")
+    # A fact that one side did not look for is no difference: nobody knows it.
+    different = both.drop_nulls(["values", "values_candidate"]).filter(pl.col("values") != pl.col("values_candidate"))
+    if different.is_empty():
+        return pl.DataFrame(schema=_SCHEMA)
+    alone = different.height == 1 and interleaved
+    apart = pl.col("values").list.set_intersection("values_candidate").list.len() == 0
+    moves = _moving_with_time(baseline, candidate)
+    return (
+        different.with_columns(apart=apart)
+        .join(moves, on=("category", "key"), how="left")
+        .with_columns(
+            evidence_grade=pl.when(pl.col("apart") & alone)
+            .then(pl.lit(ISOLATED))
+            .when(pl.col("moves").fill_null(False))
+            .then(pl.lit(CORRELATED))
+            .otherwise(pl.lit(OBSERVED))
+        )
+        .select(
+            "category",
+            "key",
+            baseline=pl.col("values").list.join(" | "),
+            candidate=pl.col("values_candidate").list.join(" | "),
+            evidence_grade="evidence_grade",
+        )
+        .sort("category", "key")
+    )
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+_SCHEMA: Final = dict.fromkeys(("category", "key", "baseline", "candidate", "evidence_grade"), pl.String)
+
+
+def facts(side: Arm) -> pl.DataFrame:
+    """One row for each fact of each session, of host, software and device: session_id, category, key, value."""
+    run = pl.any_horizontal([(pl.col("category") == a) & (pl.col("key") == b) for a, b in _OF_THE_RUN])
+    rows = side.environment.select("session_id", *(pl.col(one).cast(pl.String) for one in ("category", "key", "value")))
+    rows = rows.filter(~pl.col("category").is_in(_OF_THE_MOMENT) & ~run)
+    device = side.devices.filter(pl.col("device_id") == pl.col("device_id").min().over("session_id"))
+    of_device = device.select("session_id", *(pl.col(one).cast(pl.String) for one in _OF_DEVICES)).unpivot(
+        index="session_id", variable_name="key"
+    )
+    host = side.sessions.select("session_id", key=pl.lit("name"), value=pl.col("host").cast(pl.String))
+    return pl.concat(
+        [
+            rows,
+            of_device.select("session_id", pl.lit("device").alias("category"), "key", "value"),
+            host.select("session_id", pl.lit("host").alias("category"), "key", "value"),
+        ]
+    ).unique(("session_id", "category", "key"), keep="first", maintain_order=True)
+
+
+def _values(side: Arm) -> pl.DataFrame:
+    """The values of each fact over a side's sessions, each once, in order; null values are left out."""
+    known = facts(side).drop_nulls("value")
+    return known.group_by("category", "key").agg(values=pl.col("value").unique().sort())
+
+
+def _moving_with_time(baseline: Arm, candidate: Arm) -> pl.DataFrame:
+    """Facts on which sessions of one side disagree, and whose values separate the slow of them from the fast."""
+    rows = []
+    for side in (baseline, candidate):
+        names = [one for one in side.sessions.get_column("session_id") if one not in side.left_out]
+        time = pl.DataFrame(
+            {"session_id": names, "time": [one.time_ns / one.steps for one in side.accounts]},
+            schema={"session_id": pl.String, "time": pl.Float64},
+        )
+        spans = (
+            facts(side)
+            .drop_nulls("value")
+            .join(time, on="session_id")
+            .group_by("category", "key", "value")
+            .agg(low=pl.col("time").min(), high=pl.col("time").max(), count=pl.len())
+            .filter((pl.len() > 1).over("category", "key"))
+            .sort("low")
+        )
+        apart = (pl.col("low") > pl.col("high").shift(1)).fill_null(True).all() & (pl.col("count").min() >= 2)
+        rows.append(spans.group_by("category", "key").agg(moves=apart))
+    return pl.concat(rows).group_by("category", "key").agg(pl.col("moves").any())

@@ -1,12 +1,9 @@
-"""The change of an iteration's time, split exactly: how often kernels ran, how long each took, and what lay between.
+"""Split the change of an iteration's time exactly: how often kernels ran, how long each took, and the time between.
 
-For each group of matched kernels with count c and mean time m the change of c*m is split at the midpoint (Bennet's
-indicator, the Shapley value of two factors): count dc*(m0+m1)/2, duration dm*(c0+c1)/2. Idle time is split likewise by
-the kernel that ended it, at the pace of a typical launch: so much comes with more launches, the rest is idle time of
-its cause. What is added or removed is all count. The rows add up to the change.
+Changed host calls stand beside the sum. The arithmetic is `split`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -16,11 +13,62 @@ import numpy.typing as npt
 import polars as pl
 from scipy import stats
 
-from aaco_pipeline.statistics.causes.accounts import UNKNOWN
-from aaco_pipeline.statistics.causes.arms import Arm
-from aaco_pipeline.statistics.causes.changed_calls import changed_calls
+from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.statistics.causes.accounts import UNKNOWN, Account
+from aaco_pipeline.statistics.causes.arms import OBSERVED, Arm
 from aaco_pipeline.statistics.causes.matching import Replaced, groups_of
-from aaco_pipeline.statistics.causes.split import CLOCK, HIDDEN_HOST, Means, Row, Side, Subjects, pace_ns, rows_of
+from aaco_pipeline.statistics.causes.split import (
+    CLOCK,
+    HIDDEN_HOST,
+    HOST_CALLS,
+    Means,
+    Row,
+    Side,
+    Subjects,
+    pace_ns,
+    rows_of,
+)
+
+#: A call is told when its change is this part of the whole change and of an iteration,
+_OF_CHANGE: Final = 0.1
+_OF_ITERATION: Final = 0.02
+#: and it is called more often or less, or each takes so many times as long: recorders and hosts vary by less.
+_TIMES: Final = 2.0
+
+
+def changed_calls(before: Sequence[Account], after: Sequence[Account], change_ns: float) -> Iterator[Row]:
+    """A row for each call of the device's runtime that explains a part of the change, the largest first.
+
+    A host that allocates on the device in each step, or waits in each launch, is told by these alone. Times lie beside
+    the sum: what the device waited for stands in its idle time.
+    """
+    sides = []
+    for side in (before, after):
+        rows = pl.concat([one.calls.with_columns(pl.col("count", "busy_ns") / one.steps) for one in side])
+        sides.append(rows.group_by("name").agg(pl.col("count", "busy_ns").sum() / len(side)))
+    if sides[0].height and sides[1].height and sides[0].join(sides[1], on="name").is_empty():
+        return  # runtimes of two vendors: no call of one is a call of the other
+    both = sides[0].join(sides[1], on="name", how="full", coalesce=True, suffix="_after").fill_null(0.0)
+    longer = pl.col("busy_ns_after") - pl.col("busy_ns")
+    each, each_after = (pl.col(f"busy_ns{one}") / pl.col(f"count{one}") for one in ("", "_after"))
+    other_count = pl.col("count").round(1) != pl.col("count_after").round(1)
+    other_time = pl.max_horizontal(each / each_after, each_after / each) >= _TIMES
+    iteration = min(one.time_ns / one.steps for one in (*before, *after))
+    least = max(_OF_CHANGE * abs(change_ns), _OF_ITERATION * iteration)
+    # A wait that became longer is the change itself, seen from the host.
+    other_time &= ~pl.col("name").str.contains("Synchronize")
+    told = both.filter((longer.abs() >= least) & (other_count | other_time))
+    for name, count, busy, count_after, busy_after in told.sort(longer.abs(), "name", descending=[True, False]).rows():
+        yield Row(
+            HOST_CALLS,
+            name,
+            name,
+            np.array([busy_after - busy]),
+            counts=(np.array([count]), np.array([count_after])),
+            times=(np.array([busy]), np.array([busy_after])),
+            in_sum=False,
+        )
+
 
 Floats = npt.NDArray[np.float64]
 
@@ -192,3 +240,41 @@ def _ordered(causes: pl.DataFrame, change: float) -> pl.DataFrame:
     sure = pl.when(low > 0).then(low).when(high < 0).then(high).otherwise(0.0).fill_null(0.0)
     order = [~pl.col("in_sum"), pl.col("kind") == "unexplained", sure, size, pl.col("kind"), pl.col("subject")]
     return causes.sort(order, descending=[False, False, True, True, False, False])
+
+
+_TIMES_ROWS = (
+    "delta_ns",
+    "ci_low_ns",
+    "ci_high_ns",
+    "count_part_ns",
+    "duration_part_ns",
+    "baseline_ns",
+    "candidate_ns",
+)
+
+
+def attribution_rows(baseline: str, candidate: str, split: Decomposition, environment: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `attributions`: the split's causes, and differences of the environment, which have no time.
+
+    `baseline` and `candidate` name the sides as in `verdicts`; `environment` is what `environment_differences` gives.
+    """
+    causes = split.causes.with_columns(
+        *(pl.col(one).round().cast(pl.Int64) for one in _TIMES_ROWS),
+        share_ratio="share_of_change",
+        evidence_grade=pl.lit(OBSERVED),
+    ).drop("short_subject", "share_of_change")
+    change = pl.concat_str(pl.col("baseline"), pl.lit(" → "), pl.col("candidate"))
+    facts = environment.select(
+        "evidence_grade",
+        kind=pl.lit("environment"),
+        subject=pl.concat_str(pl.col("category"), pl.lit(" "), pl.col("key"), pl.lit(": "), change),
+        in_sum=pl.lit(False),
+    )
+    rows = pl.concat([causes, facts], how="diagonal_relaxed")
+    return to_contract("attributions", rows.with_columns(baseline=pl.lit(baseline), candidate=pl.lit(candidate)))
+
+
+def selection_rows(baseline: str, candidate: str, found: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `selections` from what `selection.selections` gives, in its order."""
+    ranked = found.with_row_index("rank").with_columns(pl.col("rank").cast(pl.Int32))
+    return to_contract("selections", ranked.with_columns(baseline=pl.lit(baseline), candidate=pl.lit(candidate)))

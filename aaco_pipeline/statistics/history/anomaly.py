@@ -5,7 +5,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.statistics.history.noise import LEAST_DEVIATION, Floats
+from aaco_pipeline.statistics.history.levels import LEAST_DEVIATION, Floats
 
 #: Nights of one level, and hosts of one night, from which a run can be placed among them.
 LEAST_NIGHTS: Final = 8

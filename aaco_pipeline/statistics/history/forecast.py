@@ -1,4 +1,7 @@
-"""When a level that moves will reach the limit of its service level, and how well such forecasts did on its past."""
+"""Trends within a level, and forecasts of when it reaches its limit, with their past accuracy.
+
+The levels are `levels` and `changes`.
+"""
 
 import math
 from dataclasses import dataclass
@@ -9,8 +12,93 @@ import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.history.changes import SERIES
-from aaco_pipeline.statistics.history.noise import LEAST_FOR_WANDER, Floats
-from aaco_pipeline.statistics.history.trend import Trend, sen_lines, trend
+from aaco_pipeline.statistics.history.levels import LEAST_FOR_WANDER, Floats, wander
+from aaco_pipeline.statistics.verdicts.effects import LEVEL
+
+#: Two-sided 5 % point of the standard normal.
+_Z: Final = 1.959964
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A slope in log a night with its 95 % interval, the log level at the last night, and the p of no trend."""
+
+    slope: float
+    low: float
+    high: float
+    last: float
+    p_value: float
+
+    @property
+    def is_there(self) -> bool:
+        return self.p_value < LEVEL and self.low * self.high > 0
+
+
+def trend(values: Floats) -> Trend:
+    """The slope of a series of nights, robust against single ones.
+
+    Parameters
+    ----------
+    values : (n,) log levels, n at least 3.
+
+    Notes
+    -----
+    The median of all slopes between two nights, with the interval by their ranks (Sen, Estimates of the regression
+    coefficient based on Kendall's tau, 1968), tested by Mann and Kendall. The variance of Kendall's score is corrected
+    for nights that hang together (Hamed and Rao, A modified Mann-Kendall trend test for autocorrelated data, 1998), by
+    no less than a first-order autoregression would (`wander`): of short series the ranks show too little. Where nights
+    alternate it is left as it is, not made smaller. The number of slopes is the square of the nights.
+    """
+    count = len(values)
+    first, second = np.triu_indices(count, 1)
+    slopes = np.sort((values[second] - values[first]) / (second - first))
+    slope = float(np.median(slopes))
+    score = float(np.sign(slopes).sum())
+    variance = count * (count - 1) * (2 * count + 5) / 18 * _correction(values - slope * np.arange(count))
+    reach = _Z * np.sqrt(variance)
+    low = int(np.clip(np.floor((len(slopes) - reach) / 2), 0, len(slopes) - 1))
+    high = int(np.clip(np.ceil((len(slopes) + reach) / 2), 0, len(slopes) - 1))
+    return Trend(
+        slope, float(slopes[low]), float(slopes[high]), _last(values, slope), _two_sided(score, float(variance))
+    )
+
+
+def sen_lines(values: Floats) -> tuple[Floats, Floats]:
+    """Slope and log level at the last night of many series at once, (series, n) in rows."""
+    count = values.shape[1]
+    first, second = np.triu_indices(count, 1)
+    slopes: Floats = np.median((values[:, second] - values[:, first]) / (second - first), axis=1)
+    last: Floats = np.median(values - slopes[:, None] * np.arange(count), axis=1) + slopes * (count - 1)
+    return slopes, last
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _last(values: Floats, slope: float) -> float:
+    nights = np.arange(len(values))
+    return float(np.median(values - slope * nights) + slope * nights[-1])
+
+
+def _correction(residuals: Floats) -> float:
+    """How many times more Kendall's score varies than of independent nights, from the ranks about the slope."""
+    count = len(residuals)
+    ranks = np.argsort(np.argsort(residuals, kind="stable"), kind="stable").astype(np.float64)
+    ranks -= ranks.mean()
+    power = float(ranks @ ranks)
+    correlations = np.array([ranks[lag:] @ ranks[:-lag] for lag in range(1, count - 2)]) / power
+    lags = np.arange(1, count - 2)
+    correlations[np.abs(correlations) < _Z / np.sqrt(count)] = 0
+    weights = (count - lags) * (count - lags - 1) * (count - lags - 2)
+    of_ranks = 1 + 2 / (count * (count - 1) * (count - 2)) * float(weights @ correlations)
+    return max(of_ranks, wander(residuals, [0]))
+
+
+def _two_sided(score: float, variance: float) -> float:
+    from scipy.special import ndtr
+
+    return float(2 * ndtr(-max(abs(score) - 1, 0) / np.sqrt(variance)))
+
 
 #: Nights of one level from which a trend is taken (with fewer, how they hang together is not known), and that it is
 #: taken from at most.

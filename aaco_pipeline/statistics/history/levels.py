@@ -1,18 +1,238 @@
-"""Where a series of nights changes its level: how surely, where at the earliest and latest, and by how much.
+"""Find where a series of nights changes its level, and by how much, after noise, outliers and drift are estimated.
 
-Whose change it is, the code's or the host's, is `changes`.
+Whether code or host caused a change is `changes`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from aaco_pipeline.statistics.history.drift import Ramp, ramp
-from aaco_pipeline.statistics.history.noise import Floats, deviation, night_variances, wander
-from aaco_pipeline.statistics.history.outliers import Truths, outlier_nights
 from aaco_pipeline.statistics.segmentation import segment_starts
+
+Floats = npt.NDArray[np.float64]
+
+#: The largest differences are left out of the scale: among them are the changes that are looked for.
+_KEPT: Final = 0.9
+#: Mean size of a standard normal within its central 90 %.
+_MEAN_OF_KEPT: Final = 0.6573
+#: Least deviation of a log level: below one part in ten thousand a series is called constant.
+LEAST_DEVIATION: Final = 1e-4
+#: Series of fewer nights cannot show that their nights hang together.
+LEAST_FOR_WANDER: Final = 16
+
+
+def deviation(values: Floats) -> float:
+    """The standard deviation of single nights about their level, from how neighbours differ.
+
+    Parameters
+    ----------
+    values : (n,) log levels in the order of time.
+
+    Returns
+    -------
+    The deviation; at least 1e-4, also below three nights.
+
+    Notes
+    -----
+    Differences of neighbours know nothing of levels and slow trends; a change spoils one of them. Their largest tenth
+    is left out and the rest scaled as for a normal. It lies (is too small) when neighbours are alike: `wander`.
+    """
+    return max(_size(np.diff(values)) / math.sqrt(2), LEAST_DEVIATION)
+
+
+def night_variances(values: Floats, errors: Floats) -> Floats:
+    """The variance of each night: what its sessions leave unsure, and what nights differ by beyond that.
+
+    Parameters
+    ----------
+    values : (n,) log levels in the order of time.
+    errors : (n,) standard errors of them from the night's own sessions; NaN where there was one session.
+
+    Returns
+    -------
+    (n,) positive: errors squared plus the variance between nights. A night of one session takes the median error of
+    the others; where none has one, all nights weigh the same.
+    """
+    total = deviation(values) ** 2
+    known = errors[np.isfinite(errors)] ** 2
+    if not len(known):
+        return np.full(len(values), total)
+    within = np.where(np.isfinite(errors), errors**2, np.median(known))
+    between = max(total - float(np.median(within)), LEAST_DEVIATION**2)
+    return within + between
+
+
+def wander(values: Floats, starts: list[int]) -> float:
+    r"""How many times more a mean over many nights varies than of independent nights; at least 1.
+
+    Parameters
+    ----------
+    values : (n,) log levels, in units of their own deviation.
+    starts : first night of each level that is taken out before.
+
+    Notes
+    -----
+    :math:`(1 + r) / (1 - r)` of a first-order autoregression with lag-1 correlation r of the residuals, which is
+    corrected for what the means that were taken out cost (Kendall, Note on bias in the estimation of autocorrelation,
+    1954: (1 + 3 r) / n a mean).
+    """
+    count = len(values)
+    if count < LEAST_FOR_WANDER:
+        return 1.0
+    residuals = values.copy()
+    for start, end in zip(starts, [*starts[1:], count], strict=True):
+        residuals[start:end] -= residuals[start:end].mean()
+    power = float((residuals**2).sum())
+    if power == 0:
+        return 1.0
+    lag = float((residuals[1:] * residuals[:-1]).sum()) / power
+    levels = len(starts)
+    correlation = min(max((lag * count + levels) / max(count - 3 * levels, count / 4), 0.0), 0.9)
+    return (1 + correlation) / (1 - correlation)
+
+
+def _size(differences: Floats) -> float:
+    sizes = np.sort(np.abs(differences))
+    kept = sizes[: int(np.ceil(len(sizes) * _KEPT))]
+    return float(kept.mean()) / _MEAN_OF_KEPT if len(kept) else 0.0
+
+
+#: Nights that a slope takes at least; a shorter one is a step whose night is not known.
+LEAST_NIGHTS: Final = 6
+#: Ends that are tried, and points that a longer series is averaged to.
+_ENDS: Final = 40
+_POINTS: Final = 256
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """A level, a straight slope from point `begin` to point `end`, and a level again: `height` is their difference.
+
+    `squares` are the weighted squares about it, `variance` that of the height where the weights are one over
+    variances.
+    """
+
+    begin: int
+    end: int
+    height: float
+    variance: float
+    squares: float
+
+
+def ramp(values: Floats, weights: Floats) -> Ramp | None:
+    """The slope between two levels that fits best by weighted least squares; None below 6 points.
+
+    Parameters
+    ----------
+    values : (n,) in the order of time.
+    weights : (n,) positive.
+
+    Notes
+    -----
+    Both ends are tried at forty places, and more than 256 points are averaged to as many; the squares within those
+    averages are counted. It knows one slope: two with a rest between are one long one, or steps.
+    """
+    count = len(values)
+    if count < LEAST_NIGHTS:
+        return None
+    bins = np.arange(count) * min(count, _POINTS) // count
+    weight = np.bincount(bins, weights)
+    value = np.bincount(bins, weights * values) / weight
+    time = np.bincount(bins, weights * np.arange(count)) / weight
+    within = float((weights * (values - value[bins]) ** 2).sum())
+    ends = np.unique(np.linspace(0, count - 1, min(count, _ENDS)).astype(np.int64))
+    begin, end = (side.ravel() for side in np.meshgrid(ends, ends, indexing="ij"))
+    long_enough = end - begin >= LEAST_NIGHTS - 1
+    begin, end = begin[long_enough], end[long_enough]
+    rise = np.clip((time[None, :] - begin[:, None]) / (end - begin)[:, None], 0, 1)
+    share = weight / weight.sum()
+    rise -= (rise @ share)[:, None]
+    centred = value - float(share @ value)
+    power = (rise**2) @ weight
+    height = (rise @ (weight * centred)) / power
+    squares = float(weight @ centred**2) - height**2 * power
+    best = int(squares.argmin())
+    found = (int(begin[best]), int(end[best]), float(height[best]), float(1 / power[best]))
+    return Ramp(*found, max(float(squares[best]), 0.0) + within)
+
+
+Truths = npt.NDArray[np.bool_]
+
+#: How many deviations nights that stand alone lie off those on both sides, and the share of that at which a neighbour
+#: shares their place.
+_APART: Final = 3.5
+_SHARED: Final = 0.5
+#: Nights on each side that say where the level is, and that stand alone at most: more are a level.
+_REACH: Final = 4
+_ALONE: Final = (1, 2)
+
+
+def outlier_nights(values: Floats, deviation: float) -> tuple[Truths, Truths]:
+    """Which nights lie apart from those before and after, and which may yet prove to be the first of a new level.
+
+    Parameters
+    ----------
+    values : (n,) log levels in the order of time.
+    deviation : of single nights.
+
+    Returns
+    -------
+    (n,) outliers: one night, or two in a row, off the median of up to four nights before and of those after alike, to
+    one side by more than 3.5 deviations, with no neighbour that lies off half as far to the same side; and (n,)
+    undecided: the last night where it would be one, and has no night after it that could tell. Undecided nights are
+    not among the outliers.
+
+    Notes
+    -----
+    A level that went back has to have held three nights; one that still holds, two. A night that was measured in two
+    time slots counts as two. It lies where every other night is off.
+    """
+    count = len(values)
+    outlier = np.zeros(count, bool)
+    undecided = np.zeros(count, bool)
+    if count <= _REACH:
+        return outlier, undecided
+    for length in _ALONE:
+        for first in np.flatnonzero(_stands_alone(values, deviation, length)):
+            # Two last nights off are the first of a new level until another night says that they are not.
+            if first + length < count:
+                outlier[first : first + length] = True
+            elif length == 1:
+                undecided[first] = True
+    return outlier, undecided
+
+
+def _stands_alone(values: Floats, deviation: float, length: int) -> Truths:
+    """For each first night of so many in a row whether they stand alone."""
+    count = len(values) - length + 1
+    beyond = np.full(_REACH, np.nan)
+    medians = _medians(np.concatenate((beyond, values, beyond)))
+    before, after = medians[:count], medians[_REACH + length :][:count]
+    before, after = np.where(np.isnan(before), after, before), np.where(np.isnan(after), before, after)
+    nights = np.lib.stride_tricks.sliding_window_view(values, length)
+    off = np.stack([nights - before[:, None], nights - after[:, None]])
+    side = np.sign(off[0, :, 0])
+    apart = (side[:, None] * off > _APART * deviation).all(axis=(0, 2))
+    around = np.concatenate(([np.nan], values, [np.nan]))
+    neighbours = np.stack([around[:count], around[length + 1 :][:count]]) - before
+    with np.errstate(invalid="ignore"):
+        shared = (side * neighbours > _SHARED * np.abs(off).min(axis=(0, 2))).any(axis=0)
+    alone: Truths = apart & ~shared
+    return alone
+
+
+def _medians(padded: Floats) -> Floats:
+    """The median of each four in a row, of those that are there; NaN where none is."""
+    windows = np.sort(np.lib.stride_tricks.sliding_window_view(padded, _REACH), axis=1)
+    there = np.isfinite(windows).sum(axis=1)
+    rows = np.arange(len(windows))
+    # NaN sorts last: what is there comes first.
+    medians: Floats = (windows[rows, np.maximum(there - 1, 0) // 2] + windows[rows, there // 2]) / 2
+    return np.where(there > 0, medians, np.nan)
+
 
 Places = npt.NDArray[np.int64]
 
@@ -23,7 +243,7 @@ DRIFT: Final = "drift"
 PENALTY: Final = 3.0
 _NIGHTS_PAID: Final = 60
 #: Nights that a level holds at least, and a series that is searched.
-LEAST_NIGHTS: Final = 2
+LEAST_NIGHTS_LEVELS: Final = 2
 LEAST_SEARCHED: Final = 8
 #: Chance that the change lies within its earliest and latest place.
 _LOCATED: Final = 0.95
@@ -106,10 +326,10 @@ def _searched(series: Floats, variances: Floats, paired: bool) -> tuple[list[int
     scaled = series / np.sqrt(variances)
     starts, inflation = [0], 1.0
     if paired:
-        starts = segment_starts(series, penalty, 1 / variances, LEAST_NIGHTS)
+        starts = segment_starts(series, penalty, 1 / variances, LEAST_NIGHTS_LEVELS)
     for _ in range(_ROUNDS):
         inflation = wander(scaled, starts)
-        found = segment_starts(series, penalty * inflation, 1 / variances, LEAST_NIGHTS)
+        found = segment_starts(series, penalty * inflation, 1 / variances, LEAST_NIGHTS_LEVELS)
         if found == starts:
             break
         starts = found

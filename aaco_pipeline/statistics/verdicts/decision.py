@@ -1,23 +1,100 @@
-"""Which verdict the figures of one comparison allow, and why, in words.
+"""Decide the verdict that the figures of a comparison allow, with the floor from comparisons of identical code.
 
-The figures are made in `comparison` and `between_nights`; here nothing is estimated.
+Verdicts of one night are corrected together. The figures come from `comparison` and `effects`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.statistics.verdicts.block_effects import (
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.statistics.verdicts.effects import (
     LEAST_BLOCKS,
     LEAST_BLOCKS_FOR_FLIPS,
+    LEVEL,
     MOST_BLOCKS_FOR_FLIPS,
+    blocks_needed,
     sign_flip_p,
 )
-from aaco_pipeline.statistics.verdicts.identical_code import LEAST_FOR_FLOOR, confidence
-from aaco_pipeline.statistics.verdicts.power import blocks_needed
-from aaco_pipeline.statistics.verdicts.sequential import LEVEL
+
+#: What two comparisons share whose noise is the same.
+DESIGN: Final = ("workload", "host", "metric", "design", "blocks", "sessions_per_block")
+#: Comparisons of identical code from which a floor is taken, and from which a confidence of 0.95 can be reached.
+LEAST_FOR_FLOOR: Final = 100
+LEAST_FOR_CONFIDENCE: Final = 19
+_FLOOR_QUANTILE: Final = 0.95
+
+
+def ledger_rows(verdicts: pl.DataFrame, designs: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `aa_ledger` from the verdict rows of comparisons whose two arms are identical code.
+
+    Parameters
+    ----------
+    verdicts : rows of `comparison.compare` with campaign_id; those without a p value leave no row.
+    designs : campaign_id and the columns of DESIGN that a verdict has not: workload, host, blocks (run, not only
+        those that entered), sessions_per_block.
+
+    Returns
+    -------
+    Rows in the columns of `aa_ledger` with campaign_id.
+    """
+    judged = verdicts.filter(pl.col("p_value").is_not_null() & pl.col("level").is_not_null()).drop("blocks")
+    columns = {"campaign_id": pl.String, **polars_types("aa_ledger")}
+    return judged.join(designs, on="campaign_id").select(columns.keys()).cast(columns)  # type: ignore[arg-type]
+
+
+def floors(ledger: pl.DataFrame) -> pl.DataFrame:
+    """For each design the size of its ledger and the floor that it sets.
+
+    Returns
+    -------
+    The columns of DESIGN; comparisons; floor_ratio, the 95 % quantile of the difference from 1 in either direction
+    (observed, the higher of two), null below 100 comparisons: the largest of few says little about one in twenty.
+
+    Notes
+    -----
+    Slower and faster are taken alike, as the size of the log effect. It lies after the host or its neighbours have
+    changed: keep the ledger of the present host.
+    """
+    size = pl.col("effect_ratio").log().abs().quantile(_FLOOR_QUANTILE, "higher").exp() - 1
+    return ledger.group_by(DESIGN, maintain_order=True).agg(
+        comparisons=pl.len().cast(pl.Int64),
+        floor_ratio=pl.when(pl.len() >= LEAST_FOR_FLOOR).then(size),
+        p_values=pl.col("p_value").sort(),
+    )
+
+
+def confidence(p_value: float, known: Sequence[float]) -> tuple[float | None, str | None]:
+    """Measured trust that a difference with this p value is none of identical code, and what it was read from.
+
+    Parameters
+    ----------
+    p_value : of the comparison that is judged.
+    known : p values of comparisons of identical code of the same design.
+
+    Returns
+    -------
+    1 less the share of `known` at or below p_value, at most 1 - 1/(m + 1) for m of them, with the words that give m
+    and the upper 95 % limit of the share (Clopper and Pearson, The use of confidence or fiducial limits, 1934); both
+    None with fewer than 19, which cannot show 0.95.
+
+    Notes
+    -----
+    This is a rate of false alarms measured, not the chance that this alarm is true: that depends on how often code
+    gets slower. It lies when the ledger's nights were quieter than this one.
+    """
+    count = len(known)
+    if count < LEAST_FOR_CONFIDENCE:
+        return None, None
+    from scipy.special import betaincinv
+
+    reaching = sum(known_p <= p_value for known_p in known)
+    upper = float(betaincinv(reaching + 1, count - reaching, 0.975)) if reaching < count else 1.0
+    source = f"{reaching} of {count} comparisons of identical code differ as clearly (at most {upper:.1%} of such)"
+    return 1 - max(reaching / count, 1 / (count + 1)), source
+
 
 INTERLEAVED: Final = "interleaved"
 STORED_BASELINE: Final = "stored baseline"
@@ -229,3 +306,41 @@ def ratio_of(log: float | None) -> float | None:
 
 def _listed(looks: tuple[int, ...]) -> str:
     return ", ".join(str(look) for look in looks) + " blocks"
+
+
+def false_discoveries(verdicts: pl.DataFrame) -> pl.DataFrame:
+    """A night's table with q_value, and without the differences that so many comparisons show by chance.
+
+    Parameters
+    ----------
+    verdicts : the rows of all comparisons of one night, as `comparison.compare` gives them.
+
+    Returns
+    -------
+    The same rows, sorted by campaign and metric. q_value is null where p_value is. A regressed or improved one whose q
+    exceeds 0.05 is inconclusive, with the reason first.
+
+    Notes
+    -----
+    Benjamini and Hochberg, Controlling the false discovery rate, 1995: of what is left at most one in twenty is
+    expected to be none, if benchmarks are independent or move together. Primary metrics are one family and supporting
+    ones another, so that adding a supporting metric never costs a primary one its verdict. It lies when comparisons
+    are dropped from the table because of what they showed.
+    """
+    from scipy.stats import false_discovery_control
+
+    families = []
+    for family in verdicts.partition_by("role", maintain_order=True):
+        tested = family.filter(pl.col("p_value").is_not_null())
+        untested = family.filter(pl.col("p_value").is_null())
+        adjusted = false_discovery_control(tested.get_column("p_value").to_numpy())
+        families.append(pl.concat([tested.with_columns(q_value=pl.Series(adjusted, dtype=pl.Float64)), untested]))
+    table = pl.concat(families) if families else verdicts
+    taken_back = pl.col("verdict").is_in([REGRESSED, IMPROVED]) & (pl.col("q_value") > LEVEL)
+    compared = pl.col("p_value").count().over("role")
+    reason = pl.format("among the night's {} comparisons a difference as clear as this is no rarity", compared)
+    return table.with_columns(
+        verdict=pl.when(taken_back).then(pl.lit(INCONCLUSIVE)).otherwise("verdict"),
+        reasons=pl.when(taken_back).then(pl.concat_list(reason, "reasons")).otherwise("reasons"),
+        **{name: pl.when(~taken_back).then(name) for name in ("confidence", "confidence_source", "alert_grade")},
+    ).sort("campaign_id", "metric")

@@ -15,8 +15,7 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import file_digest, lake_errors
 from aaco_pipeline.lake.journal import Journal, JournalEntry
 from aaco_pipeline.lake.layout import SEGMENTS
-from aaco_pipeline.lake.removals import ACCOUNT, Account
-from aaco_pipeline.lake.retention import Limits
+from aaco_pipeline.lake.retention import ACCOUNT, Account, Limits
 from aaco_pipeline.lake.segments.compaction import GRACE, compact
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import raw_digests
@@ -24,7 +23,7 @@ from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.pipeline.ingestion import discovered, ingest
 from aaco_pipeline.pipeline.retention import clean_up
 from aaco_pipeline.pipeline.session_stages import finish_session
-from aaco_pipeline.resources.confinement import server
+from aaco_pipeline.resources.confinement import client
 from benchmarks.common import CONFIGS
 from benchmarks.performance.ingest_cost import write_capture
 from benchmarks.reliability.fault_injection.library import STATE_FILE
@@ -212,7 +211,7 @@ OPERATIONS: Final = {
 def operation(folder: Path) -> Operation:
     """Taking in the second of two captures, which lie in `folder`, into a lake that has the first."""
     # What the reader of captures writes is struck as well.
-    patch.object(server, "_PASSED_ON", (*server._PASSED_ON, "LD_PRELOAD", STATE_FILE)).start()
+    patch.object(client, "_PASSED_ON", (*client._PASSED_ON, "LD_PRELOAD", STATE_FILE)).start()
     first, second = (write_capture(folder / f"capture_{number}", number) for number in (1, 2))
 
     def taken_in(capture: Path, lake: TraceLake) -> None:

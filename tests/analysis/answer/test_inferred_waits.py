@@ -8,8 +8,8 @@ import pytest
 
 from aaco_pipeline.analysis.answer.inferred_waits import LONG_NS, SOON_NS, with_inferred_waits
 from aaco_pipeline.analysis.answer.shares import device_shares
+from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM, recorded
 from aaco_pipeline.analysis.timeline.gap_causes import gaps
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, recorded
 from aaco_pipeline.lake.validation import empty_table
 
 Row = dict[str, Any]

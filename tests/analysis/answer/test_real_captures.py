@@ -15,9 +15,9 @@ import yaml
 
 from aaco_pipeline.analysis.answer.kinds import kind_of
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import session_summary
-from aaco_pipeline.report.words.answer import CLASSES, MOST_WORDS, paragraph
-from aaco_pipeline.report.words.session import Document
+from aaco_pipeline.report.session.answer import CLASSES, MOST_WORDS, paragraph
+from aaco_pipeline.report.session.document import session_summary
+from aaco_pipeline.report.session.sentences import Document
 from tests.places import SHARED
 from tests.sessions import replayed, taken_in
 

@@ -9,15 +9,13 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
+from aaco_pipeline.analysis.bottlenecks.classification import Judgement, Signal, judge
 from aaco_pipeline.analysis.bottlenecks.kernel_signals import KERNEL_SIGNALS, kernel_signals
-from aaco_pipeline.analysis.bottlenecks.rules import Judgement, Signal, judge
-from aaco_pipeline.analysis.roofline.counter_work import work_of
-from aaco_pipeline.analysis.roofline.derived_metrics import counted, metrics_of
+from aaco_pipeline.analysis.roofline.counter_metrics import counted, metrics_of, work_of
 from aaco_pipeline.analysis.roofline.placement import placement
 from aaco_pipeline.assets.classification import BUILT_IN_RULES, load_bottleneck_rules
 from aaco_pipeline.hardware.architecture_files import architecture
-from aaco_pipeline.hardware.ceilings import spec_ceilings
-from aaco_pipeline.hardware.reported_ceilings import reported_ceilings
+from aaco_pipeline.hardware.ceilings import reported_ceilings, spec_ceilings
 from aaco_pipeline.lake.contracts import contract, polars_schema
 from aaco_pipeline.lake.validation import empty_table, to_contract
 

@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 
 from aaco_pipeline.analysis.completeness.examination import EXAMINED, Completeness, examined
-from aaco_pipeline.analysis.roofline.operators.graphs.captured import captured_launches
-from aaco_pipeline.analysis.timeline.recorded import RECORDED_FROM, everything
+from aaco_pipeline.analysis.roofline.operators.graph_replays import captured_launches
+from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM, everything
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import AS_A_WHOLE, Evidence
 from aaco_pipeline.lake.validation import empty_table

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.capture.parts import read_run
+from aaco_pipeline.capture.merging import read_run
 from tests.analysis.completeness.recordings import examine
 from tests.places import ROOT, SHARED
 

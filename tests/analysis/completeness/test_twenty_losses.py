@@ -10,7 +10,7 @@ import pytest
 
 from aaco_pipeline.analysis.completeness.findings import BUSY, NAMES
 from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.capture.parts import read_run
+from aaco_pipeline.capture.merging import read_run
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import DROPPED, Evidence

@@ -1,12 +1,16 @@
-"""States from switches and wake-ups: what a thread was kept by, who was in the way, and what is not known."""
+"""States from switches and wake-ups: what a thread was kept by, who was in the way, and what is not known.
+
+Pairs of stretches that meet, and unions, against a plain loop.
+"""
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.delays.thread_states import thread_states
+from aaco_pipeline.analysis.delays.thread_states import meetings, thread_states, union
 from tests.analysis.delays.recorded import MAIN, OTHER, POOL, events, table, threads
 
 NO_LOSS = table("kernel_losses", [])
@@ -247,3 +251,36 @@ def test_states_follow_one_another_whatever_was_lost(steps: list[tuple[int, str,
 
 def test_no_events_are_no_states() -> None:
     assert states().height == 0
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda one: (one[0], one[0] + one[1])), max_size=8
+)
+
+
+def columns(spans: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    both = np.array(spans, np.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
+@given(SPANS)
+def test_a_union_holds_the_same_instants_in_order(spans: list[tuple[int, int]]) -> None:
+    start, end = union(*columns(spans))
+    covered = {at for first, last in zip(start.tolist(), end.tolist(), strict=True) for at in range(first, last)}
+    assert covered == {at for first, last in spans for at in range(first, last)}
+    assert (start[1:] > end[:-1]).all()
+    assert (end > start).all()
+
+
+@given(SPANS, SPANS)
+def test_every_pair_that_shares_time_is_found_once(spans: list[tuple[int, int]], pieces: list[tuple[int, int]]) -> None:
+    ordered = list(zip(*(side.tolist() for side in union(*columns(pieces))), strict=True))
+    met = meetings(*columns(spans), *columns(ordered))
+    found = sorted(zip(*(side.tolist() for side in met), strict=True))
+    wanted = [
+        (i, j, max(a, c), min(b, d))
+        for i, (a, b) in enumerate(spans)
+        for j, (c, d) in enumerate(ordered)
+        if a < b and max(a, c) < min(b, d)
+    ]
+    assert [one for one in found if one[2] < one[3]] == sorted(wanted)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from aaco_pipeline.analysis.model.fused_chains import Chains, operators_of
 from aaco_pipeline.analysis.model.graph_provenance import TOP, Graph
+from aaco_pipeline.analysis.model.node_mapping import Chains, operators_of
 
 #: A node: its type, inputs and output.
 Node = tuple[str, tuple[str, ...], str]

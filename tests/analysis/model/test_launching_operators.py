@@ -1,13 +1,23 @@
-"""The operator around each launch: by hand, against a plain search, and on a real trace."""
+"""The operator around each launch: by hand, against a plain search, and on a real trace.
+
+Operators of a framework to kernels: conserved on real traces, and the outermost operator against a plain search.
+"""
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.model.launching_operators import launching_operators
+from aaco_pipeline.analysis.model.launching_operators import (
+    BY_CORRELATION,
+    launching_operators,
+    operator_kernels,
+    operators_of_dispatches,
+)
+from aaco_pipeline.analysis.timeline.activities import kernel_stats
 from aaco_pipeline.formats import kineto
-from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.lake.contracts import contract
+from aaco_pipeline.lake.validation import conform, to_contract
 from tests.places import SHARED
 
 Call = tuple[str, str, int | None, int, int]
@@ -137,3 +147,120 @@ def test_of_calls_with_one_correlation_the_last_begun_launched() -> None:
         ("hip_runtime", "hipLaunchKernel", 1, 20, 25),
     )
     assert launching_operators(dispatches(1), made).get_column("operator").to_list() == ["aten::add"]
+
+
+#: A launch: its thread and moment. An operator: its thread, start and end.
+MeasurementRequest = tuple[int, int]
+Operator = tuple[int, int, int]
+
+
+def case(operators: list[Operator], launches: list[MeasurementRequest]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Dispatches of one kernel, the n-th of n + 1 ns, and the calls: operators named by start and end."""
+    made = [
+        {"domain": "operator", "thread_id": thread, "name": f"{a}-{b}", "start_ns": a, "end_ns": b}
+        for thread, a, b in operators
+    ]
+    made += [
+        {
+            "domain": "hip_runtime",
+            "thread_id": thread,
+            "name": "hipLaunchKernel",
+            "correlation_id": n,
+            "start_ns": at,
+            "end_ns": at + 1,
+        }
+        for n, (thread, at) in enumerate(launches)
+    ]
+    calls = [{"correlation_id": None, **row, "call_id": i, "process_id": 0} for i, row in enumerate(made)]
+    count = len(launches)
+    dispatches = {
+        "dispatch_id": range(count),
+        "process_id": 0,
+        "device_id": 0,
+        "kernel_id": 0,
+        "correlation_id": range(count),
+        "start_ns": 1_000,
+        "end_ns": [1_001 + n for n in range(count)],
+        "self_ns": range(1, count + 1),
+        "below_resolution": False,
+    }
+    return to_contract("dispatches", pl.DataFrame(dispatches)), to_contract("api_calls", pl.DataFrame(calls))
+
+
+def test_a_kernel_of_two_operators_has_a_row_for_each_and_the_rest_is_unattributed() -> None:
+    # The fourth begins as the first ends, and the one after it on another thread goes on while they come and go.
+    operators = [(1, 0, 100), (1, 10, 50), (1, 55, 80), (1, 100, 130), (2, 0, 900), (3, 5, 6)]
+    dispatches, calls = case(operators, [(1, 20), (1, 60), (1, 110), (1, 150), (1, 30), (3, 20)])
+    rows = operator_kernels(operators_of_dispatches(dispatches, calls))
+    conform(contract("operator_kernels"), rows, "20250101T000000Z-00000000")
+    columns = ("operator", "outermost_operator", "dispatch_count", "total_ns", "match", "score")
+    assert sorted(rows.select(columns).rows(), key=lambda row: row[3]) == [
+        ("55-80", "0-100", 1, 2, "correlation", BY_CORRELATION),
+        ("100-130", "100-130", 1, 3, "correlation", BY_CORRELATION),
+        ("10-50", "0-100", 2, 6, "correlation", BY_CORRELATION),
+        (None, None, 2, 10, "unattributed", None),
+    ]
+
+
+def test_a_dispatch_without_times_counts_and_adds_nothing() -> None:
+    dispatches, calls = case([(1, 0, 9)], [(1, 3), (1, 4)])
+    dispatches = dispatches.with_columns(self_ns=pl.Series([None, 5], dtype=pl.Int64))
+    (row,) = operator_kernels(operators_of_dispatches(dispatches, calls)).rows(named=True)
+    assert (row["dispatch_count"], row["total_ns"]) == (2, 5)
+
+
+def test_without_operators_all_is_unattributed_and_without_dispatches_there_is_nothing() -> None:
+    dispatches, calls = case([], [(1, 3), (1, 4)])
+    assert operator_kernels(operators_of_dispatches(dispatches, calls)).select("match", "total_ns").rows() == [
+        ("unattributed", 3)
+    ]
+    nothing = operator_kernels(operators_of_dispatches(dispatches.clear(), calls.clear()))
+    assert conform(contract("operator_kernels"), nothing, "20250101T000000Z-00000000").is_empty()
+
+
+@given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 40)), max_size=10), st.data())
+def test_the_outermost_operator_is_what_a_plain_search_finds(cuts: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Operators are random nested intervals per thread; launches lie at half steps, never on an end."""
+    operators: list[Operator] = []
+    for thread, cut in cuts:
+        low, high = data.draw(st.sampled_from([(0, 40), *[(a, b) for t, a, b in operators if t == thread]]))
+        start = min(max(cut, low), high)
+        end = data.draw(st.integers(start, high))
+        beside = all(
+            t != thread or end < a or start > b or (a < start and end < b) or (start < a and b < end)
+            for t, a, b in operators
+        )
+        if beside and end > start:
+            operators.append((thread, start, end))
+    doubled = [(thread, 2 * a, 2 * b) for thread, a, b in operators]
+    launches = data.draw(
+        st.lists(st.tuples(st.integers(1, 2), st.integers(0, 40).map(lambda at: 2 * at + 1)), max_size=8)
+    )
+    dispatches, calls = case(doubled, launches)
+    found = operators_of_dispatches(dispatches, calls).sort("dispatch_id")
+    for (thread, at), operator, outermost in zip(
+        launches, found.get_column("operator"), found.get_column("outermost_operator"), strict=True
+    ):
+        around = sorted((b - a, f"{a}-{b}") for t, a, b in doubled if t == thread and a <= at < b)
+        assert (operator, outermost) == ((around[0][1], around[-1][1]) if around else (None, None))
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("gpu_sessions/traces/transformer_b1", 1.0),
+        ("gpu_sessions/traces/graph_replay", 0.0),
+        ("kineto/mi300x_qwen1.5_0.5b", 0.69),
+    ],
+)
+def test_real_kernel_time_is_conserved_and_what_is_linked_has_its_operator(name: str, least: float) -> None:
+    path = SHARED / f"{name}.json.gz"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there: the shared captures are not part of the repository")
+    tables = kineto.read(path).tables
+    rows = operator_kernels(operators_of_dispatches(tables["dispatches"], tables["api_calls"]))
+    again = rows.group_by("kernel_id").agg(pl.col("dispatch_count", "total_ns").sum()).sort("kernel_id")
+    stats = kernel_stats(tables["dispatches"]).select("kernel_id", "dispatch_count", "total_ns")
+    assert again.rows() == stats.rows()
+    attributed = int(rows.filter(pl.col("match") == "correlation").get_column("total_ns").sum())
+    assert least <= attributed / int(stats.get_column("total_ns").sum()) < least + 0.01

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from aaco_pipeline.analysis.kernels.statistics import kernel_stats
 from aaco_pipeline.analysis.model.graph_provenance import BY_MANGLED_NAME, BY_NAME, BY_ORDER, BY_TENSORS
 from aaco_pipeline.analysis.model.node_mapping import (
     KernelMapping,
@@ -24,6 +23,7 @@ from aaco_pipeline.analysis.model.node_mapping import (
     runtime_types,
 )
 from aaco_pipeline.analysis.model.operator_work import work
+from aaco_pipeline.analysis.timeline.activities import kernel_stats
 from aaco_pipeline.formats import ort_profile
 from aaco_pipeline.formats.onnx import ModelGraph, graph_only, inferred_shapes, read
 from aaco_pipeline.lake.contracts import contract

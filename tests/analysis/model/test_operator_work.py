@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aaco_pipeline
-from aaco_pipeline.analysis.model.operator_counts import (
+from aaco_pipeline.analysis.model.operator_work import TensorType, work
+from aaco_pipeline.analysis.model.product_formulas import (
     ERF,
     EXP,
     GELU,
@@ -26,7 +27,6 @@ from aaco_pipeline.analysis.model.operator_counts import (
     TANH,
     UNARY,
 )
-from aaco_pipeline.analysis.model.operator_work import TensorType, work
 
 SCRIPT: Final = Path(aaco_pipeline.__file__).parents[1] / "benchmarks/accuracy/model_graph.py"
 Shape = tuple[int | None, ...]

@@ -1,4 +1,7 @@
-"""Work of dispatches from counters: names, passes, clocks and reservations, and real captures whose work is known."""
+"""Work of dispatches from counters: names, passes, clocks and reservations, and real captures whose work is known.
+
+Counters of kernels without a dispatch of their own: their means do not depend on the order of rows.
+"""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -10,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.roofline.counter_table import FACTS, counter_table
-from aaco_pipeline.analysis.roofline.counter_work import FLAGS, WORK, work_of
-from aaco_pipeline.analysis.roofline.derived_metrics import counted
+from aaco_pipeline.analysis.roofline.counter_metrics import FLAGS, WORK, counted, work_of
+from aaco_pipeline.analysis.roofline.counter_table import FACTS, _with_kernels, counter_table
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.hardware.counters import Family
+from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from tests.places import SHARED
 
@@ -392,3 +395,26 @@ def test_counters_of_other_profilers_give_bytes() -> None:
 def test_every_flag_says_what_it_means() -> None:
     assert all(meaning and not meaning.endswith(".") for meaning in FLAGS.values())
     assert Family.UNKNOWN.value == "unknown"
+
+
+VALUES = [0.1, 0.2, 0.3, 1e16, -1e16, 3.3, 7.7]
+
+
+def test_means_over_executions_are_the_same_to_the_last_digit_in_any_order() -> None:
+    rows, types = len(VALUES), polars_types("counters")
+    given = {
+        "kernel_id": [0] * rows,
+        "dispatch_id": [None] * rows,
+        "counter": ["SQ_WAVES"] * rows,
+        "pass": ["pass_1"] * rows,
+        "value": VALUES,
+        "pass_duration_ns": [1000] * rows,
+    }
+    counters = pl.DataFrame(given, schema={name: types[name] for name in given})
+    identity = pl.Schema({"kernel_id": pl.Int32(), "device_id": pl.Int32()})
+    dispatches = pl.DataFrame({"kernel_id": [0], "device_id": [0]}, schema=identity)
+    means = {
+        _with_kernels(counters.sample(fraction=1, shuffle=True, seed=seed), dispatches)[0].get_column("value").item()
+        for seed in range(20)
+    }
+    assert len(means) == 1

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.roofline.counter_work import work_of
-from aaco_pipeline.analysis.roofline.derived_metrics import METRIC_FLAGS, METRICS, counted, metrics_of
+from aaco_pipeline.analysis.roofline.counter_metrics import METRIC_FLAGS, METRICS, counted, metrics_of, work_of
 from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.formats.capture_tables import Limits

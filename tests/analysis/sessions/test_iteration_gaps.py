@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.sessions.invariants import passes_are_conserved
-from aaco_pipeline.analysis.sessions.iteration_gaps import Usage, gap_metrics, iteration_gaps, usage
+from aaco_pipeline.analysis.sessions.metrics import Usage, gap_metrics, iteration_gaps, usage
 from aaco_pipeline.lake.contracts import contract, polars_types
 from aaco_pipeline.lake.validation import conform
 

@@ -1,4 +1,9 @@
-"""Figures about a session: against a hand-computed example, the definition of a quantile, and simulation."""
+"""Figures about a session: against a hand-computed example, the definition of a quantile, and simulation.
+
+Token figures against arithmetic done by hand on a few requests.
+
+The scaling curve on points whose knee and saturation are known by construction.
+"""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -8,18 +13,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binom
 
 from aaco_pipeline.analysis.sessions.metrics import (
     METRICS,
     amplification_metrics,
+    generation_metrics,
     kernels_per_iteration,
     latency_metrics,
     launch_metrics,
     quantile_interval,
+    requests,
+    scaling_curve,
     timeline_metrics,
 )
-from aaco_pipeline.lake.contracts import contract, polars_schema
+from aaco_pipeline.lake.contracts import contract, polars_schema, polars_types
 from aaco_pipeline.lake.validation import conform
 
 LATENCY_METRICS = {
@@ -285,3 +295,151 @@ def test_kernels_for_each_node_are_of_one_iteration_except_the_undivided_figure(
     }
     unknown = figures(amplification_metrics(None, 0, None, 0, 0), "trace")
     assert [row["value"] for row in unknown.values()] == [None] * 3
+
+
+def iterations_token_latency(*of_requests: tuple[str, list[int]], name: str = "latency") -> pl.DataFrame:
+    """Requests as (phase, the time of each token), with 5 ns between one token's end and the next one's start."""
+    rows: list[tuple[object, ...]] = []
+    clock = 0
+    for phase, tokens in of_requests:
+        for index, taken in enumerate(tokens):
+            rows.append((name, len(rows), phase, clock, clock + taken, taken, 1, 0, index))
+            clock += taken + 5
+    columns = ["pass", "iteration", "phase", "start_ns", "end_ns", "latency_ns", "cpu_time_ns", "run_delay_ns"]
+    return pl.DataFrame(rows, schema=[*columns, "token_index"], orient="row")
+
+
+TWO = iterations_token_latency(("warmup", [900, 90, 90]), ("measure", [1000, 100, 120]), ("measure", [1200, 140, 110]))
+
+
+def test_a_request_lasts_as_long_as_its_tokens() -> None:
+    rows = requests(TWO).select("phase", "tokens", "first_token_ns", "end_to_end_ns", "per_token_ns").rows()
+    assert rows == [
+        ("warmup", 3, 900, 1080, 90.0),
+        ("measure", 3, 1000, 1220, 110.0),
+        ("measure", 3, 1200, 1450, 125.0),
+    ]
+
+
+def test_figures_of_two_requests() -> None:
+    found = dict(generation_metrics(TWO, batch_size=4, prompt_tokens=50).select("metric", "value").iter_rows())
+    assert found["time_to_first_token_p50"] == 1000
+    assert found["time_to_first_token_p90"] == 1200
+    assert found["time_per_output_token_p50"] == 110.0
+    assert found["inter_token_latency_p50"] == 110
+    assert found["inter_token_latency_p99"] == 140
+    assert found["request_latency_p90"] == 1450
+    assert found["output_tokens_per_s"] == pytest.approx(4 * 6 / (1220 + 1450) * 1e9)
+    assert found["output_tokens_per_s_per_user"] == pytest.approx(1e9 / 117.5)
+    assert found["prefill_tokens_per_s"] == pytest.approx(4 * 50 / 1100 * 1e9)
+
+
+def test_warm_up_requests_count_in_no_figure() -> None:
+    slow = iterations_token_latency(("warmup", [10**9, 10**9, 10**9]), ("measure", [1000, 100, 120]))
+    fast = iterations_token_latency(("measure", [1000, 100, 120]))
+    assert generation_metrics(slow, 1, 1).rows() == generation_metrics(fast, 1, 1).rows()
+
+
+def test_a_request_of_one_token_has_no_time_per_token() -> None:
+    found = generation_metrics(iterations_token_latency(("measure", [1000]), ("measure", [1100])), 1, 8)
+    values = dict(found.select("metric", "value").iter_rows())
+    assert values["time_per_output_token_p50"] is None
+    assert values["inter_token_latency_p50"] is None
+    assert values["output_tokens_per_s_per_user"] is None
+    assert values["output_tokens_per_s"] == pytest.approx(2e9 / 2100)
+
+
+def test_each_pass_has_figures_of_its_own() -> None:
+    both = pl.concat([TWO, iterations_token_latency(("measure", [5000, 500, 500]), name="trace")])
+    first = generation_metrics(both, 1, 1).filter(pl.col("metric") == "time_to_first_token_p50")
+    assert dict(first.select("pass", "value").iter_rows()) == {"latency": 1000, "trace": 5000}
+
+
+def test_only_warm_up_gives_no_rows() -> None:
+    assert generation_metrics(iterations_token_latency(("warmup", [1, 1])), 1, 1).is_empty()
+
+
+def test_throughput_of_tokens_is_named_so() -> None:
+    metrics = latency_metrics(TWO, pl.DataFrame(schema=polars_types("iteration_blocks")), 4)
+    (unit,) = metrics.filter(pl.col("metric") == "throughput").get_column("unit")
+    assert unit == "token/s"
+
+
+def points(rates: dict[int, float], prompt: int | None = None, tokens: int | None = None) -> pl.DataFrame:
+    """Sessions whose throughput is `rates` by batch size; the interval is 10 % to either side of the time."""
+    work = tokens or 1
+    times = [round(batch * work * 1e9 / rate) for batch, rate in rates.items()]
+    return pl.DataFrame(
+        {
+            "session_id": [f"s{batch}" for batch in rates],
+            "batch_size": list(rates),
+            "prompt_tokens": [prompt] * len(rates),
+            "output_tokens": [tokens] * len(rates),
+            "time_ns": times,
+            "time_ci_low_ns": [0.9 * time for time in times],
+            "time_ci_high_ns": [1.1 * time for time in times],
+        },
+        schema_overrides={"prompt_tokens": pl.Int32, "output_tokens": pl.Int32},
+    )
+
+
+def landmark(curve: pl.DataFrame, name: str) -> list[int]:
+    return curve.filter(pl.col(name)).get_column("batch_size").to_list()
+
+
+def test_a_curve_that_bends_and_flattens() -> None:
+    curve = scaling_curve(points({1: 100, 2: 195, 4: 380, 8: 400, 16: 401}))
+    assert landmark(curve, "is_knee") == [4]
+    assert landmark(curve, "is_saturated") == [8]
+    assert curve.get_column("speedup_ratio").to_list() == pytest.approx([1, 1.95, 3.8, 4, 4.01], rel=1e-6)
+    assert curve.get_column("efficiency_ratio").to_list() == pytest.approx([1, 0.975, 0.95, 0.5, 0.250625], rel=1e-6)
+
+
+def test_the_first_of_several_that_are_good_enough_is_the_saturated_one() -> None:
+    curve = scaling_curve(points({1: 100, 2: 195, 4: 196, 8: 200}))
+    assert landmark(curve, "is_saturated") == [2]
+
+
+def test_growing_to_the_end_is_no_saturation_and_a_straight_line_has_no_knee() -> None:
+    curve = scaling_curve(points({1: 100, 2: 200, 4: 400, 8: 800}))
+    assert landmark(curve, "is_knee") == landmark(curve, "is_saturated") == []
+
+
+def test_a_falling_curve_is_saturated_at_its_first_point() -> None:
+    curve = scaling_curve(points({1: 100, 2: 90, 4: 50}))
+    assert landmark(curve, "is_saturated") == [1]
+
+
+@pytest.mark.parametrize("rates", [{4: 100.0}, {1: 100.0, 2: 100.0}])
+def test_one_point_or_equal_ones_have_no_knee(rates: dict[int, float]) -> None:
+    curve = scaling_curve(points(rates))
+    assert landmark(curve, "is_knee") == []
+    assert curve.get_column("speedup_ratio").to_list() == pytest.approx([1.0] * len(rates))
+
+
+def test_each_prompt_length_is_a_curve_of_its_own() -> None:
+    both = pl.concat([points({1: 50, 2: 60}, prompt=64, tokens=8), points({1: 100, 2: 190}, prompt=16, tokens=8)])
+    curve = scaling_curve(both)
+    assert curve.select("point", "prompt_tokens", "batch_size").rows() == [
+        (0, 16, 1),
+        (1, 16, 2),
+        (2, 64, 1),
+        (3, 64, 2),
+    ]
+    assert curve.get_column("speedup_ratio").to_list() == pytest.approx([1, 1.9, 1, 1.2], rel=1e-6)
+    assert set(curve.get_column("throughput_unit")) == {"token/s"}
+
+
+def test_the_interval_of_the_throughput_comes_from_the_times() -> None:
+    (row,) = scaling_curve(points({4: 100})).to_dicts()
+    assert row["throughput_ci_low_per_s"] == pytest.approx(100 / 1.1)
+    assert row["throughput_ci_high_per_s"] == pytest.approx(100 / 0.9)
+
+
+@given(st.dictionaries(st.integers(1, 4096), st.floats(1, 1e6), min_size=1, max_size=12))
+def test_any_curve_has_one_knee_and_one_saturation_at_most(rates: dict[int, float]) -> None:
+    curve = scaling_curve(points(rates))
+    assert curve.height == len(rates)
+    assert len(landmark(curve, "is_knee")) <= 1
+    assert len(landmark(curve, "is_saturated")) <= 1
+    assert curve.get_column("batch_size").is_sorted()

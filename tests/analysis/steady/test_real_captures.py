@@ -13,7 +13,7 @@ import pytest
 
 from aaco_pipeline.analysis.steady.parts import Repetition, SteadyPart
 from aaco_pipeline.capture.discovery import discover_runs
-from aaco_pipeline.capture.parts import read_run
+from aaco_pipeline.capture.merging import read_run
 from tests.analysis.steady.made_up import Tables, judged
 from tests.places import SHARED
 

@@ -1,4 +1,9 @@
-"""Slack, binding edges and the longest path: against the textbook's passes, and invariants on real captures."""
+"""Slack, binding edges and the longest path: against the textbook's passes, and invariants on real captures.
+
+The path cut by iterations: nothing is lost or counted twice at the cuts, and real captures keep their sums.
+
+What a faster kernel would save of an iteration: at most its share, and less where other work is beside it.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.timeline.activities import ACTIVITY_KINDS
-from aaco_pipeline.analysis.timeline.critical_path import critical_path, largest_savings, what_if
+from aaco_pipeline.analysis.timeline.critical_path import (
+    critical_path,
+    effect_in,
+    largest_savings,
+    path_by_iteration,
+    what_if,
+)
 from aaco_pipeline.analysis.timeline.dependency_graph import (
     ENTRY,
     KINDS,
@@ -329,3 +340,146 @@ def test_where_the_device_is_busy_its_kernels_are_the_path(name: str, analysed: 
 
 def test_where_copies_block_they_are_the_path(analysed: Callable[[str], Any]) -> None:
     assert shares(analysed("gpu_sessions/traces/pageable_copies.json.gz").path)["copy"] > 0.85
+
+
+def steps_of(rows: list[tuple[int, int, int]]) -> pl.DataFrame:
+    """A path from (wait, lag, own) of each step, beginning at 100."""
+    start, made = 100, []
+    for number, (wait, lag, own) in enumerate(rows):
+        start += wait + lag
+        category = ("compute", "copy", "host")[number % 3]
+        made.append((category, "launch" if lag else "none", start, lag, wait, own))
+        start += own
+    columns = ("category", "lag_category", "start_ns", "lag_ns", "wait_ns", "own_ns")
+    return pl.DataFrame(made, schema=dict(zip(columns, [pl.String] * 2 + [pl.Int64] * 4, strict=True)), orient="row")
+
+
+def iterations_of(cuts: list[int]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"iteration": range(len(cuts) - 1), "start_ns": cuts[:-1], "end_ns": cuts[1:]},
+        schema={"iteration": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64},
+    )
+
+
+def test_a_step_across_a_cut_is_divided_and_the_lag_comes_before_the_wait() -> None:
+    # 100 wait 110 own compute 130, lag 130..135, wait 135..140, own copy 140..160
+    steps = steps_of([(10, 0, 20), (5, 5, 20)])
+    found = path_by_iteration(steps, iterations_of([100, 120, 133, 150]))
+    assert found.select("scope", "category", "category_ns", "path_ns", "unexplained_ns", "window_ns").rows() == [
+        ("iteration 0", "compute", 10, 10, 10, 20),
+        ("iteration 1", "compute", 10, 13, 0, 13),
+        ("iteration 1", "launch", 3, 13, 0, 13),
+        ("iteration 2", "copy", 10, 12, 5, 17),
+        ("iteration 2", "launch", 2, 12, 5, 17),
+    ]
+
+
+def test_an_iteration_beside_the_path_is_unexplained_throughout() -> None:
+    found = path_by_iteration(steps_of([(0, 0, 5)]), iterations_of([300, 340]))
+    assert found.select("category", "category_ns", "path_ns", "unexplained_ns", "category_ratio").rows() == [
+        ("none", 0, 0, 40, None)
+    ]
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=9),
+    st.lists(st.integers(0, 1000), max_size=5),
+)
+def test_iterations_without_a_gap_add_up_to_the_whole(rows: list[tuple[int, int, int]], inner: list[int]) -> None:
+    steps = steps_of(rows)
+    end = 100 + sum(map(sum, rows))
+    cuts = sorted({0, end + 1, *(100 + cut % (end - 99) for cut in inner)})
+    found = path_by_iteration(steps, iterations_of(cuts))
+    by_category = dict(found.group_by("category").agg(pl.col("category_ns").sum()).iter_rows())
+    expected: dict[str, int] = {}
+    for category, lag_category, _, lag, _, own in steps.iter_rows():
+        expected[category] = expected.get(category, 0) + own
+        expected[lag_category] = expected.get(lag_category, 0) + lag
+    assert {k: v for k, v in by_category.items() if v} == {k: v for k, v in expected.items() if v}
+    whole = found.unique("scope")
+    assert (whole["path_ns"] + whole["unexplained_ns"] == whole["window_ns"]).all()
+    assert (found["unexplained_ns"] >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["two_streams_overlap", "item_each_kernel"])
+def test_a_real_path_is_conserved_over_its_iterations(name: str, analysed: Callable[[str], Any]) -> None:
+    run = analysed(f"gpu_sessions/traces/{name}.json.gz")
+    start, end = int(run.network.start_ns.min()), int((run.network.start_ns + run.network.weight_ns).max())
+    found = path_by_iteration(run.path.steps, iterations_of(np.linspace(start, end, 6).astype(int).tolist()))
+    session = dict(run.path.summary.select("category", "category_ns").iter_rows())
+    assert dict(found.group_by("category").agg(pl.col("category_ns").sum()).iter_rows()) == session
+
+
+def test_rows_have_the_columns_of_their_table() -> None:
+    found = path_by_iteration(steps_of([(0, 1, 5)]), iterations_of([100, 106]))
+    expected = dict(polars_schema(contract("critical_path_summary")))
+    del expected["session_id"]
+    assert dict(found.schema) == expected
+
+
+UNMARKED = pl.DataFrame(schema={"pass": pl.String, "phase": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64})
+
+
+def iterations_of_savings(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=UNMARKED.schema, orient="row")
+
+
+def of_kernels(graph: Network, *kernels: int) -> Network:
+    """The network with these kernels in place of one a node."""
+    object.__setattr__(graph, "nodes", graph.nodes.with_columns(kernel_id=pl.Series(kernels)))
+    return graph
+
+
+def in_a_row(*weights: int) -> Network:
+    """Nodes one after the other on one stream."""
+    return made(list(weights), [(at, at + 1, STREAM, False, 0) for at in range(len(weights) - 1)], [0] * len(weights))
+
+
+def test_alone_on_a_stream_a_kernel_saves_its_share_of_each_iteration() -> None:
+    graph = of_kernels(in_a_row(60, 40, 60, 40, 60, 40), 0, 1, 0, 1, 0, 1)
+    marked = iterations_of_savings(*(("trace", "measure", at, at + 100) for at in (0, 100, 200)))
+    found = effect_in(graph, marked, 0, (1.0, 1.5, 2.0))
+    assert found is not None and found.scope == "iteration"
+    assert found.share_ratio == pytest.approx(0.6)
+    assert found.shorter_ratios == pytest.approx((0.0, 0.2, 0.3))
+
+
+def test_only_measured_iterations_of_the_traced_pass_count() -> None:
+    graph = of_kernels(in_a_row(90, 10, 60, 40), 0, 1, 0, 1)
+    marked = iterations_of_savings(
+        ("trace", "warmup", 0, 100), ("trace", "measure", 100, 200), ("latency", "measure", 0, 100)
+    )
+    found = effect_in(graph, marked, 0, (2.0,))
+    assert found is not None and found.share_ratio == pytest.approx(0.6)
+    assert found.shorter_ratios == pytest.approx((0.3,))
+
+
+def test_work_beside_a_kernel_bounds_what_it_saves() -> None:
+    graph = made([10, 100, 80], [(0, 1, LAUNCH, False, 0), (0, 2, LAUNCH, False, 0)], [0, 0, 0])
+    found = effect_in(graph, UNMARKED, 1, (1.25, 10.0))
+    assert found is not None and found.scope == "recording"
+    assert found.share_ratio == pytest.approx(100 / 110)
+    assert found.shorter_ratios == pytest.approx((20 / 110, 20 / 110))
+    beside = effect_in(graph, UNMARKED, 2, (10.0,))
+    assert beside is not None and (beside.share_ratio, beside.shorter_ratios) == (0.0, (0.0,))
+
+
+@given(networks())
+def test_the_whole_recording_is_shorter_by_what_if_and_never_by_more_than_the_share(
+    drawn: tuple[list[int], list[Edge], list[int]],
+) -> None:
+    graph = made(*drawn)
+    window = int((graph.start_ns + graph.weight_ns).max() - graph.start_ns.min())
+    kernel = drawn[0].index(max(drawn[0]))
+    found = effect_in(graph, UNMARKED, kernel, (2.0,))
+    if found is None:
+        assert window == 0
+        return
+    assert found.shorter_ratios[0] * window == pytest.approx(what_if(graph, {kernel: 2.0}))
+    assert found.shorter_ratios[0] * window <= found.share_ratio * window / 2 + 0.5 + 1e-9
+
+
+def test_a_slower_kernel_is_not_asked_about_and_without_time_there_is_no_effect() -> None:
+    with pytest.raises(ValueError, match="1 or more"):
+        effect_in(in_a_row(10), UNMARKED, 0, (0.5,))
+    assert effect_in(in_a_row(0), UNMARKED, 0, (2.0,)) is None

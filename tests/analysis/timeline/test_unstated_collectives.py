@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.analysis.timeline import collectives
-from aaco_pipeline.analysis.timeline.unstated_collectives import kernel_operation, put_together
+from aaco_pipeline.analysis.timeline.collectives import kernel_operation, put_together
 from aaco_pipeline.lake.validation import empty_table
 
 #: Process, stream, kernel, start and end.

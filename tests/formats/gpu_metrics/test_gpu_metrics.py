@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import gpu_metrics
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.gpu_metrics.decoding import ENERGY_UNIT_J, growth
 from aaco_pipeline.formats.gpu_metrics.layouts import (
     ATTRIBUTE_TYPES,
     ATTRIBUTES,
@@ -26,6 +25,7 @@ from aaco_pipeline.formats.gpu_metrics.layouts import (
     Version,
     layout,
 )
+from aaco_pipeline.formats.gpu_metrics.reading import ENERGY_UNIT_J, growth
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import conform

@@ -17,8 +17,8 @@ from aaco_pipeline.analysis.timeline.gap_causes import gaps
 from aaco_pipeline.analysis.timeline.host_waits import waits
 from aaco_pipeline.capture.discovery import Run, discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
+from aaco_pipeline.formats import kineto as kineto_ranks
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.kineto import ranks as kineto_ranks
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
 from tests.places import SHARED

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from aaco_pipeline.formats import ort_profile
-from aaco_pipeline.formats.ort_profile import events as profile_events
+from aaco_pipeline.formats.ort_profile import reading as profile_events
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import conform

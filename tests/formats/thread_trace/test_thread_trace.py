@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import thread_trace
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.formats.thread_trace.waves import aggregated
+from aaco_pipeline.formats.thread_trace.reading import aggregated
 from aaco_pipeline.hardware.instruction_classes import INSTRUCTION_CLASSES, instruction_class
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence

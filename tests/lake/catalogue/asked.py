@@ -8,8 +8,7 @@ from typing import Final
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.declaration import Scope
-from aaco_pipeline.lake.manifest import Entry, Manifest
-from aaco_pipeline.lake.progress import progress_of
+from aaco_pipeline.lake.manifest import Entry, Manifest, progress_of
 from aaco_pipeline.lake.reading import read_manifest
 from aaco_pipeline.lake.segments.format import (
     Part,

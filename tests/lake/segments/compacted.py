@@ -7,8 +7,7 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.lake.contracts import all_tables
-from aaco_pipeline.lake.segments.compaction import compact
-from aaco_pipeline.lake.segments.facts import TableRound
+from aaco_pipeline.lake.segments.compaction import TableRound, compact
 from aaco_pipeline.lake.segments.format import SegmentList, readable_lists
 from aaco_pipeline.lake.store import TraceLake
 

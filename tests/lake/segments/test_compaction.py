@@ -14,8 +14,7 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.declaration import Table
 from aaco_pipeline.lake.segments import compaction, writing
-from aaco_pipeline.lake.segments.compaction import compact
-from aaco_pipeline.lake.segments.facts import TableRound
+from aaco_pipeline.lake.segments.compaction import TableRound, compact
 from aaco_pipeline.lake.segments.format import PART_COLUMN
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake

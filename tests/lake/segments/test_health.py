@@ -153,7 +153,7 @@ def test_a_list_without_its_segment_is_a_torn_segment(compacted: TraceLake) -> N
 
 
 def test_a_list_of_a_later_version_is_not_touched(compacted: TraceLake) -> None:
-    from aaco_pipeline.lake.sealed import seal
+    from aaco_pipeline.lake.manifest import seal
 
     path = compacted.path / segment_of(compacted).list_file
     path.write_bytes(seal({"segment_version": 2}))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.optimization.calls import Launch
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.guards.resources import (
     CompiledKernel,
@@ -20,6 +19,7 @@ from aaco_pipeline.optimization.guards.resources import (
     resident_wavefronts,
     waves_per_simd,
 )
+from aaco_pipeline.optimization.targets import Launch
 
 LAUNCH = Launch((1024, 1, 1), (256, 1, 1))
 NOTHING = Permission()

@@ -1,12 +1,19 @@
-"""The guard of text as a whole: what honest rewrites do passes; each rule has its cases in a module beside this one."""
+"""The guard of text as a whole: what honest rewrites do passes; each rule has its cases in a module beside this one.
+
+A source names no file but headers, in whatever way, neither as a baseline nor as a candidate.
+
+The guard of text on the rest of the file, on directives, and on what two compilers may read differently.
+
+The guard of text on the signature: it is the baseline's, but for what the proposer declared.
+"""
 
 from typing import Final
 
 import pytest
 
-from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.guards.text import check_text
-from tests.optimization.guards.kernel_text import BASELINE, DOUBLES, LOOP, ROW, SUM, check, refused, with_
+from aaco_pipeline.optimization.candidates import Refused, SignatureChange
+from aaco_pipeline.optimization.guards.text import check_files, check_text
+from tests.optimization.guards.kernel_text import BASELINE, DOUBLES, LOOP, ROW, SUM, added, check, refused, with_
 
 
 def test_the_baseline_itself_passes() -> None:
@@ -150,3 +157,185 @@ def test_a_kernel_that_is_not_there_or_twice_is_refused() -> None:
         check(BASELINE, kernel="missing")
     assert caught.value.guard == "kernel"
     refused(BASELINE + "__global__ void row_dot(int n) {}\n", "kernel")
+
+
+READING: Final = {
+    "incbin": r'asm(".incbin \"/etc/passwd\"");',
+    "incbin in another case": r'asm(".INCBIN \"/etc/passwd\"");',
+    "incbin in parts": r'asm(".inc" "bin \"/etc/passwd\"");',
+    "incbin in escapes": r'asm(".\x69ncbin \"/etc/passwd\"");',
+    "incbin in octal": r'asm(".\151ncbin \"/etc/passwd\"");',
+    "incbin in a raw string": 'asm(R"(.incbin "/etc/passwd")");',
+    "incbin in a section": r'asm(".section .rodata\n .incbin \"/etc/passwd\"\n .text");',
+    "incbin as a word": '#define S(x) #x\nasm(S(.incbin "/etc/passwd"));',
+    "incbin in a macro": r'#define A ".incbin \"/etc/passwd\""',
+    "incbin in a pragma": r'_Pragma(".incbin")',
+    "an assembler's include": r'asm(".include \"/etc/passwd\"");',
+    "an assembler's macro": r'asm(".macro a x,y\n.\\x\\y \"/etc/passwd\"\n.endm\na inc,bin");',
+    "an absolute include": '#include "/etc/passwd"',
+    "an absolute include in brackets": "#include </etc/passwd>",
+    "an include that goes up": '#include "../../etc/passwd"',
+    "an include that goes up within": "#include <hip/../../../etc/passwd>",
+    "an include by a macro": '#define F "/etc/passwd"\n#include F',
+    "an include over two lines": '#include \\\n"/etc/passwd"',
+    "an include next": '#include_next "/etc/passwd"',
+    "an import": '#import "/etc/passwd"',
+    "an include of a process": '#include "/proc/self/environ"',
+    "embed": 'const char a[] = {\n#embed "/etc/passwd"\n};',
+    "a question": '#if __has_include("/etc/passwd")\n#endif',
+    "a question in brackets": "#if __has_include(</etc/passwd>)\n#endif",
+    "a question by a macro": '#define F "/etc/passwd"\n#if __has_include(F)\n#endif',
+    "a question for embed": '#if __has_embed("/etc/passwd")\n#endif',
+    "a line": '#line 1 "/etc/passwd"',
+    "a line of a preprocessor": '# 1 "/etc/passwd"',
+    "a pragma": '#pragma GCC dependency "/etc/passwd"',
+    "a pragma for headers": '#pragma GCC pch_preprocess "/etc/passwd"',
+    "a pragma for libraries": '#pragma comment(lib, "/etc/passwd")',
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_a_source_that_names_a_file_is_refused_with_its_line(name: str) -> None:
+    source = f"{BASELINE}\n{READING[name]}\n".encode()
+    with pytest.raises(Refused, match=r"^files: line \d+: ") as caught:
+        check_files(source)
+    assert "\n" not in caught.value.reason
+    with pytest.raises(Refused, match=r"^files: "):
+        check_text(source, source, "row_dot")
+
+
+def test_headers_and_plain_assembly_pass() -> None:
+    check_files(
+        BASELINE.encode()
+        + b'#include <cmath>\n#include "hip/hip_fp16.h"\n#include "a..b.h"\n#if __has_include(<cmath>)\n#endif\n'
+        + b'#line 7 "kernel.hip"\n#pragma unroll 4\n__device__ void f() { asm volatile("s_nop 0"); }\n'
+        + b'// asm(".incbin") in a comment\nconst char* said = "macro include";\n'
+    )
+
+
+OUTSIDE: Final = {
+    "an include": with_("#define TILE 16", "#include <unistd.h>\n#define TILE 16"),
+    "a macro": with_("#define TILE 16", "#define TILE 8"),
+    "a global": with_("__device__ float state;", "__device__ float state, cache;"),
+    "a function beside it": with_('extern "C"', 'inline float cheat() { return 1; }\nextern "C"'),
+    "a function after it": with_("\n__global__ void untouched", "\nstatic int late = 1;\n__global__ void untouched"),
+    "another kernel": with_("x[i] * 0.5", "x[i] * 0.25"),
+    "a space": with_("__device__ float state;", "__device__  float state;"),
+    "a comment": with_("constexpr int", "/* mine */ constexpr int"),
+    "the kernel closed early": with_(ROW, f"{ROW}}}\nint evil() {{\n"),
+    "a pragma before it": with_('\nextern "C"', '\n#pragma clang fp contract(fast)\nextern "C"'),
+    "a constructor before it": with_('extern "C"', '__attribute__((constructor)) void first() {} extern "C"'),
+    "at the end": BASELINE + "\nint last;\n",
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_everything_outside_the_kernel_is_the_baselines(name: str) -> None:
+    refused(OUTSIDE[name], "outside_kernel")
+
+
+DIRECTIVES: Final = {
+    "a macro": f"#define n 1\n{LOOP}",
+    "no macro": f"#undef TILE\n{LOOP}",
+    "an include": f'#include "/etc/passwd"\n{LOOP}',
+    "a conditional": f"#if 1\n{LOOP}#endif\n",
+    "a disabled loop": f"#if 0\n{LOOP}#endif\n",
+    "floating point": f"#pragma clang fp contract(fast)\n{LOOP}",
+    "the standard's": f"#pragma STDC FENV_ACCESS ON\n{LOOP}",
+    "optimization": f'#pragma GCC optimize("Ofast")\n{LOOP}',
+    "clang's": f"#pragma clang optimize off\n{LOOP}",
+    "vectorization": f"#pragma clang loop vectorize(assume_safety)\n{LOOP}",
+    "independence": f"#pragma GCC ivdep\n{LOOP}",
+    "a great number": f"#pragma unroll 1000\n{LOOP}",
+    "a name": f"#pragma unroll TILE\n{LOOP}",
+    "a line": f'#line 1 "other"\n{LOOP}',
+    "spaced": f"  #   pragma omp parallel for\n{LOOP}",
+    "behind a comment": f"/* */ #define n 1\n{LOOP}",
+    "an error": f"#error stop\n{LOOP}",
+}
+
+
+@pytest.mark.parametrize("name", DIRECTIVES)
+def test_no_directive_but_an_unroll(name: str) -> None:
+    refused(with_(LOOP, DIRECTIVES[name]), "pragmas")
+
+
+UNREADABLE: Final = {
+    "a splice in a word": "su\\\nm += 1.0f;",
+    "a splice": "sum += \\\n 1.0f;",
+    "a splice with a space": "sum += \\ \n 1.0f;",
+    "a trigraph": "// why??/\n sum += 1.0f;",
+    "a trigraph of a bracket": "sum += a??(0??);",
+    "a digraph": "sum += a<:0:>;",
+    "a digraph of a brace": "<% sum += 1.0f; %>",
+    "a universal name": "float s\\u00fcm = 1.0f;",
+    "a return alone": "// hidden \r sum += 1.0f;",
+    "an open bracket": "if (n { }",
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_two_compilers_may_read_differently_is_refused(name: str) -> None:
+    refused(added(UNREADABLE[name]), "parse")
+
+
+def test_a_comment_that_a_backslash_continues_is_refused() -> None:
+    refused(added("// continued \\\n  and not code"), "macros")
+
+
+RESTRICT: Final[tuple[SignatureChange, ...]] = ("restrict",)
+
+
+def test_a_declared_change_of_the_signature_is_allowed_and_no_other() -> None:
+    bounds = with_("__launch_bounds__(256)", "__launch_bounds__(128, 2)")
+    restrict = with_(
+        "const float* a, const float* b, float* out",
+        "const float* __restrict__ a, const float* b, float* __restrict__ out",
+    )
+    check(bounds, "launch_bounds")
+    check(with_("__launch_bounds__(256) ", ""), "launch_bounds")
+    check(restrict, "restrict")
+    wrong: list[tuple[str, tuple[SignatureChange, ...]]] = [
+        (bounds, ("restrict",)),
+        (restrict, ("launch_bounds",)),
+        (bounds, ()),
+        (restrict, ()),
+    ]
+    for text, allowed in wrong:
+        refused(text, "signature", *allowed)
+
+
+@pytest.mark.parametrize("bounds", ["n", "TILE * 16", "2048", "0", "256, 2, 3", "kWidth", "sizeof(int)"])
+def test_launch_bounds_are_whole_numbers(bounds: str) -> None:
+    refused(with_("__launch_bounds__(256)", f"__launch_bounds__({bounds})"), "signature", "launch_bounds")
+
+
+def test_restrict_is_for_pointers_of_the_signature_and_is_not_taken_away() -> None:
+    refused(with_("int n) {\n  __shared__", "int __restrict__ n) {\n  __shared__"), "signature", "restrict")
+    once = with_("const float* a, const", "const float* __restrict__ a, const")
+    with pytest.raises(Refused, match="missing"):
+        check_text(once.encode(), BASELINE.encode(), "row_dot", allowed=RESTRICT)
+
+
+SIGNATURES: Final = {
+    "another bound": with_("__launch_bounds__(256)", "__launch_bounds__(512)"),
+    "no bound": with_("__launch_bounds__(256) ", ""),
+    "another type": with_("float* out, int n", "float* out, long n"),
+    "another name": with_("float* out, int n", "float* out, int m"),
+    "no const": with_("const float* b", "float* b"),
+    "another order": with_("const float* a, const float* b", "const float* b, const float* a"),
+    "one more": with_("float* out, int n) {\n  __shared__", "float* out, int n, int m = 0) {\n  __shared__"),
+    "a template": with_('extern "C" __global__', "template <int N> __global__"),
+    "other linkage": with_('extern "C" __global__', "static __global__"),
+    "an attribute": with_("__launch_bounds__(256)", "__launch_bounds__(256) __attribute__((optnone))"),
+    "an attribute of C++": with_('extern "C" __global__', '[[gnu::flatten]] extern "C" __global__'),
+    "a constructor": with_('extern "C" __global__', '__attribute__((constructor)) extern "C" __global__'),
+    "restrict": with_("const float* a,", "const float* __restrict__ a,"),
+    "volatile": with_("float* out, int n) {\n  __shared__", "volatile float* out, int n) {\n  __shared__"),
+    "a calling convention": with_("__launch_bounds__(256)", '__launch_bounds__(256) __attribute__((alias("other")))'),
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_the_signature_is_the_baselines(name: str) -> None:
+    refused(SIGNATURES[name], "signature")

@@ -5,8 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from aaco_pipeline.optimization.calls import Buffer, Call, Content, Execution, Launch
-from aaco_pipeline.optimization.correctness.poison import poison
+from aaco_pipeline.optimization.correctness.comparison import poison
 from aaco_pipeline.optimization.harness import (
     Distribution,
     Expected,
@@ -20,6 +19,7 @@ from aaco_pipeline.optimization.harness import (
     rounding_bound,
     scalar,
 )
+from aaco_pipeline.optimization.targets import Buffer, Call, Content, Execution, Launch
 
 Block = tuple[int, int, int]
 

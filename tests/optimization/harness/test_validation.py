@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.optimization.calls import Buffer, Call, Launch
 from aaco_pipeline.optimization.harness import Expected, Harness, Size, buffer, exact, output, scalar
 from aaco_pipeline.optimization.harness.validation import MOST_BYTES, checked_call, relaunched, validate
-from aaco_pipeline.optimization.targets import Parameter
+from aaco_pipeline.optimization.targets import Buffer, Call, Launch, Parameter
 from tests.optimization.harness.row_dot import HARNESS, call, reference
 
 FILE = Path("kernels/row_dot_harness.py")

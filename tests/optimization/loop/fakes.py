@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aaco_pipeline.optimization.calls import Call, Execution
 from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Proposer, Refused, SignatureChange, Task
 from aaco_pipeline.optimization.loop.means import (
     Builder,
@@ -22,7 +21,7 @@ from aaco_pipeline.optimization.loop.means import (
     TimingStep,
     Version,
 )
-from aaco_pipeline.optimization.targets import Build, Layout, Parameter, TargetName
+from aaco_pipeline.optimization.targets import Build, Call, Execution, Layout, Parameter, TargetName
 
 SOURCE = b"// cost 100\nvoid k() {}\n"
 KERNEL = "k"

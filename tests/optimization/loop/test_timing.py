@@ -1,6 +1,12 @@
-"""The timing rule as the search's timer: what is recorded decides itself again, and every timed answer is compared."""
+"""The timing rule as the search's timer: what is recorded decides itself again, and every timed answer is compared.
+
+Pairs from workers: fresh ones each layout, in random order, with content that no call before had.
+
+Blocks of sessions decide as layouts do: never from one process, and never where a block has nothing to say.
+"""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,13 +16,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aaco_pipeline.optimization.calls import Call, Execution, Launch
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.decision.plan import Plan
 from aaco_pipeline.optimization.harness import Harness, buffer, make_call, output, rounding_bound
 from aaco_pipeline.optimization.loop.means import Builder, Version
-from aaco_pipeline.optimization.loop.timing import RuleTimer, plan_record, recorded_plan
-from aaco_pipeline.optimization.targets import Build, Layout, Parameter
+from aaco_pipeline.optimization.loop.timing import (
+    InterleavedPairs,
+    RuleTimer,
+    looks_of,
+    plan_of,
+    plan_record,
+    recorded_plan,
+    rule_on,
+)
+from aaco_pipeline.optimization.targets import Build, Call, Execution, Launch, Layout, Parameter
+from aaco_pipeline.optimization.timing_rule import Plan
+from tests.optimization.made_pairs import MadeStarts, made_call
 
 PLAN = Plan(candidates=2, pairs=4)
 
@@ -144,3 +158,156 @@ def test_a_record_that_lacks_a_layout_is_no_evidence(builder: Builder) -> None:
     evidence = dict(timer.measure("aa", builder, (same, same), 1))
     evidence["pairs"]["itself"].pop()
     assert timer.decide("aa", evidence).guard == "layouts"
+
+
+COUNT = 40
+
+
+def made_source(
+    duration_ns: int | None = 200, *, seed: int = 1
+) -> tuple[InterleavedPairs, list[tuple[str, float]], list[float]]:
+    log: list[tuple[str, float]] = []
+    checked: list[float] = []
+
+    def check(call: Call, execution: Execution) -> None:
+        checked.append(float(call.contents["x"][0]))
+
+    arms = MadeStarts("baseline", 300, log), MadeStarts("candidate", duration_ns, log)
+    return InterleavedPairs(*arms, made_call, check, seed=seed), log, checked
+
+
+def test_each_duration_is_that_of_its_arm_and_the_first_call_is_apart() -> None:
+    source, log, _ = made_source()
+    pairs = source.pairs(7, COUNT)
+    assert pairs.baseline_ns.tolist() == [300] * COUNT
+    assert pairs.candidate_ns.tolist() == [200] * COUNT
+    assert (pairs.baseline_first_call_ns, pairs.candidate_first_call_ns) == (300, 200)
+    assert (pairs.baseline_load_ns, pairs.candidate_load_ns) == (7, 7)
+    assert len(log) == 2 * (COUNT + 1)
+
+
+def test_the_order_within_a_pair_is_random_and_recorded() -> None:
+    source, log, _ = made_source()
+    pairs = source.pairs(7, COUNT)
+    first = [name == "candidate" for name, _ in log[2::2]]
+    assert first == pairs.candidate_first.tolist()
+    assert 0.2 * COUNT < sum(first) < 0.8 * COUNT
+
+
+def test_both_arms_of_a_pair_get_the_same_content_and_each_pair_new_one() -> None:
+    source, log, _ = made_source()
+    source.pairs(7, COUNT)
+    source.pairs(8, COUNT)
+    assert all({log[at][0], log[at + 1][0]} == {"baseline", "candidate"} for at in range(0, len(log), 2))
+    contents = [content for _, content in log]
+    assert contents[::2] == contents[1::2]
+    assert len(set(contents)) == 2 * (COUNT + 1)
+
+
+def test_every_result_of_the_candidate_is_checked() -> None:
+    source, log, checked = made_source()
+    source.pairs(7, COUNT)
+    assert checked == [content for name, content in log if name == "candidate"]
+    assert len(checked) == COUNT + 1
+
+
+def test_each_layout_has_processes_of_its_own() -> None:
+    starts = MadeStarts("baseline", 300), MadeStarts("candidate", 200)
+    source = InterleavedPairs(*starts, made_call, lambda call, execution: None, seed=1)
+    source.pairs(7, 2)
+    source.pairs(8, 2)
+    assert [one.started for one in starts] == [[7, 8], [7, 8]]
+
+
+def test_a_target_without_time_decides_nothing() -> None:
+    with pytest.raises(Refused) as refused:
+        made_source(None)[0].pairs(7, COUNT)
+    assert refused.value.guard == "time"
+
+
+def test_another_seed_gives_other_content() -> None:
+    logs = []
+    for seed in (1, 2):
+        source, log, _ = made_source(seed=seed)
+        source.pairs(7, 2)
+        logs.append({content for _, content in log})
+    assert not logs[0] & logs[1]
+
+
+PLAN_BLOCKS = plan_of(0.02)
+
+
+def evidence(candidate: list[float | None], itself: list[float | None] | None = None, items: Any = (1, 1)) -> Any:
+    """Blocks in which the baseline takes 1 s and the other arm so much less; None is a session without a median."""
+
+    def pairs(ratios: list[float | None]) -> list[dict[str, Any]]:
+        return [{"baseline_ns": [10**9], "candidate_ns": [one and round(10**9 / one)]} for one in ratios]
+
+    return {"items": list(items), "pairs": {"candidate": pairs(candidate), "itself": pairs(itself or [])}}
+
+
+def around(ratio: float, blocks: int, spread: float = 0.003) -> list[float | None]:
+    return [ratio * (1 + spread * math.cos(2 * block)) for block in range(blocks)]
+
+
+def test_identical_code_that_wanders_about_itself_is_quiet() -> None:
+    ruling = rule_on("aa", evidence([], around(1.0, 8)), PLAN_BLOCKS)
+    assert ruling is not None and ruling.passed
+
+
+@pytest.mark.parametrize("itself", [around(1.1, 8), [2.0, 0.5] * 4, [None] * 8])
+def test_nothing_is_decided_where_identical_code_differs_or_has_no_median(itself: list[float | None]) -> None:
+    ruling = rule_on("aa", evidence([], itself), PLAN_BLOCKS)
+    assert ruling is not None and (ruling.passed, ruling.guard) == (False, "aa")
+
+
+def test_a_search_ends_at_its_first_look_where_all_blocks_agree_and_goes_on_where_they_do_not() -> None:
+    first = looks_of("search", PLAN_BLOCKS)[0]
+    assert (found := rule_on("search", evidence(around(1.3, first)), PLAN_BLOCKS)) is not None and found.passed
+    assert (
+        lost := rule_on("search", evidence(around(0.9, first)), PLAN_BLOCKS)
+    ) is not None and lost.guard == "not_faster"
+    assert rule_on("search", evidence([*around(1.3, first - 1), 0.9]), PLAN_BLOCKS) is None
+
+
+def test_a_gain_is_confirmed_by_twelve_blocks_that_all_hold_with_the_figures_of_these() -> None:
+    ruling = rule_on("confirmation", evidence(around(1.3, 12), around(1.0, 12)), PLAN_BLOCKS)
+    assert ruling is not None and ruling.passed
+    low, ratio, high = ruling.ci_low, ruling.speedup_ratio, ruling.ci_high
+    assert ratio == pytest.approx(1.3, rel=0.01)
+    assert low is not None and ratio is not None and high is not None and 1.02 < low < ratio < high
+
+
+def test_a_block_without_a_median_counts_against_what_is_to_be_shown() -> None:
+    gains = around(1.3, 12)
+    assert rule_on("confirmation", evidence([None, *gains[1:]], around(1.0, 12)), PLAN_BLOCKS) is None
+    silent: list[float | None] = [None] * 13
+    told = rule_on("confirmation", evidence(silent + around(1.3, 11), around(1.0, 24)), PLAN_BLOCKS)
+    assert told is not None and told.guard == "confirmation" and "13 of 24 blocks" in told.reason
+
+
+def test_a_gain_smaller_than_the_threshold_is_none() -> None:
+    ruling = rule_on("confirmation", evidence(around(1.01, 12), around(1.0, 12)), PLAN_BLOCKS)
+    assert ruling is not None and ruling.guard == "confirmation"
+
+
+def test_a_gain_beside_identical_code_that_gains_as_well_is_undecided() -> None:
+    ruling = rule_on("confirmation", evidence(around(1.3, 12), around(1.3, 12)), PLAN_BLOCKS)
+    assert ruling is not None and ruling.guard == "aa"
+
+
+def test_batches_are_held_against_each_other_by_the_time_of_an_item() -> None:
+    """Four times the items in twice the time."""
+    ruling = rule_on("confirmation", evidence(around(0.5, 12), around(1.0, 12), items=(1, 4)), PLAN_BLOCKS)
+    assert ruling is not None and ruling.passed and ruling.speedup_ratio == pytest.approx(2.0, rel=0.01)
+    assert "for each item" in ruling.reason
+
+
+def test_what_gains_nothing_is_confirmed_no_more_often_than_its_share_of_alpha() -> None:
+    """Noise about the threshold: of 20,000 candidates at most one in 1,200 may pass, whatever the noise looks like."""
+    random, passed = np.random.default_rng(0), 0
+    looks, misses = PLAN_BLOCKS.confirming_layouts, PLAN_BLOCKS.confirming_misses
+    for _ in range(20_000):
+        fall_short = random.random(looks[-1]) < 0.5
+        passed += any(fall_short[:look].sum() <= allowed for look, allowed in zip(looks, misses, strict=True))
+    assert passed <= 20_000 * PLAN_BLOCKS.candidate_alpha + 3 * math.sqrt(20_000 * PLAN_BLOCKS.candidate_alpha)

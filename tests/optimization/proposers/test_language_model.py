@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Refused, Task
-from aaco_pipeline.optimization.proposers.answers import LaunchBounds, Rewrite, Unroll, answer_schema, read_answer
-from aaco_pipeline.optimization.proposers.language_model import LanguageModelProposer
-from aaco_pipeline.optimization.proposers.prompts import LONGEST_SOURCE_BYTES, errors_in
-from aaco_pipeline.optimization.proposers.questions import NoAnswer, Question
+from aaco_pipeline.optimization.proposers.language_model import (
+    LONGEST_SOURCE_BYTES,
+    LanguageModelProposer,
+    LaunchBounds,
+    NoAnswer,
+    Question,
+    Rewrite,
+    Unroll,
+    answer_schema,
+    errors_in,
+    read_answer,
+)
 from tests.optimization.proposers.kernels import ROW_DOT, task
 
 BODY = "{\n  out[0] = 0;\n}"

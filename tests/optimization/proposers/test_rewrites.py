@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.optimization.candidates import Candidate
-from aaco_pipeline.optimization.proposers.accumulators import Accumulators
-from aaco_pipeline.optimization.proposers.vector_loads import VectorLoads
+from aaco_pipeline.optimization.proposers.reductions import Accumulators, VectorLoads
 from tests.optimization.proposers.kernels import ROW_DOT, proposed, reasons, summing, task, transformations
 
 BEGIN = "float acc = 0.0f;\n"

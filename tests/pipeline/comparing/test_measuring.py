@@ -16,7 +16,7 @@ from aaco_pipeline.pipeline.comparing import measuring
 from aaco_pipeline.pipeline.comparing.measuring import finished_blocks, measure_campaign, members
 from aaco_pipeline.pipeline.comparing.plan import Plan, new_plan, subject, write_plan
 from aaco_pipeline.pipeline.doctor import examine
-from aaco_pipeline.pipeline.half_sessions import begun, running_sessions
+from aaco_pipeline.pipeline.sessions import begun, running_sessions
 from aaco_pipeline.resources.measure.measurement_slot import slot_is_free
 from tests.places import CONFIGS
 

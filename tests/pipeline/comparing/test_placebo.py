@@ -10,12 +10,12 @@ from aaco_pipeline.capture.request import Arm, MeasurementRequest
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.health import leftovers
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing.baselines import arm_of, current, pin
-from aaco_pipeline.pipeline.comparing.placebo import fresh_copy, placebo_of
+from aaco_pipeline.pipeline.comparing.measuring import fresh_copy, placebo_of
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, new_plan, read_plan, require_unchanged, write_plan
+from aaco_pipeline.pipeline.nightly.baselines import arm_of, current, pin
 from aaco_pipeline.resources.measure.inference import plan as resolved
 from tests.lake.test_artefacts import aged, folders
-from tests.pipeline.comparing.test_baselines import weighty
+from tests.pipeline.nightly.test_baselines import weighty
 from tests.places import CONFIGS
 
 

@@ -25,7 +25,7 @@ from aaco_pipeline.pipeline.comparing.plan import (
     write_plan,
 )
 from aaco_pipeline.statistics.service_level import Limit
-from tests.pipeline.comparing.test_baselines import weighty
+from tests.pipeline.nightly.test_baselines import weighty
 from tests.places import CONFIGS
 
 REQUEST = MeasurementRequest(model="squeezenet", threads=2)

@@ -12,9 +12,17 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.measuring import members, publish_members
-from aaco_pipeline.pipeline.comparing.plan import Plan, Prediction, new_plan, read_plan, write_plan
-from aaco_pipeline.pipeline.comparing.prediction import History, history_of, predict
-from aaco_pipeline.statistics.verdicts.power import minimum_detectable_ratio
+from aaco_pipeline.pipeline.comparing.plan import (
+    History,
+    Plan,
+    Prediction,
+    history_of,
+    new_plan,
+    predict,
+    read_plan,
+    write_plan,
+)
+from aaco_pipeline.statistics.verdicts.effects import minimum_detectable_ratio
 from tests.pipeline.comparing.made_up import BASELINE, OTHER, REQUEST, judged, planned, verdict_row
 from tests.report.made_up import rows_of
 
@@ -23,7 +31,7 @@ SECOND = 1_000_000_000
 
 def past(lake: TraceLake, *, deviation: float = 0.02, took: int | None = SECOND, blocks: int = 10) -> Plan:
     """A campaign on node1 whose blocks were spread like that, and whose sessions took so long; traced ones thrice."""
-    from aaco_pipeline.statistics.verdicts.block_effects import t_interval
+    from aaco_pipeline.statistics.verdicts.effects import t_interval
 
     plan = planned(lake, blocks=blocks, traced_blocks=1)
     rows: list[dict[str, Any]] = []

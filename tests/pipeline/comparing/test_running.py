@@ -9,8 +9,8 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.files import file_digest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing import measuring, running
+from aaco_pipeline.pipeline.comparing.judging import half_campaigns
 from aaco_pipeline.pipeline.comparing.plan import Plan, new_plan, read_plan
-from aaco_pipeline.pipeline.comparing.unfinished import half_campaigns
 from tests.pipeline.comparing.made_up import BASELINE, measured
 from tests.places import CONFIGS
 

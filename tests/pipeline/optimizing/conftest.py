@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.pipeline.optimizing import running
+from aaco_pipeline.pipeline.optimizing import search
 from tests.pipeline.optimizing.stand_in import InProcess, Offers, written
 
 
@@ -24,9 +24,9 @@ def offering(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., N
     def offer(*sources: bytes) -> None:
         monkeypatch.setenv("AACO_CACHE", str(tmp_path / "cache"))
         # Nothing is measured here, so nobody else's measurement is waited for.
-        monkeypatch.setattr(running, "measurement_slot", lambda on_wait: nullcontext())
-        monkeypatch.setattr(running, "choose_target", lambda choice: InProcess())
-        monkeypatch.setattr(running, "static_of", lambda folder, launch: (None, "no compiler for AMD GPUs"))
-        monkeypatch.setattr(running, "proposers_of", lambda configs, kept: (Offers(*sources),))
+        monkeypatch.setattr(search, "measurement_slot", lambda on_wait: nullcontext())
+        monkeypatch.setattr(search, "choose_target", lambda choice: InProcess())
+        monkeypatch.setattr(search, "static_of", lambda folder, launch: (None, "no compiler for AMD GPUs"))
+        monkeypatch.setattr(search, "proposers_of", lambda configs, kept: (Offers(*sources),))
 
     return offer

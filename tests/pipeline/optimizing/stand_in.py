@@ -10,9 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from aaco_pipeline.optimization.calls import Call, Execution
 from aaco_pipeline.optimization.candidates import Candidate, NotApplicable, Refused, Task
-from aaco_pipeline.optimization.targets import Build, Layout, Parameter, TargetName
+from aaco_pipeline.optimization.targets import Build, Call, Execution, Layout, Parameter, TargetName
 
 SOURCE: Final = b"""#include <hip/hip_runtime.h>
 

@@ -1,22 +1,27 @@
-"""What a gain would do to a session: predicted where both are of one architecture, and else a reason in its place."""
+"""What a gain would do to a session: predicted where both are of one architecture, and else a reason in its place.
+
+The least time of a call, from the harness' least work and what this machine was measured to reach.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
+from aaco_pipeline.lake.calibrations import Calibration, Ceiling, machine_of, write_calibration
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import to_contract
-from aaco_pipeline.optimization.loop.whole import Gain
-from aaco_pipeline.optimization.targets import TargetName
-from aaco_pipeline.pipeline.optimizing import running
+from aaco_pipeline.optimization.harness import Harness
+from aaco_pipeline.optimization.loop.search import Gain
+from aaco_pipeline.optimization.targets import Call, Launch, TargetName
+from aaco_pipeline.pipeline.optimizing import search
 from aaco_pipeline.pipeline.optimizing.asking import Order
-from aaco_pipeline.pipeline.optimizing.effect import predicted_effect
-from aaco_pipeline.pipeline.optimizing.running import run
-from aaco_pipeline.report.document.optimization import searches_of
+from aaco_pipeline.pipeline.optimizing.search import floor_ns, predicted_effect, run
+from aaco_pipeline.report.optimization.document import searches_of
 from tests.pipeline.optimizing.stand_in import InProcess, costing
 from tests.sessions import made_by
 
@@ -123,7 +128,7 @@ def test_a_search_for_a_session_leaves_the_effect_in_the_lake(
     row = searched(lake, source)
     assert row["critical_share_ratio"] == pytest.approx(0.6)
     assert row["shorter_ratio"] is None and "cpu-emulation" in row["effect_reason"]
-    monkeypatch.setattr(running, "choose_target", lambda choice: Amd())
+    monkeypatch.setattr(search, "choose_target", lambda choice: Amd())
     row = searched(lake, source)
     assert row["shorter_ratio"] == pytest.approx(0.12, rel=0.02) and row["effect_reason"] is None
     assert row["shorter_low_ratio"] <= row["shorter_ratio"] <= row["shorter_high_ratio"]
@@ -134,3 +139,41 @@ def test_a_search_for_a_session_leaves_the_effect_in_the_lake(
     headline = made_by(lake, SESSION, "optimization_loop").headline
     assert (headline["attempts"], headline["last_search"]) == (2, last["optimization_id"])
     assert headline["last_search_speedup_ratio"] == pytest.approx(1.25, rel=0.02)
+
+
+FACTS: list[dict[str, Any]] = [{"category": "cpu", "key": "model", "value": "a processor"}]
+
+
+def harness(flops: float, moved: float) -> Harness:
+    """A harness whose kernel does so many operations and moves so many bytes."""
+
+    def call(size: Any, distribution: str, rng: np.random.Generator) -> Call:
+        return Call(Launch((1, 1, 1), (1, 1, 1)), (), {})
+
+    return Harness("k", (1,), 1, call, lambda call: {}, lambda size: (flops, moved))
+
+
+@pytest.fixture
+def calibrated(tmp_path: Path) -> Path:
+    """A lake that knows this machine to do 10 operations and move 4 bytes a nanosecond at best."""
+    ceilings = (
+        Ceiling("vector", "float32", 10e9, "flop/s", "measured"),
+        Ceiling("vector", "float64", 5e9, "flop/s", "measured"),
+        Ceiling("dram", None, 1e9, "byte/s", "measured"),
+        Ceiling("l1", None, 4e9, "byte/s", "measured"),
+    )
+    machine = machine_of({(one["category"], one["key"]): one["value"] for one in FACTS})
+    write_calibration(tmp_path, Calibration(machine, 1, "2026-01-01T00:00:00Z", ceilings))
+    return tmp_path
+
+
+def test_the_floor_is_the_longer_of_both_at_the_best_rate_of_each(calibrated: Path) -> None:
+    found = [floor_ns(calibrated, harness(flops, 40), "cpu", FACTS)[0] for flops in (1000, 10)]
+    assert found == pytest.approx([100, 10])
+
+
+def test_without_measured_rates_there_is_none_and_why(calibrated: Path, tmp_path: Path) -> None:
+    floor, why = floor_ns(tmp_path / "other", harness(1, 1), "cpu", FACTS)
+    assert floor is None and why is not None and "aaco calibrate --threads 1" in why
+    floor, why = floor_ns(calibrated, harness(1, 1), "cuda", FACTS)
+    assert floor is None and why is not None and "cuda" in why

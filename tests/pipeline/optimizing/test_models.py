@@ -16,7 +16,7 @@ import pytest
 from aaco_pipeline.capture.request import MeasurementRequest, as_options
 from aaco_pipeline.cli.compare import request_in
 from aaco_pipeline.cli.main import main
-from aaco_pipeline.cli.optimize_model import is_of_a_model
+from aaco_pipeline.cli.optimize import is_of_a_model
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing.judging import judge_campaign
@@ -24,11 +24,10 @@ from aaco_pipeline.pipeline.comparing.plan import Subject, new_plan, read_plan, 
 from aaco_pipeline.pipeline.optimizing import models
 from aaco_pipeline.pipeline.optimizing.models import ModelOrder, optimize_model
 from aaco_pipeline.pipeline.optimizing.record import read_kept
-from aaco_pipeline.pipeline.optimizing.running import decide_again
-from aaco_pipeline.report.document.optimization import optimization_document
-from aaco_pipeline.report.document.optimization_evidence import optimization_report
-from aaco_pipeline.report.html.comparison.search import render_search
-from aaco_pipeline.report.words.optimization import remarks, sentence, title
+from aaco_pipeline.pipeline.optimizing.search import decide_again
+from aaco_pipeline.report.optimization.document import optimization_document, optimization_report
+from aaco_pipeline.report.optimization.page import render_search
+from aaco_pipeline.report.optimization.search import remarks_optimization, sentence_optimization, title
 from aaco_pipeline.resources.measure.inference import answer_inference
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 from aaco_pipeline.resources.project import LAKE_VARIABLE
@@ -90,9 +89,9 @@ def test_what_was_accepted_is_told_with_the_command_that_runs_it_and_decided_aga
     document = optimization_document(empty_lake, name)
     assert document["kernel"] is None and document["gain"]["speedup_ratio"] == pytest.approx(2.0, rel=0.02)
     gain = document["gain"]
-    assert f"control_flow runs {gain['speedup_ratio']:.2f} [" in sentence(document)
-    assert "with --optimization all" in sentence(document)
-    assert remarks(document)[-1] == "No file was changed. To run it so: `aaco run --model control_flow`"
+    assert f"control_flow runs {gain['speedup_ratio']:.2f} [" in sentence_optimization(document)
+    assert "with --optimization all" in sentence_optimization(document)
+    assert remarks_optimization(document)[-1] == "No file was changed. To run it so: `aaco run --model control_flow`"
     assert title(document) == f"{name}  control_flow"
     accepted = document["attempts"][0]
     assert (accepted["decision"], accepted["ratio_of"], accepted["layouts"]) == ("accepted", "iteration", 16)

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from aaco_pipeline.formats.capture_tables import Limits
-from aaco_pipeline.formats.nvidia.cupti import layout
-from aaco_pipeline.formats.nvidia.cupti.stream import Stream, read_stream
+from aaco_pipeline.formats.cupti import stream as layout
+from aaco_pipeline.formats.cupti.stream import Stream, read_stream
 from aaco_pipeline.recording.profilers.cupti import Cupti, Injection, compiled
 
 SOURCES: Final = Path(__file__).with_name("stand_in")

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.kernel_pages import KERNEL_PAGES
-from aaco_pipeline.report.document.ranks import RANKS
-from aaco_pipeline.report.document.session import path_document, session_document
 from aaco_pipeline.report.html.page import EMBEDDED_TRACE_BYTES, render_html
-from aaco_pipeline.report.terminal.session import print_critical_path
-from aaco_pipeline.report.words.session import Document
+from aaco_pipeline.report.session.document import path_document, session_document
+from aaco_pipeline.report.session.ranks import RANKS
+from aaco_pipeline.report.session.sentences import Document
+from aaco_pipeline.report.session.statements import KERNEL_PAGES
+from aaco_pipeline.report.session.view import print_critical_path
 from tests.report.full_session import MODEL, publish_session
 from tests.report.html.pages import SECTIONS, Page, plotted
 from tests.report.made_up import EVIL, SESSION

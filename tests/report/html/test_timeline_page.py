@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.document.session import session_document
 from aaco_pipeline.report.html.page import render_html
+from aaco_pipeline.report.session.document import session_document
 from tests.report.html.browser import COMPLAINTS, Browser, browser_or_skip
 from tests.report.made_up import EVIL, SESSION, rows_of
 

@@ -24,8 +24,8 @@ from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.resources.calibrate import calibration
 from aaco_pipeline.resources.calibrate import kernels as calibration_kernels
 from aaco_pipeline.resources.calibrate import worker as calibration_worker
-from aaco_pipeline.resources.host import processor_caches
-from aaco_pipeline.resources.host.processor_caches import Cache
+from aaco_pipeline.resources.host import kernel_files
+from aaco_pipeline.resources.host.kernel_files import Cache
 from aaco_pipeline.resources.measure.measurement_slot import slot_is_free, slot_path
 from aaco_pipeline.resources.progress import progress_listener
 
@@ -62,17 +62,17 @@ def test_caches_are_the_data_and_unified_ones_of_the_usable_cpus_by_level(tmp_pa
         write_cache(place / "index0", 1, "Data", "48K" if cpu else "32K", str(cpu))
         write_cache(place / "index1", 1, "Instruction", "64K", str(cpu))
         write_cache(place / "index2", 3, "Unified", "32M", "0-1" if cpu < 2 else "2-4")
-    assert processor_caches.caches([0, 1, 2], tmp_path) == (
+    assert kernel_files.caches([0, 1, 2], tmp_path) == (
         cache(1, 32 * KIB, {0}, {1}, {2}),
         cache(3, 32 * MIB, {0, 1}, {2, 3, 4}),
     )
 
 
 def test_a_machine_whose_kernel_states_no_caches_has_none_and_what_is_torn_is_left_out(tmp_path: Path) -> None:
-    assert processor_caches.caches([0], tmp_path) == ()
+    assert kernel_files.caches([0], tmp_path) == ()
     write_cache(tmp_path / "cpu0/cache/index0", 1, "Data", "48 cakes", "0")
     write_cache(tmp_path / "cpu0/cache/index1", 2, "Unified", "1024K", "1-2")
-    assert processor_caches.caches([0], tmp_path) == ()
+    assert kernel_files.caches([0], tmp_path) == ()
 
 
 def test_few_threads_get_a_core_each(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_few_threads_get_a_core_each(tmp_path: Path) -> None:
     ("text", "numbers"), [("0", {0}), ("0-2,8", {0, 1, 2, 8}), ("", set()), ("a", set()), ("1-", {1}), ("0,x", set())]
 )
 def test_cpu_lists_are_read_as_the_kernel_writes_them(text: str, numbers: set[int]) -> None:
-    assert processor_caches.cpu_list(text) == numbers
+    assert kernel_files.cpu_list(text) == numbers
 
 
 def test_the_memory_that_can_be_had_is_what_the_kernel_states(tmp_path: Path) -> None:
@@ -453,7 +453,7 @@ def test_a_calibration_is_measured_in_fresh_processes_that_hold_the_slot(monkeyp
     assert {doing for doing, _, _ in steps} == {"memory, 1 thread", "ONNX Runtime, 1 thread"}
     assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
     units = {(c.resource, c.dtype): c.unit for c in made.ceilings}
-    known = processor_caches.caches([0])
+    known = kernel_files.caches([0])
     expected: dict[tuple[str, str | None], str] = {("vector_integer", "int8"): "op/s"}
     assert units == expected | ({("l1", None): "byte/s"} if known else {})
     assert all(ceiling.value > 0 for ceiling in made.ceilings)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aaco_pipeline.resources.confinement import server
-from aaco_pipeline.resources.confinement.bounds import Bounds
+from aaco_pipeline.resources.confinement import client
+from aaco_pipeline.resources.confinement.requests import Bounds
 
 Ask = Callable[..., Any]
 ROOMY = Bounds(1 << 30, 60, 240.0, 1 << 20, 1 << 20)
@@ -18,9 +18,9 @@ ROOMY = Bounds(1 << 30, 60, 240.0, 1 << 20, 1 << 20)
 def misbehaving() -> Iterator[None]:
     """Servers started in this module have readers that misbehave on request."""
     with pytest.MonkeyPatch.context() as patch:
-        started: list[server._Server] = []
-        patch.setattr(server, "_MODULE", "tests.resources.confinement.misbehaving_server")
-        patch.setattr(server, "_STARTED", started)
+        started: list[client._Server] = []
+        patch.setattr(client, "_MODULE", "tests.resources.confinement.misbehaving_server")
+        patch.setattr(client, "_STARTED", started)
         yield
         while started:
             started.pop().close()
@@ -35,7 +35,7 @@ def ask(misbehaving: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
     def asked(does: str, bounds: Bounds = ROOMY, writable: tuple[Path, ...] = (), **more: Any) -> Any:
         (tmp_path / "capture").mkdir(exist_ok=True)
         about = tmp_path / "capture"
-        with server.answered({"does": does, **more}, about, [about], writable, bounds) as (answer, _):
+        with client.answered({"does": does, **more}, about, [about], writable, bounds) as (answer, _):
             return answer["came"]
 
     return asked

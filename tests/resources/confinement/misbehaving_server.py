@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aaco_pipeline.resources.confinement import reader_server, work
+from aaco_pipeline.resources.confinement import reader_server
 
 
-def misbehave(request: work.Request) -> None:
+def misbehave(request: reader_server.Request) -> None:
     """Do what the request says, and answer with what came of it."""
     what, results = request["does"], Path(request["results"])
     if what == "die":
@@ -40,13 +40,13 @@ def misbehave(request: work.Request) -> None:
     elif what == "be silent":
         os._exit(0)
     elif what == "babble":
-        (results / work.REPLY_FILE).write_text(request["says"])
+        (results / reader_server.REPLY_FILE).write_text(request["says"])
         os._exit(0)
-    work._WORK = {"try": lambda asked, _: {"came": tried(asked)}}  # type: ignore[misc]
-    work.perform({**request, "work": "try"})
+    reader_server._WORK = {"try": lambda asked, _: {"came": tried(asked)}}  # type: ignore[misc]
+    reader_server.perform({**request, "work": "try"})
 
 
-def tried(request: work.Request) -> Any:
+def tried(request: reader_server.Request) -> Any:
     """What came of what the request asks for: a text, or the name of the error."""
     tries: dict[str, Callable[[], Any]] = {
         "read": lambda: Path(request["path"]).read_text(),
@@ -71,5 +71,5 @@ def become_anybody() -> None:
 if __name__ == "__main__":
     become_anybody()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    reader_server.perform = misbehave  # type: ignore[attr-defined]
+    reader_server.perform = misbehave
     reader_server.serve(socket.socket(fileno=int(sys.argv[1])))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.resources.confinement import landlock, sandbox, server
+from aaco_pipeline.resources.confinement import client, landlock, sandbox
 from tests.resources.confinement.conftest import ROOMY, Ask
 
 needs_landlock = pytest.mark.skipif(
@@ -52,7 +52,7 @@ def test_it_calls_nobody(ask: Ask) -> None:
 
 
 def test_the_network_is_kept_from_it_also_where_nobody_is_superuser(misbehaving: None, tmp_path: Path) -> None:
-    with server.answered({"does": "nothing"}, tmp_path, [tmp_path], [], ROOMY) as (answer, _):
+    with client.answered({"does": "nothing"}, tmp_path, [tmp_path], [], ROOMY) as (answer, _):
         told = [reason for reason in answer["unconfined"] if reason.startswith("no network namespace")]
     # A system may forbid user namespaces; that a process of several threads cannot enter one is our own affair.
     assert "no network namespace: Invalid argument" not in told

@@ -1,4 +1,9 @@
-"""Facts about the host: that they are there, that unknown ones are null, and that nothing secret is among them."""
+"""Facts about the host: that they are there, that unknown ones are null, and that nothing secret is among them.
+
+Another Python is asked what it has installed; what is no Python with an onnxruntime is refused in one line.
+
+The stack of a host by its facts, and which of two readings is a change.
+"""
 
 import json
 import os
@@ -10,8 +15,18 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.analysis.sessions.environment import environment
+from aaco_pipeline.errors import AacoError, UnavailableError, UsageError
 from aaco_pipeline.resources.host import facts as host
-from aaco_pipeline.resources.host.facts import MEASURED_PACKAGES, host_facts
+from aaco_pipeline.resources.host import facts as stack
+from aaco_pipeline.resources.host.facts import (
+    ABSENT,
+    MEASURED_PACKAGES,
+    changes_of_stack,
+    host_facts,
+    own_software,
+    software_of,
+    stack_facts,
+)
 from aaco_pipeline.resources.host.kernel_files import text_of
 
 
@@ -89,3 +104,98 @@ def test_an_unreadable_or_empty_file_is_an_unknown_fact(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.write_text(" \n")
     assert text_of(empty) is text_of(tmp_path / "nowhere") is text_of(tmp_path) is None
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def refusal(interpreter: str, kind: type[AacoError], code: int) -> str:
+    """The one line with which an interpreter is refused."""
+    with pytest.raises(kind) as raised:
+        software_of(interpreter)
+    line = str(raised.value)
+    assert (raised.value.exit_code, line.count("\n")) == (code, 0)
+    assert line.startswith(f"{interpreter}: ")
+    return line
+
+
+def test_this_python_has_what_it_says_of_itself() -> None:
+    found = software_of(sys.executable)
+    assert set(found) == {"python", "aaco_pipeline", *MEASURED_PACKAGES}
+    assert found == {name: own_software().get(name) for name in found}
+    assert found["python"] == sys.version.split()[0]
+
+
+def test_a_missing_file_is_bad_usage(tmp_path: Path) -> None:
+    line = refusal(str(tmp_path / "python"), UsageError, 2)
+    assert "no such file; give the path of a Python" in line
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["#!/bin/sh\necho hello\n", "#!/bin/sh\nexit 3\n", "#!/bin/sh\necho '[1]'\n", "#!/bin/sh\necho '{}'\n", "\x00\x01"],
+    ids=["words", "fails", "a list", "an empty object", "no program"],
+)
+def test_what_is_no_python_is_not_available(text: str, tmp_path: Path) -> None:
+    line = refusal(script(tmp_path / "python", text), UnavailableError, 4)
+    assert "does not answer as a Python of 3.11 or newer does" in line
+
+
+def test_a_file_that_may_not_be_run_is_not_available(tmp_path: Path) -> None:
+    path = script(tmp_path / "python", "#!/bin/sh\n")
+    Path(path).chmod(0o644)
+    assert "(PermissionError)" in refusal(path, UnavailableError, 4)
+
+
+@pytest.mark.parametrize(("numpy", "runtime", "works"), [("1", "1", True), ("1", None, False), (None, "1", False)])
+def test_a_python_needs_numpy_and_an_onnxruntime(
+    numpy: str | None, runtime: str | None, works: bool, tmp_path: Path
+) -> None:
+    """Of another onnxruntime than the one of this Python, as an AMD build is."""
+    versions = dict.fromkeys(MEASURED_PACKAGES) | {"numpy": numpy, "onnxruntime-migraphx": runtime, "python": "3.12.1"}
+    answer = repr(versions).replace("None", "null").replace("'", '"')
+    path = script(tmp_path / "python", f"#!/bin/sh\necho '{answer}'\n")
+    if works:
+        assert software_of(path) == {**versions, "aaco_pipeline": own_software()["aaco_pipeline"]}
+    else:
+        assert "has no numpy or no onnxruntime; install them" in refusal(path, UnavailableError, 4)
+
+
+def test_versions_are_read_from_rocms_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".info").mkdir()
+    (tmp_path / ".info/version").write_text("7.2.0-43\n")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libmigraphx.so.2015000.0.70200").touch()
+    (tmp_path / "lib/libmigraphx.so").symlink_to("libmigraphx.so.2015000.0.70200")
+    (tmp_path / "nvidia").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26\n")
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path))
+    monkeypatch.setattr(stack, "_NVIDIA", tmp_path / "nvidia")
+    facts = stack_facts()
+    assert facts["rocm version"] == "7.2.0-43"
+    assert facts["library migraphx"] == "2015000.0.70200"
+    assert facts["library hipblaslt"] == ABSENT
+    assert facts["nvidia driver"] == "570.124.06"
+    assert facts["package onnxruntime"] not in (None, ABSENT)
+    assert facts["package onnxruntime-migraphx"] == ABSENT
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("7.1", "7.2", ["rocm version: 7.1 → 7.2"]),
+        ("7.1", "7.1", []),
+        ("7.1", None, []),
+        (None, "7.1", ["rocm version: unknown → 7.1"]),
+        ("7.1", ABSENT, ["rocm version: 7.1 → absent"]),
+    ],
+)
+def test_what_can_no_longer_be_read_is_no_change(before: str | None, after: str | None, told: list[str]) -> None:
+    assert changes_of_stack({"rocm version": before}, {"rocm version": after}) == told
+
+
+def test_a_library_that_a_later_version_looks_for_is_no_change_where_it_is_absent() -> None:
+    assert changes_of_stack({}, {"library new": ABSENT}) == []
+    assert changes_of_stack({}, {"library new": "1"}) == ["library new: unknown → 1"]

@@ -6,7 +6,7 @@ import pytest
 
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.resources.kernel_plane import quiet, recording
-from aaco_pipeline.resources.kernel_plane.instances import NotPossible
+from aaco_pipeline.resources.kernel_plane.tracefs import NotPossible
 
 
 @pytest.fixture(autouse=True)

@@ -15,12 +15,11 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.analysis.delays.thread_states import thread_states
-from aaco_pipeline.formats.native.kernel_plane.reading import read
-from aaco_pipeline.resources.kernel_plane import instances, page_reader, recording
-from aaco_pipeline.resources.kernel_plane.events import misleading
-from aaco_pipeline.resources.kernel_plane.instances import Instance, NotPossible, find_tracefs, remove_stale
+from aaco_pipeline.formats.native.kernel_plane import read
+from aaco_pipeline.resources.kernel_plane import page_reader, recording, tracefs
 from aaco_pipeline.resources.kernel_plane.recording import KernelPlane
-from aaco_pipeline.resources.telemetry.namespaces import why_apart
+from aaco_pipeline.resources.kernel_plane.tracefs import Instance, NotPossible, find_tracefs, misleading, remove_stale
+from aaco_pipeline.resources.telemetry.clocks import why_apart
 
 INSTANCES = Path("/sys/kernel/tracing/instances")
 _WAITS = "import sys, threading, time\nsys.stdin.readline()\n" + (
@@ -292,7 +291,7 @@ def test_an_instance_in_use_is_not_removed_whoever_is_taken_for_its_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with KernelPlane(tmp_path) as plane:
-        monkeypatch.setattr(instances, "stale_of", lambda found: [one for one in found if one in own_instances()])
+        monkeypatch.setattr(tracefs, "stale_of", lambda found: [one for one in found if one in own_instances()])
         assert remove_stale() == []
         assert [(one / "tracing_on").read_text().strip() for one in own_instances()] == ["1", "1"]
     assert plane.document()["remarks"] == []

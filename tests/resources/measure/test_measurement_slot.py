@@ -1,4 +1,7 @@
-"""One slot per host: who holds it, who waits, and that a dead holder never keeps it."""
+"""One slot per host: who holds it, who waits, and that a dead holder never keeps it.
+
+Following what a measured process prints: whole lines, nothing of an endless one, and never past the deadline.
+"""
 
 import json
 import os
@@ -17,9 +20,10 @@ from typing import Final
 import pytest
 
 from aaco_pipeline.errors import UnavailableError
+from aaco_pipeline.resources.measure import measurement_slot as slot_holder
 from aaco_pipeline.resources.measure import measurement_slot as slots
-from aaco_pipeline.resources.measure import slot_holder
 from aaco_pipeline.resources.measure.measurement_slot import (
+    follow,
     measurement_slot,
     own_container,
     slot_is_free,
@@ -368,3 +372,35 @@ def test_the_lock_is_opened_again_when_it_vanishes_between_two_looks(
     monkeypatch.setattr(os, "open", racing)
     with measurement_slot(path):
         assert len(looks) == 3
+
+
+def test_lines_come_whole_however_they_were_written() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"first\nsec")
+    os.write(writing, b"ond\nunfinished")
+    os.close(writing)
+    taken: list[bytes] = []
+    with os.fdopen(reading, "rb") as stream:
+        assert follow(stream, time.monotonic() + 60, taken.append)
+    assert taken == [b"first", b"second"]
+
+
+def test_a_stream_that_stays_open_is_left_at_the_deadline() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"begun\n")
+    taken: list[bytes] = []
+    with os.fdopen(reading, "rb") as stream, os.fdopen(writing, "wb"):
+        assert not follow(stream, time.monotonic() + 0.05, taken.append)
+    assert taken == [b"begun"]
+
+
+def test_of_a_line_without_end_only_the_end_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"x" * 9000 + b"y\n")
+    os.close(writing)
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda descriptor, size: read(descriptor, 3000))
+    taken: list[bytes] = []
+    with os.fdopen(reading, "rb") as stream:
+        assert follow(stream, time.monotonic() + 60, taken.append)
+    assert taken == [b"x" * 4096 + b"y"]

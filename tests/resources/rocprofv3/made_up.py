@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from aaco_pipeline.resources.rocprofv3 import architecture as driver
+from aaco_pipeline.resources.rocprofv3 import command as driver
 
 #: Releases that write text files and have no thread trace.
 OLD: Final = ("6.2", "6.3", "6.4")

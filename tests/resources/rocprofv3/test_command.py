@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from aaco_pipeline.errors import UnavailableError, UsageError
-from aaco_pipeline.resources.rocprofv3 import architecture as driver
+from aaco_pipeline.resources.rocprofv3 import command as driver
 from aaco_pipeline.resources.rocprofv3 import command as rocprofv3
 from aaco_pipeline.resources.rocprofv3.command import (
     BASE_PASS,

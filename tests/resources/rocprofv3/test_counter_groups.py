@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import AacoError, UnavailableError, UsageError
+from aaco_pipeline.resources.configuration import load_counter_sets
 from aaco_pipeline.resources.rocprofv3.counter_groups import counter_block, counter_groups
-from aaco_pipeline.resources.rocprofv3.counter_sets import load_counter_sets
 from tests.places import CONFIGS, SHARED
 
 SLOTS: Final = {"SQ": 2, "TCC": 1}

@@ -22,7 +22,7 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import AacoError, CaptureError, ModelError, UnavailableError, UsageError
 from aaco_pipeline.formats import native as inference_capture
 from aaco_pipeline.formats import rocpd
-from aaco_pipeline.lake.identity import new_session_id
+from aaco_pipeline.lake.layout import new_session_id
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure.inference import capture_inference, plan
 from aaco_pipeline.resources.rocprofv3 import command as rocprofv3

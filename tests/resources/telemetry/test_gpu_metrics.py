@@ -14,12 +14,11 @@ import pytest
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.formats.gpu_metrics.layouts import layout
 from aaco_pipeline.formats.native import telemetry as telemetry_format
-from aaco_pipeline.formats.native.gpus import FIRST_GPU_ID
+from aaco_pipeline.formats.native.telemetry import FIRST_GPU_ID
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
 from aaco_pipeline.resources.telemetry.gpu_metrics import GpuMetricsSource, amd_cards, open_sources
-from aaco_pipeline.resources.telemetry.gpus import NO_GPU, open_gpus
-from aaco_pipeline.resources.telemetry.sampler import SystemSampler
+from aaco_pipeline.resources.telemetry.sampler import NO_GPU, SystemSampler, open_gpus
 from tests.resources.telemetry.rows import wait_for_rows
 
 #: So that NVIDIA GPUs of this host are not among those of the test.

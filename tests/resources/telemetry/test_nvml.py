@@ -16,9 +16,8 @@ from aaco_pipeline.formats.native import telemetry as telemetry_format
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import conform
-from aaco_pipeline.resources.telemetry.gpus import NO_GPU, open_gpus
 from aaco_pipeline.resources.telemetry.nvml import NvmlSource, open_devices
-from aaco_pipeline.resources.telemetry.sampler import SystemSampler
+from aaco_pipeline.resources.telemetry.sampler import NO_GPU, SystemSampler, open_gpus
 from aaco_pipeline.resources.telemetry.sources import UnreadableError
 from tests.resources.telemetry.rows import wait_for_rows
 

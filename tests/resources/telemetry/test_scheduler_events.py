@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from aaco_pipeline.formats.native import scheduler
-from aaco_pipeline.resources.telemetry import namespaces, scheduler_events
+from aaco_pipeline.resources.telemetry import clocks, scheduler_events
 from aaco_pipeline.resources.telemetry.clocks import which_clock
 from aaco_pipeline.resources.telemetry.scheduler_events import SchedulerTrace
 
@@ -334,7 +334,7 @@ def test_events_that_cannot_be_kept_do_not_fail_the_run(fake_bpftrace: Path, tmp
 def test_a_container_with_process_numbers_of_its_own_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(namespaces, "_FIRST", {"pid": 1, "time": 1})
+    monkeypatch.setattr(clocks, "_FIRST", {"pid": 1, "time": 1})
     with SchedulerTrace(tmp_path) as trace:
         assert not trace.recording
     assert "container" in trace.document()["reason"]

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.validation import to_contract
-from aaco_pipeline.statistics.causes.accounts import Account, account
-from aaco_pipeline.statistics.causes.steps import WHOLE
+from aaco_pipeline.statistics.causes.accounts import WHOLE, Account, account
 from tests.statistics.causes.made import ADD, GEMM, NORM, STEP, Tables, session
 
 

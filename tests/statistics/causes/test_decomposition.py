@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.lake.validation import to_contract
-from aaco_pipeline.statistics.causes.arms import Arm
-from aaco_pipeline.statistics.causes.decomposition import LEAST_SESSIONS, Decomposition, decompose
-from aaco_pipeline.statistics.causes.environment import environment_differences
+from aaco_pipeline.statistics.causes.arms import Arm, environment_differences
+from aaco_pipeline.statistics.causes.decomposition import LEAST_SESSIONS, Decomposition, attribution_rows, decompose
 from aaco_pipeline.statistics.causes.matching import replaced_kernels
-from aaco_pipeline.statistics.causes.rows import attribution_rows
 from tests.statistics.causes.made import ADD, GEMM, NORM, STEP, Ran, arm_of, session
 
 TINY = Ran("tiny", 20, 60, operator="aten::mul_")

@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.lake.validation import to_contract
-from aaco_pipeline.statistics.causes.matching import groups_of, other_work, replaced_kernels
-from aaco_pipeline.statistics.causes.names import code_keys, normalized
+from aaco_pipeline.statistics.causes.matching import code_keys, groups_of, normalized, other_work, replaced_kernels
 from tests.statistics.causes.made import ADD, GEMM, NORM, STEP, Ran, arm_of, session
 
 EXTRA = Ran("tiny", 50, 10, operator="aten::mul_")

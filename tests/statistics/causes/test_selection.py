@@ -9,8 +9,8 @@ import pytest
 
 from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.statistics.causes.arms import Arm
+from aaco_pipeline.statistics.causes.decomposition import selection_rows
 from aaco_pipeline.statistics.causes.matching import replaced_kernels
-from aaco_pipeline.statistics.causes.rows import selection_rows
 from aaco_pipeline.statistics.causes.selection import selections
 from tests.statistics.causes.made import ADD, GEMM, NORM, STEP, Ran, Tables, arm_of, session
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
-from aaco_pipeline.statistics.history.nights import OF_THE_NIGHT
+from aaco_pipeline.statistics.history.changes import OF_THE_NIGHT
 
 Floats = npt.NDArray[np.float64]
 FIRST_NIGHT = datetime(2026, 3, 1, 22, tzinfo=UTC)

@@ -5,9 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.statistics.history.levels import LEAST_SEARCHED, find_levels
-from aaco_pipeline.statistics.history.noise import deviation, night_variances, wander
-from aaco_pipeline.statistics.history.outliers import outlier_nights
+from aaco_pipeline.statistics.history.levels import (
+    LEAST_SEARCHED,
+    deviation,
+    find_levels,
+    night_variances,
+    outlier_nights,
+    wander,
+)
 from tests.statistics.history.made_up import Floats, noise, step, unknown
 
 

@@ -1,14 +1,17 @@
-"""The one list of operators whose work is known: by name, the formula for their inputs.
+"""The list of operators with a known formula, and the operator call that each launch counts to.
 
-Each signature was read where the module of its formula says; an operator that is not here has no figures. The formulas
-themselves are `products`, `convolutions`, `attention` and `streams`.
+The formulas themselves are `products` and `streams`.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from aaco_pipeline.analysis.roofline.operators import attention, convolutions, products, streams
+import numpy as np
+import polars as pl
+
+from aaco_pipeline.analysis.model.launching_operators import OPERATOR_DOMAIN, launched, outer_first, within
+from aaco_pipeline.analysis.roofline.operators import products, streams
 from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Unstated, Work
 
 
@@ -83,25 +86,25 @@ _PRODUCTS: Final[Mapping[str, Formula]] = {
     "aiter::fused_moe_": _whole(products.mixture_of_experts),
 }
 _CONVOLUTIONS: Final[Mapping[str, Formula]] = {
-    "aten::convolution": _whole(convolutions.forward),
-    "aten::convolution_backward": _whole(convolutions.backward),
+    "aten::convolution": _whole(products.forward),
+    "aten::convolution_backward": _whole(products.backward),
 }
 _ATTENTION: Final[Mapping[str, Formula]] = {
-    "aten::_scaled_dot_product_flash_attention": _whole(attention.scaled_dot_product(4)),
-    "aten::_scaled_dot_product_efficient_attention": _whole(attention.scaled_dot_product(6, bias=3)),
-    "aten::_scaled_dot_product_cudnn_attention": _whole(attention.scaled_dot_product(6, bias=3)),
-    "aten::_scaled_dot_product_flash_attention_backward": _whole(attention.scaled_dot_product_backward(11)),
-    "aten::_scaled_dot_product_efficient_attention_backward": _whole(attention.scaled_dot_product_backward(11)),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _whole(attention.scaled_dot_product_backward(14)),
-    **dict.fromkeys(("aiter::mha_fwd", "aiter::fmha_v3_fwd"), _whole(attention.flash(5, (6, 7)))),
+    "aten::_scaled_dot_product_flash_attention": _whole(products.scaled_dot_product(4)),
+    "aten::_scaled_dot_product_efficient_attention": _whole(products.scaled_dot_product(6, bias=3)),
+    "aten::_scaled_dot_product_cudnn_attention": _whole(products.scaled_dot_product(6, bias=3)),
+    "aten::_scaled_dot_product_flash_attention_backward": _whole(products.scaled_dot_product_backward(11)),
+    "aten::_scaled_dot_product_efficient_attention_backward": _whole(products.scaled_dot_product_backward(11)),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _whole(products.scaled_dot_product_backward(14)),
+    **dict.fromkeys(("aiter::mha_fwd", "aiter::fmha_v3_fwd"), _whole(products.flash(5, (6, 7)))),
     **dict.fromkeys(
         ("aiter::mha_varlen_fwd", "aiter::fmha_v3_varlen_fwd"),
-        _whole(attention.packed(12, (5, 6), (13, 14), paged=False)),
+        _whole(products.packed(12, (5, 6), (13, 14), paged=False)),
     ),
-    "aiter::mha_batch_prefill": _whole(attention.packed(12, (6, 7), (13, 14), paged=True)),
+    "aiter::mha_batch_prefill": _whole(products.packed(12, (6, 7), (13, 14), paged=True)),
     **dict.fromkeys(
         ("_C::paged_attention_v1", "_C::paged_attention_v2", "aiter::paged_attention_rocm"),
-        _whole(attention.of_unknown_lengths),
+        _whole(products.of_unknown_lengths),
     ),
 }
 _NORMALIZATIONS: Final[Mapping[str, Formula]] = {
@@ -178,3 +181,80 @@ _STREAMS: Final[Mapping[str, Formula]] = {
 }
 #: By the operator's name.
 FORMULAS: Final[Mapping[str, Formula]] = {**_PRODUCTS, **_CONVOLUTIONS, **_ATTENTION, **_NORMALIZATIONS, **_STREAMS}
+
+
+#: Records a collective, which is no work on shapes; `aaco_pipeline.analysis.timeline.collectives` has these.
+_COLLECTIVE: Final = "record_param_comms"
+_OVER_THE_HOST: Final = ("host_to_device", "device_to_host")
+
+
+def owned_launches(
+    dispatches: pl.DataFrame, copies: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame
+) -> pl.DataFrame:
+    """One row per kernel, copy or fill that an operator with recorded inputs launched, with the call it counts to.
+
+    `dispatches`, `copies` (memory_copies), `api_calls` and `inputs` (operator_inputs) are canonical tables. Columns:
+    activity_kind (`dispatch`, `memory_copy`), activity_id, kernel_id (null of copies), device_id, duration_ns, call_id,
+    from_or_to_host (of copies).
+    Where no operator around a launch has a formula, the innermost one has it.
+    """
+    activities = pl.concat([activities_of(dispatches, "dispatch"), activities_of(copies, "memory_copy")])
+    launches = launched(activities.with_row_index("row"), api_calls)
+    return owners(launches, api_calls, inputs).select(
+        *("activity_kind", "activity_id", "kernel_id", "device_id", "duration_ns", "from_or_to_host"),
+        call_id="operator_call_id",
+    )
+
+
+def owners(launches: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
+    """The launches that an operator with recorded inputs made, with `operator_call_id`, the call that each counts to.
+
+    `launches` has row, process_id, thread_id and launched_ns, and is given back in the order of `row`; the other
+    arguments are those of `owned_launches`.
+    """
+    operators = api_calls.filter((pl.col("domain") == OPERATOR_DOMAIN) & pl.col("thread_id").is_not_null())
+    operators = operators.filter(among(operators.get_column("call_id"), inputs.get_column("call_id")))
+    name = pl.col("name").cast(pl.String)
+    whole = [one for one, formula in FORMULAS.items() if formula.is_whole]
+    parts = [one for one, formula in FORMULAS.items() if not formula.is_whole]
+    found = []
+    for candidates in (
+        _last_of_nested(operators.filter(name.is_in(whole))),
+        operators.filter(name.is_in(parts)),
+        operators,
+    ):
+        owned = within(launches, candidates)
+        found.append(owned)
+        launches = launches.join(owned.select("row"), on="row", how="anti", maintain_order="left")
+    return pl.concat(found).filter(pl.col("operator") != _COLLECTIVE).sort("row")
+
+
+def among(numbers: pl.Series, wanted: pl.Series) -> pl.Series:
+    """Whether each of these dense numbers is one of the wanted ones."""
+    last = max((one for one in (numbers.max(), wanted.max()) if isinstance(one, int)), default=0)
+    is_wanted = np.zeros(last + 1, np.bool_)
+    is_wanted[wanted.to_numpy()] = True
+    return pl.Series(is_wanted[numbers.to_numpy()])
+
+
+def activities_of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
+    """What ran on a device, and took a time that can be used: of `dispatches`, or of memory_copies by that `kind`."""
+    is_copy = kind == "memory_copy"
+    known = rows.filter((pl.col("end_ns") >= pl.col("start_ns")) & pl.col("device_id").is_not_null())
+    return known.select(
+        "process_id",
+        "correlation_id",
+        "device_id",
+        pl.lit(kind).alias("activity_kind"),
+        pl.col("copy_id" if is_copy else "dispatch_id").alias("activity_id"),
+        pl.lit(None, pl.Int32).alias("kernel_id") if is_copy else pl.col("kernel_id"),
+        (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
+        (pl.col("direction").is_in(_OVER_THE_HOST) if is_copy else pl.lit(False)).alias("from_or_to_host"),
+    )
+
+
+def _last_of_nested(operators: pl.DataFrame) -> pl.DataFrame:
+    """The calls that no other of these lies in."""
+    holds = (pl.col("start_ns").shift(-1) < pl.col("end_ns")).fill_null(False)
+    threads = operators.partition_by("process_id", "thread_id", maintain_order=True)
+    return pl.concat([operators.clear(), *(outer_first(own).filter(~holds) for own in threads)])

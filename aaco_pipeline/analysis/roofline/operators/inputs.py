@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aaco_pipeline.analysis.model import operator_counts
+from aaco_pipeline.analysis.model import product_formulas
 
 #: Number format and bytes of an element by the profiler's name of the type.
 _TYPES: Final = {
@@ -71,9 +71,9 @@ class Tensor:
         return self.dtype in _FLOATS
 
     @property
-    def of_model(self) -> operator_counts.Tensor:
+    def of_model(self) -> product_formulas.Tensor:
         """The tensor as the formulas for nodes of a model take it."""
-        return operator_counts.Tensor(self.dtype, self.shape)
+        return product_formulas.Tensor(self.dtype, self.shape)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
     try:
         return broadcast_shapes(*shapes)
-    except operator_counts.Unknown:
+    except product_formulas.Unknown:
         raise Unstated("the inputs' shapes do not fit each other") from None
 
 

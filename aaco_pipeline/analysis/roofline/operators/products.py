@@ -1,14 +1,14 @@
-"""Matrix products in their spellings: 2·M·N·K operations for each of the batch, and M·N for each addend.
+"""Work of operators that are sums of products: matrix products, convolutions and attention.
 
-Signatures: aten/src/ATen/native/native_functions.yaml of PyTorch; aiter/tuned_gemm.py, aiter/ops/gradlib.py,
-aiter/ops/batched_gemm_op_bf16.py and aiter/ops/batched_gemm_op_a8w8.py of ROCm's AITER, and of its commit e4048607
-aiter/ops/gemm_op_a8w8.py, aiter/ops/gemm_op_a4w4.py and aiter/fused_moe.py.
+Operators that stream their inputs once are `streams`.
 """
 
 import math
 from collections.abc import Callable
 
-from aaco_pipeline.analysis.model.operator_counts import GELU_BY_TANH
+from aaco_pipeline.analysis.model.product_formulas import GELU_BY_TANH, Operation
+from aaco_pipeline.analysis.model.product_formulas import convolution as convolution_flops
+from aaco_pipeline.analysis.model.product_formulas import transposed_convolution as transposed_flops
 from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Tensor, Unstated, Work, broadcast
 
 
@@ -162,3 +162,208 @@ def _is_zero(inputs: Inputs, at: int) -> bool:
         return inputs.value(at) == 0
     except Unstated:
         return False
+
+
+#: What stands behind the tensors, from the position of the strides on.
+_PADDING, _DILATION, _TRANSPOSED, _OUTPUT_PADDING, _GROUPS = range(1, 6)
+
+
+def forward(inputs: Inputs) -> Work:
+    """aten::convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)."""
+    x, weight = inputs.tensor(0), inputs.tensor(1)
+    y = Tensor(_output(inputs, x, weight, 3), x.dtype, x.element_bytes)
+    bias = inputs.tensor(2) if inputs.given(2) else None
+    node = _node(x, weight, bias, y)
+    flops = transposed_flops(node) if inputs.flag(3 + _TRANSPOSED) else convolution_flops(node)
+    moved = x.bytes + weight.bytes + y.bytes + (bias.bytes if bias else 0)
+    return Work(float(flops), float(moved), _format_convolutions(x, weight), is_product=True, detail=_detail(inputs, 3))
+
+
+def backward(inputs: Inputs) -> Work:
+    """aten::convolution_backward(grad_output, input, weight, bias_sizes, stride, …, groups, output_mask).
+
+    The gradient of the data and that of the weights take what the forward pass takes, each only where the mask asks for
+    it; that of a bias is a sum over grad_output.
+    """
+    grad, x, weight = inputs.tensor(0), inputs.tensor(1), inputs.tensor(2)
+    of_data, of_weights, of_bias = _mask(inputs.flags(10))
+    node = _node(x, weight, None, grad)
+    once = transposed_flops(node) if inputs.flag(4 + _TRANSPOSED) else convolution_flops(node)
+    flops = once * (of_data + of_weights) + (grad.count if of_bias else 0)
+    moved = grad.bytes + (of_data + of_weights) * (x.count * x.element_bytes + weight.bytes)
+    asked = (("no data gradient", of_data), ("no weight gradient", of_weights))
+    details = [_detail(inputs, 4), *(text for text, wanted in asked if not wanted)]
+    return Work(float(flops), float(moved), _format_convolutions(x, weight), is_product=True, detail=", ".join(details))
+
+
+def _output(inputs: Inputs, x: Tensor, weight: Tensor, at: int) -> tuple[int, ...]:
+    """The shape of the result: [N, filters, sizes…]."""
+    rank = len(weight.shape) - 2
+    if rank < 1 or len(x.shape) != rank + 2:
+        raise Unstated("the shapes are not those of a convolution")
+    stride, padding, dilation = (_each(inputs.integers(at + one), rank) for one in (0, _PADDING, _DILATION))
+    sizes = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    if inputs.flag(at + _TRANSPOSED):
+        more = _each(inputs.integers(at + _OUTPUT_PADDING), rank)
+        found = [(n - 1) * s - 2 * p + d * (k - 1) + 1 + m for (n, k, s, p, d), m in zip(sizes, more, strict=True)]
+        filters = weight.shape[1] * inputs.integer(at + _GROUPS)
+    else:
+        found = [(n + 2 * p - d * (k - 1) - 1) // s + 1 if s > 0 else 0 for n, k, s, p, d in sizes]
+        filters = weight.shape[0]
+    if min(found) < 1:
+        raise Unstated("the sizes of the convolution do not fit")
+    return (x.shape[0], filters, *found)
+
+
+def _each(numbers: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """One number for every axis; a single one stands for all."""
+    if len(numbers) not in (1, rank):
+        raise Unstated("strides, padding or dilation are not of the convolution's axes")
+    return numbers * rank if len(numbers) == 1 else numbers
+
+
+def _mask(flags: tuple[bool, ...]) -> tuple[bool, bool, bool]:
+    if len(flags) != 3:
+        raise Unstated("the output mask has not three flags")
+    return flags[0], flags[1], flags[2]
+
+
+def _node(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor) -> Operation:
+    if math.prod(weight.shape) == 0:
+        raise Unstated("the convolution has no weights")
+    tensors = (x.of_model, weight.of_model, bias.of_model if bias else None)
+    return Operation("Conv", "", tensors, (y.of_model,), {})
+
+
+def _format_convolutions(x: Tensor, weight: Tensor) -> str | None:
+    return x.dtype if x.dtype == weight.dtype else None
+
+
+def _detail(inputs: Inputs, at: int) -> str:
+    """Stride and padding, and what else is not as usual."""
+    stride, padding, dilation = ("×".join(map(str, inputs.integers(at + one))) for one in (0, _PADDING, _DILATION))
+    parts = [f"stride {stride}", f"padding {padding}"]
+    parts += [f"dilation {dilation}"] if set(dilation) - {"1", "×"} else []
+    groups = inputs.integer(at + _GROUPS)
+    parts += [f"{groups} groups"] if groups != 1 else []
+    return ", ".join([*parts, "transposed"] if inputs.flag(at + _TRANSPOSED) else parts)
+
+
+_OWN_LENGTHS = "the lengths of the sequences are on the device, and not recorded"
+
+
+def scaled_dot_product(causal: int, *, bias: int | None = None) -> Callable[[Inputs], Work]:
+    """A formula for PyTorch's forward operators: query, key, value as [batch, heads, length, width] come first."""
+
+    def work(inputs: Inputs) -> Work:
+        q, k, v = (_four(inputs.tensor(at)) for at in range(3))
+        width, value_width = q.shape[3], v.shape[3]
+        result = q.count // max(width, 1) * value_width * q.element_bytes
+        more = inputs.tensor(bias).bytes if bias is not None and inputs.given(bias) else 0
+        moved = float(q.bytes + k.bytes + v.bytes + more + result)
+        return _work(inputs, causal, (q, k), 2 * (width + value_width), moved=moved, top_left=True)
+
+    return work
+
+
+def scaled_dot_product_backward(causal: int) -> Callable[[Inputs], Work]:
+    """A formula for PyTorch's backward operators: the gradient, query, key and value come first."""
+
+    def work(inputs: Inputs) -> Work:
+        grad, q, k, v = (_four(inputs.tensor(at)) for at in range(4))
+        width, value_width = q.shape[3], v.shape[3]
+        # The gradient and the result have one shape; query, key and value are read, and their gradients written.
+        moved = float(2 * grad.count * grad.element_bytes + 2 * sum(t.count * t.element_bytes for t in (q, k, v)))
+        return _work(inputs, causal, (q, k), 2 * (3 * width + 2 * value_width), moved=moved, top_left=True)
+
+    return work
+
+
+def flash(causal: int, windows: tuple[int, int]) -> Callable[[Inputs], Work]:
+    """A formula for operators on [batch, length, heads, width], whose last query sees the last key."""
+
+    def work(inputs: Inputs) -> Work:
+        q, k, v = (_transposed(_four(inputs.tensor(at))) for at in range(3))
+        width, value_width = q.shape[3], v.shape[3]
+        result = q.count // max(width, 1) * value_width * q.element_bytes
+        moved = float(q.bytes + k.bytes + v.bytes + result)
+        if any(inputs.integer(at) >= 0 for at in windows):
+            return Work(None, moved, q.dtype, is_product=True, lacking="a window limits what each query sees")
+        return _work(inputs, causal, (q, k), 2 * (width + value_width), moved=moved, top_left=False)
+
+    return work
+
+
+def packed(causal: int, lengths: tuple[int, int], windows: tuple[int, int], *, paged: bool) -> Callable[[Inputs], Work]:
+    """A formula for sequences one behind the other: query [tokens, heads, width], then key, value, their beginnings.
+
+    `lengths` are the positions of the longest query and key. All sequences have the longest length where the tokens are
+    as many as sequences times it. Of `paged` keys only those of a causal prompt without a past are so many.
+    """
+
+    def work(inputs: Inputs) -> Work:
+        q, k, v, starts = (inputs.tensor(at) for at in range(4))
+        if len(q.shape) != 3 or len(starts.shape) != 1:
+            raise Unstated("the shapes are not those of packed sequences")
+        sequences = starts.shape[0] - 1
+        queried, attended = (inputs.integer(at) for at in lengths)
+        masked = inputs.flag(causal)
+        all_keys = masked and queried == attended if paged else k.shape[0] == sequences * attended
+        if q.shape[0] != sequences * queried or not all_keys:
+            raise Unstated(_OWN_LENGTHS)
+        if any(inputs.integer(at) >= 0 for at in windows):
+            raise Unstated("a window limits what each query sees")
+        heads, width, kept, value_width = q.shape[1], q.shape[2], k.shape[-2], v.shape[-1]
+        pairs = sequences * heads * _pairs(queried, attended, masked, top_left=False)
+        keys = sequences * attended * kept * (width + value_width) * k.element_bytes
+        result = q.shape[0] * heads * value_width * q.element_bytes
+        detail = f"{sequences} sequences of {queried}" + (", causal" if masked else "")
+        flops = 2.0 * (width + value_width) * pairs
+        return Work(flops, float(q.bytes + keys + result), q.dtype, is_product=True, detail=detail)
+
+    return work
+
+
+def of_unknown_lengths(inputs: Inputs) -> Work:
+    """Paged decoding: what each query sees is as long as its sequence."""
+    raise Unstated(_OWN_LENGTHS)
+
+
+def _work(
+    inputs: Inputs, causal: int, sides: tuple[Tensor, Tensor], each_pair: int, *, moved: float, top_left: bool
+) -> Work:
+    """What the pairs of queries and keys take; bytes alone where it is not recorded whether the mask is causal."""
+    q, k = sides
+    try:
+        masked = inputs.flag(causal)
+    except Unstated:
+        return Work(None, moved, q.dtype, is_product=True, lacking="whether it is causal is not recorded")
+    pairs = q.shape[0] * q.shape[1] * _pairs(q.shape[2], k.shape[2], masked, top_left=top_left)
+    detail = "causal" if masked else ""
+    return Work(float(each_pair * pairs), moved, q.dtype, is_product=True, detail=detail)
+
+
+def _pairs(queried: int, attended: int, causal: bool, *, top_left: bool) -> float:
+    """Pairs of a query and a key that it sees; a causal mask's edge counts half.
+
+    PyTorch's mask begins at the first key (`top_left`), flash-attention's ends at the last one.
+    """
+    if not causal:
+        return float(queried * attended)
+    short = min(queried, attended)
+    square = short * short / 2
+    if queried > attended:
+        return square + (queried - attended) * attended if top_left else square
+    return square if top_left else square + queried * (attended - queried)
+
+
+def _four(tensor: Tensor) -> Tensor:
+    if len(tensor.shape) != 4:
+        raise Unstated("the shapes are not those of attention")
+    return tensor
+
+
+def _transposed(tensor: Tensor) -> Tensor:
+    """[batch, heads, length, width] from [batch, length, heads, width]."""
+    batch, length, heads, width = tensor.shape
+    return Tensor((batch, heads, length, width), tensor.dtype, tensor.element_bytes)

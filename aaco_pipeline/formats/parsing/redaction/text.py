@@ -1,24 +1,287 @@
-"""Finds the secrets in any text: by their shape, and by the name that stands before them.
-
-This is the one search that command lines, environments, metadata, names and whole files pass; what more is done to a
-command line is `commands`'s, to an environment `environment`'s, to a file `streams`'s.
-"""
+"""Hide secrets in text: by the key beside them, and by the known shapes of tokens, keys and passwords."""
 
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from enum import IntEnum
+from functools import cache, lru_cache
 from typing import Final
 
-from aaco_pipeline.formats.parsing.redaction.keys import (
-    HINTS,
-    Announced,
-    announced,
-    is_login,
-    is_random,
-    is_secret,
-    looks_chosen,
+
+class Announced(IntEnum):
+    """How surely a name announces a secret, and so how little its value must look like one."""
+
+    NOTHING = 0
+    #: Hidden when the value looks like a secret: `pass`, `auth`, `signature`.
+    PERHAPS = 1
+    #: Hidden unless it is a number, a switch, a path or a stand-in: `token`.
+    LIKELY = 2
+    #: Hidden unless it is a switch, a path or a stand-in: `password`.
+    SURELY = 3
+
+
+#: One of these is part of every name that announces a secret, in lower case.
+HINTS: Final = (
+    b"pass",
+    b"pwd",
+    b"secret",
+    b"token",
+    b"key",
+    b"cred",
+    b"auth",
+    b"cookie",
+    b"signature",
+    b"sig=",
+    b"otp",
 )
-from aaco_pipeline.formats.parsing.redaction.shapes import ANY_CASE, FREQUENT, SHAPES, begins, pattern
+
+_SURELY: Final = re.compile(
+    "passw(or)?d|passphrase|requirepass|storepass|keypass|userpass|dbpass|pgpass|smtppass|passin$|passout$"
+    "|apikey|accesskey|secretkey|privatekey|accountkey|sharedkey|subscriptionkey|signingkey|encryptionkey|masterkey"
+    "|licensekey|storagekey|authkey|hmackey|clientkeydata|secret|credential|authorization$|cookie|(^|[^d])userpwd$"
+)
+_LIKELY: Final = re.compile("token$|pwd$")
+_PERHAPS: Final = re.compile("pass$|auth$|sig$|signature$|deploykey$|sshkey$|servicekey$|sessionkey$")
+#: A name that ends so says where a secret lies, how long it is or of what kind, and not what it is.
+_ABOUT: Final = re.compile(
+    "file|files|path|paths|dir|folder|name|names|url|uri|endpoint|type|types|kind|len|length|size|count|limit"
+    "|limits|ids|ttl|age|expiry|expires|expiration|policy|store|storage|manager|provider|providers|env|var|stdin"
+    "|prompt|field|header|rate|budget|usage|helper|cache|backend|scope|format|version|mode|method|required"
+    "|enabled|class|server|issuer|index|position|probability|prob|embedding|embeddings|logits|mask|vocab|regex"
+    "|pattern|algorithm"
+)
+#: Before `token` these make it one of a language model's.
+_OF_A_MODEL: Final = re.compile(
+    "max|min|num|n|pad|padding|eos|bos|unk|mask|masked|sep|cls|stop|special|image|audio|video|vision|per|first"
+    "|next|last|prompt|output|input|each|new|end|start|begin|draft|think|thinking|word|sub|control|sampled"
+    "|current|previous|prefix|suffix|fim|tool|text|extra|generated|decode|prefill"
+)
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
+_SWITCH: Final = re.compile(r"(?i)true|false|none|null|nil|yes|no|on|off|auto|default|undefined|required|optional")
+_STAND_IN: Final = re.compile(
+    r"\W*|redacted|[*x.#]+|<.*>|\$[\w@({].*|\$\w+|%\w+%|\{\{.*|(?i:your|my|the|some)[-_](?i:\w*(?:token|key|secret|pass).*)"
+)
+_NUMBER: Final = re.compile(r"[-+]?\d{1,9}(\.\d{1,9})?([eE][-+]?\d+)?[kKMG]?")
+_PATH: Final = re.compile(
+    r"(~|\.{0,2})/[\w.@+-]+(/[\w.@+-]*)*|[\w.-]+\.(json|txt|ya?ml|pem|key|crt|toml|env|ini|cfg|py|so)"
+)
+_LETTER: Final = re.compile(r"[A-Za-z]")
+_DIGIT: Final = re.compile(r"\d")
+_SIGN: Final = re.compile(r"[!@#$%^&*?~+=]")
+#: A data type, an architecture, a version or a shape: letters with digits that are no secret.
+_TECHNICAL: Final = re.compile(
+    r"(?i)(b?f(p|loat)?|u?int|i|u|e\dm\d|q|mx|tcp|udp|ipv?|sha|md|utf|latin|rank|node|gpu|cpu|cuda|rocm|python|x)\d+\w{0,6}"
+    r"|gfx\w+|[\w-]+(\.[\w-]+)+\.*|[\d,.:-]+|\w+[~^@]{1,2}\d*|\d+(x\d+)+|0x[0-9a-f]+|\d+[a-z]{1,2}"
+)
+_RANDOM_SEGMENT: Final = re.compile(r"[A-Za-z0-9+/]{30,}")
+_CLASSES: Final = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[+/]+")
+#: Of two random letters or digits 62 in 100 are of different classes; of CamelCase words about 35.
+_LEAST_CHANGES: Final = 0.45
+_LEAST_OF_EACH: Final = 3
+
+
+@lru_cache(8192)
+def announced(name: str) -> Announced:
+    """What a name announces: an option with its dashes, a variable, a key of JSON, a header."""
+    words = [word.lower() for word in _HUMP.split(name) if word]
+    if not words:
+        return Announced.NOTHING
+    flat = "".join(words)
+    if _ABOUT.fullmatch(words[-1]) or (words[-1] == "id" and not flat.endswith("secretid")):
+        return Announced.NOTHING
+    if _SURELY.search(flat) or words[-1] in ("otp", "totp"):
+        return Announced.SURELY if not flat.endswith(("tokens", "keys")) else Announced.PERHAPS
+    if _LIKELY.search(flat):
+        if flat.endswith("token"):
+            return _token(words)
+        return Announced.NOTHING if flat in ("pwd", "oldpwd") and name.isupper() else Announced.LIKELY
+    return Announced.PERHAPS if _PERHAPS.search(flat) else Announced.NOTHING
+
+
+def _token(words: list[str]) -> Announced:
+    if words[-1] != "token":
+        return Announced.LIKELY if words[-1].endswith(("authtoken", "accesstoken")) or len(words) > 1 else _glued(words)
+    before = words[-2] if len(words) > 1 else ""
+    return Announced.NOTHING if _OF_A_MODEL.fullmatch(before) else Announced.LIKELY
+
+
+def _glued(words: list[str]) -> Announced:
+    """Of `hftoken` and `padtoken`, written as one word."""
+    before = words[-1].removesuffix("token")
+    return Announced.NOTHING if _OF_A_MODEL.fullmatch(before) else Announced.LIKELY
+
+
+def is_secret(value: str, surety: Announced) -> bool:
+    """Whether a value is to be hidden behind a name of such surety."""
+    if surety is Announced.NOTHING or _STAND_IN.fullmatch(value) or _SWITCH.fullmatch(value):
+        return False
+    if _PATH.fullmatch(value) and not is_random(value):
+        return False
+    if surety is Announced.SURELY:
+        return True
+    if _NUMBER.fullmatch(value):
+        return False
+    return surety is Announced.LIKELY or looks_chosen(value)
+
+
+def looks_chosen(value: str) -> bool:
+    """Whether a value looks like a password or a token, and not like a word, a number, a path or a data type."""
+    if len(value) < 6 or _TECHNICAL.fullmatch(value) or _PATH.fullmatch(value) or _NUMBER.fullmatch(value):
+        return is_login(value)
+    if is_login(value) or is_random(value):
+        return True
+    letters = _LETTER.search(value) is not None
+    return letters and (_DIGIT.search(value) is not None or _SIGN.search(value) is not None)
+
+
+def is_technical(value: str) -> bool:
+    """Whether a value is a data type, a version, a shape, a number of ports."""
+    return _TECHNICAL.fullmatch(value) is not None
+
+
+def is_login(value: str) -> bool:
+    """Whether a value is `user:password`, plain or as base64, and not two numbers or an address."""
+    user, colon, password = value.partition(":")
+    if colon:
+        return bool(user and password) and not password[0].isdigit() and not password.startswith(("/", "\\", ":"))
+    try:
+        decoded = b64decode(value, validate=True) if len(value) % 4 == 0 and len(value) >= 8 else b""
+    except ValueError:
+        return False
+    return decoded.isascii() and b":" in decoded[1:-1] and decoded.decode("ascii").isprintable()
+
+
+def is_random(word: str) -> bool:
+    """Whether a word holds a long run of letters and digits that nobody would spell: a key without any name.
+
+    Digests, identifiers of hexadecimal digits, mangled names and names of kernels are no such runs.
+    """
+    if "_Z" in word:
+        return False
+    return any(_unspelled(segment[0]) for segment in _RANDOM_SEGMENT.finditer(word))
+
+
+def _unspelled(segment: str) -> bool:
+    runs = _CLASSES.findall(segment)
+    lower, upper, digits = (sum(len(run) for run in runs if test(run[0])) for test in _TESTS)
+    numbers = sum(run[0].isdigit() for run in runs)
+    if (
+        min(lower, upper, digits) < _LEAST_OF_EACH
+        or numbers < _LEAST_OF_EACH
+        or segment.count("/") > len(segment) // 16
+    ):
+        return False
+    return (len(runs) - 1) / (len(segment) - 1) >= _LEAST_CHANGES
+
+
+_TESTS: Final = (str.islower, str.isupper, str.isdigit)
+
+
+#: Each shape by text that it must hold, and what the whole looks like from there; the group `s` is the secret alone.
+#: Texts in lower case are looked for in any case when their pattern says so.
+SHAPES: Final[tuple[tuple[bytes, bytes], ...]] = (
+    # code hosts, registries and models
+    *((b"gh" + kind + b"_", rb"gh\w_[A-Za-z0-9]{20,255}") for kind in (b"p", b"o", b"s", b"u", b"r")),
+    (b"github_pat_", rb"github_pat_\w{20,255}"),
+    *(
+        (kind, kind + rb"[\w-]{20,64}")
+        for kind in (b"glpat-", b"gldt-", b"glrt-", b"glptt-", b"glft-", b"glcbt-", b"glimt-", b"glsoat-", b"glagent-")
+    ),
+    (b"hf_", rb"hf_[A-Za-z0-9]{20,255}"),
+    (b"api_org_", rb"api_org_[A-Za-z0-9]{20,64}"),
+    (b"sk-", rb"sk-(?=[\w-]{0,128}\d)[\w-]{20,255}"),
+    (b"gsk_", rb"gsk_[A-Za-z0-9]{20,255}"),
+    (b"xai-", rb"xai-[A-Za-z0-9]{20,255}"),
+    (b"nvapi-", rb"nvapi-[\w-]{20,255}"),
+    (b"r8_", rb"r8_[A-Za-z0-9]{30,64}"),
+    (b"pplx-", rb"pplx-[A-Za-z0-9]{30,64}"),
+    (b"npm_", rb"npm_[A-Za-z0-9]{30,64}"),
+    (b"pypi-A", rb"pypi-A[\w-]{15,1024}"),
+    (b"rubygems_", rb"rubygems_[0-9a-f]{40,64}"),
+    (b"dckr_", rb"dckr_(?:pat|oat)_[\w-]{20,64}"),
+    (b"wandb_v1_", rb"wandb_v1_\w{20,255}"),
+    # clouds
+    (b"AKIA", rb"AKIA[0-9A-Z]{16}(?![0-9A-Za-z])"),
+    (b"ASIA", rb"ASIA[0-9A-Z]{16}(?![0-9A-Za-z])"),
+    (b"AIza", rb"AIza[\w-]{30,64}"),
+    (b"ya29.", rb"ya29\.[\w-]{20,1024}"),
+    (b"GOCSPX-", rb"GOCSPX-[\w-]{20,64}"),
+    (b"1//0", rb"1//0[\w-]{30,255}"),
+    (b"dapi", rb"dapi[0-9a-f]{32}(?:-\d)?(?![0-9A-Za-z])"),
+    (b"dop_v1_", rb"dop_v1_[0-9a-f]{40,64}"),
+    *((kind, re.escape(kind) + rb"[\w-]{20,255}") for kind in (b"hvs.", b"hvb.", b"hvr.")),
+    (b"glsa_", rb"glsa_\w{30,64}"),
+    (b"tskey-", rb"tskey-\w{3,16}-[\w-]{16,128}"),
+    # messages, mail and money
+    (b"xox", rb"xox[abeoprs]-[A-Za-z0-9-]{10,255}"),
+    (b"xapp-", rb"xapp-\d-[A-Za-z0-9-]{20,255}"),
+    (b"hooks.slack.com/", rb"hooks\.slack\.com/(?:services|workflows)/(?P<s>[\w/-]{10,255})"),
+    (b"/api/webhooks/", rb"/api/webhooks/(?P<s>\d{8,32}/[\w-]{20,255})"),
+    (b":AA", rb":AA[\w-]{33}(?![\w-])"),
+    (b"SG.", rb"SG\.[\w-]{16,64}\.[\w-]{16,128}"),
+    (b"key-", rb"key-[0-9a-f]{32}(?![0-9A-Za-z])"),
+    *(
+        (kind + mode, kind + mode + rb"_[A-Za-z0-9]{10,255}")
+        for kind in (b"sk", b"rk")
+        for mode in (b"_live", b"_test")
+    ),
+    (b"whsec_", rb"whsec_[A-Za-z0-9+/=]{20,255}"),
+    *((kind, kind + rb"[0-9a-fA-F]{32}") for kind in (b"shpat_", b"shpss_", b"shpca_", b"shppa_")),
+    (b"ATATT3", rb"ATATT3[\w=-]{20,512}"),
+    (b"lin_api_", rb"lin_api_[A-Za-z0-9]{20,64}"),
+    (b"figd_", rb"figd_[\w-]{20,64}"),
+    (b"PMAK-", rb"PMAK-[0-9a-f-]{30,128}"),
+    # signed objects and key blocks, the latter also as base64
+    (b"eyJ", rb"eyJ[\w-]{10,4096}\.[\w-]{4,8192}(?:\.[\w-]{0,4096}){0,3}"),
+    (
+        b"-----BEGIN ",
+        rb"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
+        rb"(?:[^-]{0,24000}?-----END [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----|(?:[\w+/=\s:,]|\\[nr]){0,24000})",
+    ),
+    (b"LS0tLS1CRUdJTiB", rb"LS0tLS1CRUdJTiB[QSFPE][A-Za-z0-9+/=]{40,24000}"),
+    (b"AGE-SECRET-KEY-", rb"AGE-SECRET-KEY-[0-9A-Z]{20,128}"),
+    # a log-in as curl, SQL and netrc write it
+    (b"bearer ", rb"(?i:bearer)\s{1,4}(?P<s>(?:(?=[\w.~+/-]{0,255}\d)[\w.~+/-]{8,4096}|[\w.~+/-]{24,4096})=*)"),
+    (b"basic ", rb"(?i:basic)\s{1,4}(?P<s>[A-Za-z0-9+/]{8,1024}={0,2})"),
+    (b"identified by ", rb"(?i:identified by)\s{1,4}'(?P<s>[^'\n]{1,256})"),
+    (b"login ", rb"(?i:login)\s{1,4}(?P<s>(?=[A-Za-z]{0,255}\d)[A-Za-z0-9]{24,255})(?![\w.-])"),
+    (b"login ", rb"(?i:login)\s{1,8}\S{1,128}\s{1,8}(?i:password)\s{1,8}(?P<s>[^\s\"'\\]{1,256})"),
+)
+#: Shapes whose beginnings are in every trace: who logs in, in an address (user:password@host, or a long token alone).
+FREQUENT: Final[tuple[tuple[bytes, bytes], ...]] = (
+    (b"SK", rb"SK[0-9a-f]{32}(?![0-9A-Za-z])"),
+    *(
+        (
+            slashes,
+            re.escape(slashes) + rb"(?P<s>[^\s/\\@\"'<>:,]{0,128}:[^\s/\\\"'<>,]{1,256}|(?=[\w~.%+-]{0,64}\d)"
+            rb"[\w~.%+-]{16,256})@(?!sha256:)",
+        )
+        for slashes in (b"://", b":\\/\\/")
+    ),
+)
+#: Shapes found wherever they stand: no letter before them makes them part of a longer word.
+_ANYWHERE: Final = frozenset(
+    {b"github_pat_", b"hooks.slack.com/", b"/api/webhooks/", b":AA", b"-----BEGIN ", b"://", b":\\/\\/"}
+)
+#: Shapes in lower case that are looked for in any case.
+ANY_CASE: Final = frozenset({b"bearer ", b"basic ", b"identified by ", b"login "})
+_WORD: Final = re.compile(rb"[A-Za-z0-9]")
+#: A word begins after these, although they end with a letter or digit: escapes of JSON and of addresses.
+_ESCAPE: Final = re.compile(rb".*(?:\\[nrtbf]|%[0-9A-Fa-f]{2}|\\u00[0-9a-f]{2})", re.DOTALL)
+
+
+@cache
+def pattern(shape: bytes) -> re.Pattern[bytes]:
+    """The pattern of a shape, compiled when the shape's beginning is first met."""
+    return re.compile(shape)
+
+
+def begins(content: bytes, at: int, anchor: bytes) -> bool:
+    """Whether a secret may begin at this place, or a longer word goes on there."""
+    if at == 0 or anchor in _ANYWHERE or not _WORD.match(content, at - 1):
+        return True
+    return _ESCAPE.fullmatch(content, max(0, at - 6), at) is not None
+
 
 #: What stands where a secret stood.
 REDACTED: Final = "redacted"

@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco_pipeline.optimization.calls import Buffer, Content
 from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.targets import Buffer, Content
 
 _FIRST_ADDRESS: Final = 0x10_0000_0000
 _GAP: Final = 1 << 30

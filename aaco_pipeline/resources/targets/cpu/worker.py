@@ -26,8 +26,8 @@ from typing import Final
 import numpy as np
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.optimization.calls import Argument, Buffer, Call, Execution, Scalar
 from aaco_pipeline.optimization.candidates import Refused
+from aaco_pipeline.optimization.targets import Argument, Buffer, Call, Execution, Scalar
 from aaco_pipeline.resources.targets.cpu.buffers import Buffers
 
 _MOST_BUFFERS, _MOST_ARGUMENTS, _MOST_ITEMS = 64, 64, 1024

@@ -358,7 +358,7 @@ def serve(commands: TextIO, answers: TextIO) -> None:
 def _shut_in(given: Mapping[str, Any]) -> list[str]:
     """Leave this process its own memory and the files it may read; what the kernel would not grant, in words."""
     from aaco_pipeline.resources.confinement import landlock, sandbox
-    from aaco_pipeline.resources.confinement.bounds import Bounds
+    from aaco_pipeline.resources.confinement.requests import Bounds
 
     bounds = Bounds(given["memory_bytes"], given["cpu_seconds"], 0.0, 1 << 20, 0)
     readable = [*sandbox.imported_from(), *(Path(one) for one in given["readable"])]

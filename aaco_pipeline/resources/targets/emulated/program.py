@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from aaco_pipeline.optimization.calls import Buffer, Call, Launch
-from aaco_pipeline.optimization.emulation import NotEmulated
+from aaco_pipeline.optimization.targets import Buffer, Call, Launch, NotEmulated
 from aaco_pipeline.resources.elf import RELOCATIONS, WRITE
 from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject, KernelMetadata
 

@@ -1,20 +1,316 @@
-"""The target `amd-emulated`: a real AMD code object, and a fresh confined process that emulates it, without time."""
+"""The target `amd-emulated`: a real AMD code object, and a fresh confined process that emulates it, without time.
 
+The process is `driver`, and everything it returns is checked here: a stranger's kernel ran in it.
+"""
+
+import base64
+import json
+import mmap
+import os
+import secrets
+import selectors
+import signal
+import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+import numpy as np
 
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.targets import Build, Layout, Parameter
+from aaco_pipeline.optimization.targets import Buffer, Build, Call, Content, Execution, Layout, NotEmulated, Parameter
 from aaco_pipeline.resources.targets.emulated.finding import Emulator, NoEmulator, find_emulator
-from aaco_pipeline.resources.targets.emulated.process import EmulatorProcess, started
-from aaco_pipeline.resources.targets.emulated.program import read_program
+from aaco_pipeline.resources.targets.emulated.program import Program, argument_bytes, dispatch_packet, read_program
 from aaco_pipeline.resources.toolchains.amdgpu.compiling import compile_kernel
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain, find_toolchains
+
+_MEMORY_BYTES: Final = 4 << 30
+_CPU_SECONDS: Final = 120
+_MOST_ANSWER_BYTES: Final = 256 << 20
+_MOST_TOLD: Final = 400
+_ENDING_SECONDS: Final = 20.0
+#: Instructions of wavefronts that one launch may take: some seconds of the emulator's time.
+MOST_INSTRUCTIONS: Final = 1_000_000
+#: Not the pattern of a float that a kernel could mean, nor of a small integer; the second is the first's opposite.
+_POISONS: Final = (0xA5, 0x5A)
+_INSTRUCTION_CLASSES: Final = ("scalar", "vector", "matrix", "scalar_memory", "vector_memory", "lds", "control")
+
+
+class EmulatorProcess:
+    """A confined process of `driver`, or of another program that speaks as it does, with one kernel loaded.
+
+    After the first refusal it is gone, and refuses again. `instructions` are those of the last call, by class.
+    """
+
+    def __init__(
+        self, process: "subprocess.Popen[str]", answers: int, progress: int, errors: Path, seconds: float
+    ) -> None:
+        self._process = process
+        self._answers = answers
+        self._progress = progress
+        self._errors = errors
+        self._seconds = seconds
+        self._rest = b""
+        self._program: Program | None = None
+        self._ended: Exception | None = None
+        self.instructions: Mapping[str, int] = {}
+        self.unconfined: tuple[str, ...] = ()
+
+    def open(self, architecture: str, readable: Sequence[Path]) -> None:
+        """Have it load the emulator and shut itself in. UnavailableError where it cannot be used."""
+        try:
+            answer = self._ask(
+                "open",
+                {
+                    "architecture": architecture,
+                    "readable": [str(path) for path in readable],
+                    "memory_bytes": _MEMORY_BYTES,
+                    "cpu_seconds": _CPU_SECONDS,
+                },
+            )
+        except (Refused, NotEmulated) as error:
+            raise UnavailableError(f"the emulator cannot be used: {error}") from error
+        said = answer.get("unconfined")
+        if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
+            raise UnavailableError("the emulator cannot be used: it does not say whether it is confined")
+        self.unconfined = tuple(said)
+
+    def load(self, program: Program, image: Path) -> None:
+        """Give it a kernel; `image` is a file with the program's image, which it may read."""
+        image.write_bytes(program.image)
+        self._program = program
+        self._ask(
+            "load",
+            {
+                "image": str(image),
+                "entry": program.entry,
+                "code": program.code,
+                "writable": program.writable,
+                "user_registers": program.user_registers,
+                "group_registers": program.group_registers,
+                "wavefront_size": program.wavefront_size,
+                "progress": self._progress,
+            },
+        )
+
+    def run(self, call: Call) -> Execution:
+        """One call, as `optimization.targets.Worker` describes it; NotEmulated where nothing can be said of it."""
+        return self.emulate(call, backwards=False)
+
+    def emulate(self, call: Call, *, backwards: bool) -> Execution:
+        """The same with workgroups and their wavefronts in the order of their numbers, or `backwards`."""
+        if self._program is None:
+            raise ValueError("no kernel is loaded")
+        poison = _POISONS[backwards]
+        content, addresses = argument_bytes(self._program, call)
+        buffers = [one for one in call.arguments if isinstance(one, Buffer)]
+        kernel = self._program.kernel
+        answer = self._ask(
+            "run",
+            {
+                "grid": [int(size) for size in call.launch.grid],
+                "block": [int(size) for size in call.launch.block],
+                "lds_bytes": kernel.lds_bytes + call.launch.dynamic_lds_bytes,
+                "scratch_bytes": kernel.scratch_bytes,
+                "arguments": content.hex(),
+                "addresses": addresses,
+                "packet": dispatch_packet(self._program, call.launch).hex(),
+                "buffers": [_described(one, call.contents.get(one.name)) for one in buffers],
+                "poison": poison,
+                "backwards": backwards,
+                "most_instructions": MOST_INSTRUCTIONS,
+            },
+        )
+        try:
+            return self._execution(answer, buffers, poison)
+        except Refused as error:
+            self._give_up(error)
+            raise
+
+    def _execution(self, answer: Mapping[str, Any], buffers: Sequence[Buffer], poison: int) -> Execution:
+        if "trespass" in answer:
+            raise Refused("memory", f"the kernel wrote beside {str(answer['trespass'])[:_MOST_TOLD]}")
+        results, counts = answer.get("results"), answer.get("instructions")
+        if not isinstance(results, list) or len(results) != len(buffers) or not isinstance(counts, dict):
+            raise Refused("result", "the emulator's answer has not the form of one")
+        if not all(name in _INSTRUCTION_CLASSES and _is_count(count) for name, count in counts.items()):
+            raise Refused("result", "the emulator's answer counts what are no instructions")
+        outputs = {
+            buffer.name: _values(result, buffer)
+            for buffer, result in zip(buffers, results, strict=True)
+            if buffer.role != "in"
+        }
+        self.instructions = {name: counts.get(name, 0) for name in _INSTRUCTION_CLASSES}
+        kept = {
+            buffer.name: bytes([0xFF if _floating(buffer) else poison]) * np.dtype(buffer.dtype).itemsize
+            for buffer in buffers
+            if buffer.role == "out"
+        }
+        return Execution(outputs, None, poison=kept)
+
+    def _ask(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        if self._ended is not None:
+            raise self._ended
+        nonce = secrets.token_hex(8)
+        assert self._process.stdin is not None
+        try:
+            # Where it has ended, its death says why.
+            with suppress(BrokenPipeError):
+                self._process.stdin.write(json.dumps({"do": what, "with": given, "nonce": nonce}) + "\n")
+                self._process.stdin.flush()
+            return self._answer(self._line(), nonce)
+        except (Refused, NotEmulated) as error:
+            self._give_up(error)
+            raise
+
+    def _answer(self, line: bytes, nonce: str) -> dict[str, Any]:
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise Refused("result", "the emulator's answer is no line of JSON") from error
+        if not isinstance(answer, dict) or answer.get("nonce") != nonce:
+            raise Refused("result", "the emulator answered what it was not asked")
+        if "lacking" in answer:
+            raise NotEmulated(str(answer["lacking"])[:_MOST_TOLD])
+        if not isinstance(answer.get("ok"), dict):
+            raise Refused("result", "the emulator's answer has not the form of one")
+        return dict(answer["ok"])
+
+    def _line(self) -> bytes:
+        deadline, pieces = time.monotonic() + self._seconds, [self._rest]
+        total = 0
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._answers, selectors.EVENT_READ)
+            while b"\n" not in pieces[-1]:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise NotEmulated(f"the emulator did not answer within {self._seconds:g} s{self._at()}")
+                piece = os.read(self._answers, 1 << 20)
+                total += len(piece)
+                if not piece:
+                    raise self._death()
+                if total > _MOST_ANSWER_BYTES:
+                    raise Refused("result", f"the emulator's answer has more than {_MOST_ANSWER_BYTES} bytes")
+                pieces.append(piece)
+        line, _, self._rest = b"".join(pieces).partition(b"\n")
+        return line
+
+    def _death(self) -> Exception:
+        try:
+            status = self._process.wait(_ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            return NotEmulated("the emulator closed its answers and went on")
+        told = " ".join(self._errors.read_text(errors="replace").split())[-_MOST_TOLD:] or "it wrote no reason"
+        if status == -signal.SIGSEGV and self._program is not None:
+            return Refused("memory", f"the kernel touched memory that it was not given{self._at()}")
+        if status == -signal.SIGXCPU:
+            return NotEmulated(f"the emulator used more than {_CPU_SECONDS} s of CPU time{self._at()}")
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        return NotEmulated(f"the emulator ended with {how}: {told}")
+
+    def _at(self) -> str:
+        """Where in the kernel's code it was, by what the process left in memory that both see."""
+        if self._program is None:
+            return ""
+        with mmap.mmap(self._progress, 8, access=mmap.ACCESS_READ) as place:
+            offset = int.from_bytes(place[:], "little", signed=True) - self._program.code[0]
+        return f", at byte {offset:#x} of its code" if 0 <= offset < self._program.code[1] else ""
+
+    def _give_up(self, error: Exception) -> None:
+        self._ended = error
+        self.end()
+
+    def end(self) -> None:
+        """Kill it and all that it started, and see it gone."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(_ENDING_SECONDS)
+
+
+@contextmanager
+def started(
+    command: Sequence[str], environment: Mapping[str, str], architecture: str, readable: Sequence[Path], seconds: float
+) -> Iterator[EmulatorProcess]:
+    """A fresh confined process of `command`, which is given two descriptors' numbers and opened for `architecture`.
+
+    `environment` is all that it has of one, beside a home and a folder for temporary files that go with it. An answer
+    may take `seconds`. UnavailableError when it cannot be started, or says that it cannot be used.
+    """
+    answers, answering = os.pipe()
+    progress = os.memfd_create("aaco-progress")
+    os.ftruncate(progress, 8)
+    try:
+        with tempfile.TemporaryDirectory(prefix="aaco-emulator-") as name:
+            folder = Path(name)
+            errors = folder / "errors"
+            try:
+                with errors.open("wb") as stream:
+                    process = subprocess.Popen(
+                        [*command, str(answering), str(os.getpid())],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.DEVNULL,
+                        stderr=stream,
+                        env={**environment, "HOME": name, "TMPDIR": name},
+                        cwd=folder,
+                        pass_fds=(answering, progress),
+                        start_new_session=True,
+                        text=True,
+                    )
+            except OSError as error:
+                raise UnavailableError(f"the emulator cannot be started: {command[0]}: {error.strerror}") from error
+            finally:
+                os.close(answering)
+            worker = EmulatorProcess(process, answers, progress, errors, seconds)
+            try:
+                worker.open(architecture, [folder, *readable])
+                yield worker
+            finally:
+                worker.end()
+                assert process.stdin is not None
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
+    finally:
+        os.close(answers)
+        os.close(progress)
+
+
+def _described(buffer: Buffer, content: Content | None) -> dict[str, Any]:
+    values = None if content is None else np.ascontiguousarray(content, dtype=buffer.dtype).tobytes()
+    size = np.dtype(buffer.dtype).itemsize * buffer.elements
+    if values is not None and len(values) != size:
+        raise ValueError(f"{buffer.name} has {size} bytes and was given {len(values)}")
+    return {
+        "size": size,
+        "floating": _floating(buffer),
+        "content": None if values is None else base64.b64encode(values).decode(),
+        "result": buffer.role != "in",
+    }
+
+
+def _floating(buffer: Buffer) -> bool:
+    return np.dtype(buffer.dtype).kind in "fc"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_INSTRUCTIONS
+
+
+def _values(result: object, buffer: Buffer) -> Content:
+    try:
+        content = base64.b64decode(result, validate=True) if isinstance(result, str) else b""
+    except ValueError:
+        content = b""
+    dtype = np.dtype(buffer.dtype)
+    if len(content) != dtype.itemsize * buffer.elements:
+        raise Refused(
+            "result", f"the emulator's answer has not the {dtype.itemsize * buffer.elements} bytes of {buffer.name}"
+        )
+    return np.frombuffer(content, dtype=dtype).copy()
+
 
 #: In the order in which one is taken. The emulator knows the instructions of gfx950, and those of gfx942 among them.
 ARCHITECTURES: Final = ("gfx950", "gfx942")

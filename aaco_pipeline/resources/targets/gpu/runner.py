@@ -1,14 +1,13 @@
 """The process that runs a kernel: it loads one code object and launches it when it is asked, until its input ends.
 
-None of the source's host code is here. Commands come as lines of JSON on standard input, answers leave on a pipe of
-their own, and the contents of buffers pass through shared memory (`process` is the other end). Imports numpy and the
-standard library alone beside this folder: nothing else runs beside a measurement.
+None of the source's host code is here. It is started, and its death explained, in `target`.
 """
 
 import ctypes
 import json
 import mmap
 import os
+import random
 import secrets
 import signal
 import sys
@@ -22,10 +21,118 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.resources.targets.gpu.arena import Arena, arrange
-from aaco_pipeline.resources.targets.gpu.conditions import Conditions
-from aaco_pipeline.resources.targets.gpu.driver import LAUNCH_ERRORS, MEMORY_ERRORS, Driver, DriverError
-from aaco_pipeline.resources.targets.gpu.vendors import VENDORS
+from aaco_pipeline.resources.targets.gpu.driver import LAUNCH_ERRORS, MEMORY_ERRORS, VENDORS, Driver, DriverError
+
+#: What a driver's own allocations are aligned to; the same in every layout.
+ALIGNMENT: Final = 256
+#: The least band between two buffers, and before the first and after the last.
+BAND_BYTES: Final = 1 << 20
+_MOST_STEPS: Final = 1024
+_MOST_DECOYS: Final = 3
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Offsets of buffers in the order given, bands as (offset, bytes), and the size of all. Bands fill every gap.
+
+    `decoys` is how many copies of the module are loaded before the one that is used, so that its code lies elsewhere.
+    """
+
+    offsets: tuple[int, ...]
+    bands: tuple[tuple[int, int], ...]
+    size: int
+    decoys: int
+
+
+def arrange(sizes: Sequence[int], seed: int) -> Arena:
+    """Place buffers of `sizes` bytes: in an order, with paddings and behind decoy modules that `seed` decides."""
+    generator = random.Random(seed)
+    order = generator.sample(range(len(sizes)), len(sizes))
+    offsets = [0] * len(sizes)
+    bands = []
+    end = 0
+    for index in order:
+        begin = _aligned(end + BAND_BYTES) + ALIGNMENT * generator.randrange(_MOST_STEPS)
+        bands.append((end, begin - end))
+        offsets[index] = begin
+        end = begin + sizes[index]
+    size = _aligned(end + BAND_BYTES)
+    bands.append((end, size - end))
+    return Arena(tuple(offsets), tuple(bands), size, generator.randint(0, _MOST_DECOYS))
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+_PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
+_NVML: Final = "libnvidia-ml.so.1"
+_NVML_GRAPHICS, _NVML_SM, _NVML_MEMORY = 0, 1, 2
+
+Sample = dict[str, int | str | None]
+
+
+class Conditions:
+    """One device by its PCI address. `reason` says why nothing can be read, and is null where something can."""
+
+    def __init__(self, bus: str) -> None:
+        self.reason: str | None = None
+        self._handle = ctypes.c_void_p()
+        self._hwmon: Path | None = next((_PCI_DEVICES / bus.lower()).glob("hwmon/hwmon*"), None)
+        try:
+            self._nvml: ctypes.CDLL | None = ctypes.CDLL(_NVML)
+        except OSError:
+            self._nvml = None
+        if self._nvml is not None and not (
+            self._nvml.nvmlInit_v2() == 0
+            and self._nvml.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(self._handle)) == 0
+        ):
+            self._nvml = None
+        if self._nvml is None and self._hwmon is None:
+            self.reason = f"neither NVML nor a hwmon folder knows the device {bus}"
+
+    def sample(self) -> Sample:
+        """Clocks in MHz, power in mW, temperature in °C and NVML's bits of throttle reasons; null where not told."""
+        if self._nvml is not None:
+            return {
+                "sm_clock_mhz": self._number("nvmlDeviceGetClockInfo", _NVML_SM),
+                "memory_clock_mhz": self._number("nvmlDeviceGetClockInfo", _NVML_MEMORY),
+                "power_mw": self._number("nvmlDeviceGetPowerUsage"),
+                "temperature_c": self._number("nvmlDeviceGetTemperature", 0),
+                "throttle_reasons": self._reasons(),
+            }
+        if self._hwmon is not None:
+            return {
+                "sm_clock_mhz": _scaled(self._hwmon / "freq1_input", 1_000_000),
+                "memory_clock_mhz": _scaled(self._hwmon / "freq2_input", 1_000_000),
+                "power_mw": self._power(self._hwmon),
+                "temperature_c": _scaled(self._hwmon / "temp1_input", 1_000),
+                "throttle_reasons": None,
+            }
+        return {"unread": self.reason}
+
+    @staticmethod
+    def _power(hwmon: Path) -> int | None:
+        average = _scaled(hwmon / "power1_average", 1_000)
+        return _scaled(hwmon / "power1_input", 1_000) if average is None else average
+
+    def _number(self, name: str, *which: int) -> int | None:
+        value = ctypes.c_uint()
+        code = getattr(self._nvml, name)(self._handle, *which, ctypes.byref(value))
+        return None if code else value.value
+
+    def _reasons(self) -> int | None:
+        value = ctypes.c_ulonglong()
+        code = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle, ctypes.byref(value))  # type: ignore[union-attr]
+        return None if code else value.value
+
+
+def _scaled(file: Path, divisor: int) -> int | None:
+    try:
+        return int(file.read_text()) // divisor
+    except (OSError, ValueError):
+        return None
+
 
 #: Written before each timed launch: more than any cache before device memory holds (256 MiB on MI300X).
 FLUSH_BYTES: Final = 512 << 20

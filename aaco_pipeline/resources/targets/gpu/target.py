@@ -1,20 +1,263 @@
-"""A GPU as a target of optimization: device code built for it, and a fresh process for each build that is run."""
+"""A GPU as a target of optimization: device code built for it, and a fresh process for each build that is run.
+
+Inside the process is `runner`; compiling is `compilers`.
+"""
 
 import hashlib
+import json
+import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from mmap import mmap
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.targets import Build, Layout, Parameter
-from aaco_pipeline.resources.targets.gpu import code_objects
+from aaco_pipeline.optimization.targets import Buffer, Build, Call, Content, Execution, Layout, Parameter, Scalar
+from aaco_pipeline.resources.targets.gpu import compilers
 from aaco_pipeline.resources.targets.gpu.compilers import Compiled, Compiler, amd_compiler, cuda_compiler
-from aaco_pipeline.resources.targets.gpu.process import GpuProcess, started
-from aaco_pipeline.resources.targets.gpu.vendors import VENDORS, Vendor, VendorName
+from aaco_pipeline.resources.targets.gpu.driver import VENDORS, Vendor, VendorName
+
+#: Becomes the runner without random addresses: two processes that make the same allocations get the same addresses.
+_LAUNCHER: Final = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.personality(libc.personality(0xFFFFFFFF) | 0x0040000)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+_MODULE: Final = "aaco_pipeline.resources.targets.gpu.runner"
+_PACKAGE_FOLDER: Final = Path(__file__).parents[4]
+#: What decides which libraries and devices a process sees; nothing else of the environment reaches it.
+_KEPT_VARIABLES: Final = (
+    *("PATH", "HOME", "LD_LIBRARY_PATH", "ROCM_PATH", "HIP_PATH"),
+    *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+)
+_ALIGNMENT: Final = 64
+_ENDING_SECONDS: Final = 20.0
+#: What AMD's runtime writes before it ends a process whose kernel touched memory that is not its own.
+_FAULT_WORDS: Final = "Memory access fault"
+
+
+class GpuProcess:
+    """A process of `runner` with a context on the device. After a refusal it is gone, and refuses again."""
+
+    def __init__(
+        self, process: "subprocess.Popen[str]", answers: int, shared: int, errors: Path, seconds: float
+    ) -> None:
+        self._process = process
+        self._answers = answers
+        self._shared = shared
+        self._errors = errors
+        self._seconds = seconds
+        self._arguments: tuple[Buffer | Scalar, ...] | None = None
+        self._ended: Exception | None = None
+        self._due: deque[str] = deque()
+        self._rest = b""
+
+    def tell(self, what: str, given: Mapping[str, Any]) -> None:
+        """Send a command, and go on: its answer is waited for with the next one that is asked for."""
+        self._send({"do": what, "with": given})
+
+    def ask(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one command; Refused or UnavailableError as the runner says, or as its death does."""
+        self.tell(what, given)
+        return self.heard()
+
+    def greet(self, vendor: Vendor) -> None:
+        """Have it open the device; what the driver says of it is the answer."""
+        self._send({"vendor": vendor.name, "library": vendor.library})
+
+    def heard(self) -> dict[str, Any]:
+        """The last answer, when all that were due have come."""
+        if self._ended is not None:
+            raise self._ended
+        answer: dict[str, Any] = {}
+        try:
+            while self._due:
+                answer = self._answer(self._due.popleft())
+        except (Refused, UnavailableError) as error:
+            self._ended = error
+            self.end()
+            raise
+        return answer
+
+    def run(self, call: Call) -> Execution:
+        """One call, as `optimization.targets.Worker` describes it."""
+        self.heard()
+        if call.arguments != self._arguments:
+            self._place(call.arguments)
+        with mmap(self._shared, max(self._shared_bytes, 1)) as memory, memoryview(memory) as held:
+            for name, (offset, buffer) in self._contents.items():
+                values = np.ascontiguousarray(call.contents[name], dtype=buffer.dtype)
+                if values.size != buffer.elements:
+                    raise ValueError(f"{name} has {buffer.elements} elements and was given {values.size}")
+                place = np.frombuffer(held, dtype=buffer.dtype, count=buffer.elements, offset=offset)
+                place[:] = values.reshape(-1)
+                del place  # it would keep the memory from being unmapped
+            answer = self.ask("call", self._command(call))
+            outputs = {name: _values(held, offset, buffer) for name, (offset, buffer) in self._results.items()}
+        buffers = [argument for argument in call.arguments if isinstance(argument, Buffer)]
+        poison = {
+            buffer.name: bytes([byte]) * np.dtype(buffer.dtype).itemsize
+            for buffer, byte in zip(buffers, answer["poisons"], strict=True)
+            if buffer.role == "out"
+        }
+        return Execution(outputs, answer["duration_ns"], poison=poison, conditions=answer["conditions"])
+
+    def _place(self, arguments: Sequence[Buffer | Scalar]) -> None:
+        """Give every buffer a place in the shared memory, and have the runner make it on the device."""
+        self._contents: dict[str, tuple[int, Buffer]] = {}
+        self._results: dict[str, tuple[int, Buffer]] = {}
+        places = []
+        end = 0
+        for buffer in (argument for argument in arguments if isinstance(argument, Buffer)):
+            dtype = np.dtype(buffer.dtype)
+            size = dtype.itemsize * buffer.elements
+            place: dict[str, Any] = {"size": size, "floating": dtype.kind in "fc", "content": None, "result": None}
+            for key, kept, roles in (
+                ("content", self._contents, ("in", "inout")),
+                ("result", self._results, ("out", "inout")),
+            ):
+                if buffer.role in roles:
+                    place[key] = end
+                    kept[buffer.name] = (end, buffer)
+                    end = -(-(end + size) // _ALIGNMENT) * _ALIGNMENT
+            places.append(place)
+        self._shared_bytes = end
+        os.ftruncate(self._shared, max(end, 1))
+        self.ask("buffers", {"places": places, "shared_bytes": max(end, 1)})
+        self._arguments = tuple(arguments)
+
+    def _command(self, call: Call) -> dict[str, Any]:
+        arguments: list[dict[str, Any]] = []
+        buffers = 0
+        for argument in call.arguments:
+            if isinstance(argument, Buffer):
+                arguments.append({"buffer": buffers})
+                buffers += 1
+            else:
+                arguments.append({"bytes": np.array(argument.value, dtype=argument.dtype).tobytes().hex()})
+        launch = call.launch
+        return {
+            "grid": launch.grid,
+            "block": launch.block,
+            "dynamic_lds_bytes": launch.dynamic_lds_bytes,
+            "arguments": arguments,
+        }
+
+    def _send(self, command: dict[str, Any]) -> None:
+        self._due.append(secrets.token_hex(8))
+        assert self._process.stdin is not None
+        # Where it has ended, its last answer or its death says why.
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps({**command, "nonce": self._due[-1]}) + "\n")
+            self._process.stdin.flush()
+
+    def _answer(self, nonce: str) -> dict[str, Any]:
+        line = self._line()
+        if line is None:
+            raise Refused("time", f"the kernel was not done after {self._seconds:g} s, and its process was killed")
+        if not line:
+            raise self._death()
+        answer = json.loads(line)
+        if "refused" in answer:
+            raise Refused(*answer["refused"])
+        if "unavailable" in answer:
+            raise UnavailableError(answer["unavailable"])
+        if answer["nonce"] != nonce:
+            raise Refused("result", "an answer came that was not asked for")
+        return dict(answer["ok"])
+
+    def _line(self) -> bytes | None:
+        """A whole line; none when the process has ended without one, None at the deadline."""
+        deadline = time.monotonic() + self._seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._answers, selectors.EVENT_READ)
+            while b"\n" not in self._rest:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    return None
+                piece = os.read(self._answers, 1 << 16)
+                if not piece:
+                    return b""
+                self._rest += piece
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def _death(self) -> Refused:
+        status = self._process.wait(_ENDING_SECONDS)
+        told = self._errors.read_text(errors="replace").strip()[-500:] or "it wrote no reason"
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        guard = "memory" if _FAULT_WORDS in told else "processes"
+        return Refused(guard, f"the process that ran the kernel ended with {how}: {told}")
+
+    def end(self) -> None:
+        """Kill it, and see it gone: a kernel that hangs is taken from the device with its process."""
+        if self._process.poll() is None:
+            self._process.kill()
+        try:
+            self._process.wait(_ENDING_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise UnavailableError(
+                f"process {self._process.pid} does not die: its kernel still holds the device"
+            ) from error
+
+
+@contextmanager
+def started(vendor: Vendor, seconds: float) -> Iterator[GpuProcess]:
+    """A fresh process of `runner` that waits for its first command; `seconds` is each answer's deadline."""
+    environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    environment |= {"PYTHONPATH": str(_PACKAGE_FOLDER), "CUDA_CACHE_DISABLE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    answers, answering = os.pipe()
+    shared = os.memfd_create("aaco-buffers")
+    with tempfile.TemporaryDirectory(prefix="aaco-gpu-") as folder:
+        errors = Path(folder, "errors")
+        try:
+            with errors.open("wb") as stream:
+                process = subprocess.Popen(
+                    [
+                        *(sys.executable, "-I", "-S", "-c", _LAUNCHER),
+                        *(sys.executable, "-P", "-m", _MODULE, str(answering), str(shared), str(os.getpid())),
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stream,
+                    env=environment,
+                    cwd=folder,
+                    pass_fds=(answering, shared),
+                    start_new_session=True,
+                    text=True,
+                )
+        finally:
+            os.close(answering)
+        worker = GpuProcess(process, answers, shared, errors, seconds)
+        try:
+            yield worker
+        finally:
+            worker.end()
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            os.close(answers)
+            os.close(shared)
+
+
+def _values(held: memoryview, offset: int, buffer: Buffer) -> Content:
+    dtype = np.dtype(buffer.dtype)
+    return np.frombuffer(held, dtype=dtype, count=buffer.elements, offset=offset).copy()
+
 
 #: How long an answer may take: a call with its copies and checks, and a driver's start.
 DEADLINE_SECONDS: Final = 20.0
@@ -64,7 +307,7 @@ class GpuTarget:
             folder.mkdir(parents=True, exist_ok=True)
             self._compiled[key] = self.compiler(source, kernel, folder)
         compiled = self._compiled[key]
-        code_objects.check_symbols(code_objects.read(compiled.artefact.read_bytes()))
+        compilers.check_symbols(compilers.read(compiled.artefact.read_bytes()))
         narrow = self.wavefront_size == 32 and _ACROSS_LANES.search(source)
         return Build(
             target=self.name,

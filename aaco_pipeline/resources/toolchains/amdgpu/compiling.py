@@ -1,26 +1,301 @@
-"""One kernel of a HIP source compiled for one architecture, under limits, in a folder of its own.
+"""Compile one kernel of a HIP source for one architecture, under limits, and read the compiler's remarks about it.
 
-In three steps, the same with every toolchain: to assembly, to a relocatable object (whose machine code is compared,
-since addresses are not filled in), to a code object. Nothing is run on a GPU.
+Which compiler there is, is found by `finding`; comparing two builds is `verdict`.
 """
 
 import hashlib
+import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import yaml
+
+from aaco_pipeline.cache_folder import own_code
+from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.guards.resources import KernelResources
-from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject, CodeObjectError
-from aaco_pipeline.resources.toolchains.amdgpu.commands import compile_command
+from aaco_pipeline.optimization.guards.resources import (
+    FailedTransformation,
+    KernelResources,
+    UnrolledLoop,
+    waves_per_simd,
+)
+from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject, CodeObjectError, code_sha256
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain
-from aaco_pipeline.resources.toolchains.amdgpu.machine_code import code_sha256
-from aaco_pipeline.resources.toolchains.amdgpu.remarks import CompilerRemarks, disagreements, read_remarks
-from aaco_pipeline.resources.toolchains.amdgpu.running import Runner, compiler_version
+from aaco_pipeline.resources.toolchains.limited import Limits, Reach, ending, parts_of, prefix_parts, run_limited
+
+#: The passes whose remarks are asked for.
+PASSES: Final = "kernel-resource-usage|loop-unroll|transform-warning"
+_LARGEST_BYTES: Final = 16 << 20
+_FIGURES: Final = (
+    *("NumSGPR", "NumVGPR", "NumAGPR", "ScratchSize", "DynamicStack", "Occupancy", "SGPRSpill", "VGPRSpill"),
+    "BytesLDS",
+)
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_LOADER):  # type: ignore[misc,valid-type]
+    """Documents whose tag says what became of the optimization: kept as `kind`."""
+
+
+def _document(loader: Any, kind: str, node: yaml.MappingNode) -> dict[str, Any]:
+    return {"kind": kind, **loader.construct_mapping(node, deep=True)}
+
+
+_Loader.add_multi_constructor("!", _document)
+
+
+@dataclass(frozen=True)
+class CompilerRemarks:
+    """What was said of one kernel. `usage` is by the record's own names, such as NumVGPR."""
+
+    usage: Mapping[str, int]
+    unrolled: tuple[UnrolledLoop, ...]
+    failed: tuple[FailedTransformation, ...]
+
+
+def read_remarks(record: bytes, symbol: str, source_name: str) -> CompilerRemarks:
+    """The remarks on a function, of loops in the file that is called `source_name` (loops of headers are not told).
+
+    ValueError when the record is none, or does not state the function's resources.
+    """
+    if len(record) > _LARGEST_BYTES:
+        raise ValueError(f"an optimization record of {len(record)} bytes")
+    usage: dict[str, int] = {}
+    unrolled: dict[UnrolledLoop, None] = {}
+    failed: dict[FailedTransformation, None] = {}
+    try:
+        for one in yaml.load_all(record, Loader=_Loader):
+            if one["Function"] != symbol:
+                continue
+            arguments = {key: value for argument in one.get("Args", ()) for key, value in argument.items()}
+            if one["Pass"] == "kernel-resource-usage":
+                usage |= {key: _number(value) for key, value in arguments.items() if key in _FIGURES}
+                continue
+            place = one.get("DebugLoc", {})
+            if place.get("File") != source_name:
+                continue
+            line, column = int(place["Line"]), int(place["Column"])
+            if one["kind"] == "Passed" and "UnrollCount" in arguments:
+                completely = one["Name"] == "FullyUnrolled"
+                unrolled[UnrolledLoop(line, column, int(arguments["UnrollCount"]), completely)] = None
+            elif one["kind"] == "Failure":
+                failed[FailedTransformation(line, column, str(arguments["String"]))] = None
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the compiler's optimization record cannot be read: {error}") from error
+    if lacking := [name for name in _FIGURES if name not in usage]:
+        raise ValueError(f"the compiler's record does not state {', '.join(lacking)} of {symbol}")
+    return CompilerRemarks(usage, tuple(unrolled), tuple(failed))
+
+
+def disagreements(resources: KernelResources, remarks: CompilerRemarks) -> list[str]:
+    """Each figure that is not what the compiler says of it, in words. Both are of the same compilation."""
+    usage = remarks.usage
+    accumulation = usage["NumAGPR"]
+    vector = usage["NumVGPR"]
+    ours = {
+        "SGPRs": (resources.sgprs, usage["NumSGPR"]),
+        # Accumulation registers begin at the next multiple of four of the one file of both.
+        "VGPRs": (resources.vgprs, -(-vector // 4) * 4 + accumulation if accumulation else vector),
+        "AGPRs": (resources.agprs, accumulation),
+        "scratch bytes": (resources.scratch_bytes, usage["ScratchSize"]),
+        "dynamic stack": (int(resources.dynamic_stack), usage["DynamicStack"]),
+        "occupancy": (waves_per_simd(resources), usage["Occupancy"]),
+        "SGPR spills": (resources.sgpr_spills, usage["SGPRSpill"]),
+        "VGPR spills": (resources.vgpr_spills, usage["VGPRSpill"]),
+        "LDS bytes": (resources.lds_bytes, usage["BytesLDS"]),
+    }
+    return [f"{name} {mine}, by the compiler {its}" for name, (mine, its) in ours.items() if mine != its]
+
+
+def _number(value: str) -> int:
+    return int(value == "True") if value in ("True", "False") else int(value)
+
+
+_LIMITS: Final = Limits(memory_bytes=6 << 30, cpu_seconds=60, file_bytes=64 << 20)
+#: Ends only what waits for ever: what a compiler computes is limited in CPU time.
+_LIMIT_SECONDS: Final = 3_600.0
+_TOLD_BYTES: Final = 64 << 10
+_TOLD_LINES: Final = 3
+#: Nothing of the user's environment, in which CPATH or CCC_OVERRIDE_OPTIONS would change what is compiled.
+_ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "HIP_PLATFORM": "amd"}
+
+
+class Runner:
+    """Runs the programs of one toolchain in one folder; what they leave is there."""
+
+    def __init__(self, toolchain: Toolchain, folder: Path) -> None:
+        self.folder = folder
+        self._environment = _ENVIRONMENT | {"HOME": str(folder), "TMPDIR": str(folder)}
+        self._reach = Reach(_parts_of(toolchain))
+
+    def step(self, command: Sequence[str]) -> None:
+        """Run a command; Refused (`compile`) with what it says when it fails or takes more than its limits."""
+        said = self._run(command)
+        if said is not None:
+            raise Refused("compile", said)
+
+    def prepare(self, command: Sequence[str]) -> None:
+        """Run a command that no source has a part in; UnavailableError when it fails."""
+        said = self._run(command)
+        if said is not None:
+            raise UnavailableError(f"the compiler for AMD GPUs cannot be used: {said}")
+
+    def printed(self) -> str:
+        """What the last command printed, of its beginning."""
+        with (self.folder / "log").open("rb") as stream:
+            return stream.read(_TOLD_BYTES).decode(errors="replace")
+
+    def _run(self, command: Sequence[str]) -> str | None:
+        """None, or why it did not end well."""
+        status = run_limited(
+            command,
+            self.folder,
+            log=self.folder / "log",
+            limit_seconds=_LIMIT_SECONDS,
+            limits=_LIMITS,
+            reach=self._reach,
+            environment=self._environment,
+        )
+        name = Path(command[0]).name
+        if status is None:
+            return f"{name} took more than {_LIMIT_SECONDS:g} s"
+        if status < 0:
+            most = f"{_LIMITS.cpu_seconds} s of CPU time, {_LIMITS.memory_bytes >> 30} GiB of memory"
+            return f"{name} ended with {ending(status)}; it may take {most}"
+        return f"{name} ended with {ending(status)}: {self._told()}" if status else None
+
+    def _told(self) -> str:
+        lines = self.printed().splitlines()
+        errors = [line for line in lines if "error:" in line] or [line for line in lines if line.strip()]
+        said = "; ".join(line.strip()[:300] for line in errors[:_TOLD_LINES])
+        return said.replace(f"{self.folder}{os.sep}", "") or "it says nothing"
+
+
+@cache
+def _parts_of(toolchain: Toolchain) -> tuple[Path, ...]:
+    """All that the programs of a toolchain read or run; what is missing is passed over."""
+    programs = [toolchain.compiler[0], toolchain.linker[0], *toolchain.tools.values()]
+    named = [toolchain.device_libraries, *toolchain.headers, toolchain.resource_folder]
+    parts = {path.resolve() for path in named if path is not None}
+    for program in programs:
+        parts |= {*parts_of(program)}
+    if toolchain.kind == "packages":  # zig's own libraries lie beside it, in no prefix
+        parts.add(Path(toolchain.compiler[0]).resolve().parent)
+    elif toolchain.rocm is not None:
+        parts |= {*prefix_parts(toolchain.rocm.resolve() / "bin" / "clang++")}
+    return tuple(sorted(parts))
+
+
+@cache
+def compiler_version(toolchain: Toolchain) -> str:
+    """The first line of what the compiler says of itself; UnavailableError when it says nothing."""
+    with tempfile.TemporaryDirectory() as name:
+        runner = Runner(toolchain, Path(name))
+        runner.prepare([*toolchain.compiler, "--version"])
+        lines = runner.printed().strip().splitlines()
+    if not lines:
+        raise UnavailableError(f"{' '.join(toolchain.compiler)} --version says nothing; install the compiler again")
+    return lines[0]
+
+
+_CONTROL: Final = "oclc_isa_version_{}.bc"
+_STATED_VERSIONS: Final = {"gfx90a": 9010, "gfx942": 9402, "gfx950": 9500}
+_MADE_OF: Final = {"gfx942": ("gfx940", 9400)}
+
+
+def compile_command(toolchain: Toolchain, architecture: str, runner: Runner) -> list[str]:
+    """The compiler with all that a HIP source needs to be compiled for one architecture.
+
+    UnavailableError when the toolchain has nothing for that architecture.
+    """
+    command = [
+        *toolchain.compiler,
+        "-x",
+        "hip",
+        "--cuda-device-only",
+        f"--offload-arch={architecture}",
+        "-fno-crash-diagnostics",
+    ]
+    command += ["-fsave-optimization-record", "-foptimization-record-file=kernel.yaml"]
+    # The resources go into the record only where their remarks are asked for, too.
+    command += [f"-foptimization-record-passes={PASSES}", "-Rpass-analysis=kernel-resource-usage"]
+    if toolchain.kind == "packages":
+        return command + _packages_flags(toolchain, architecture, runner)
+    libraries = _with_control_file(toolchain, architecture, runner)
+    return [*command, f"--rocm-path={toolchain.rocm}", f"--rocm-device-lib-path={libraries}"]
+
+
+def _with_control_file(toolchain: Toolchain, architecture: str, runner: Runner) -> Path:
+    """The folder of device libraries, with the file that names the architecture's version to them.
+
+    Where only that file is missing, a folder beside the source has links to the others and one made of an older
+    architecture's, from the cache: the two differ in one number.
+    """
+    libraries = toolchain.device_libraries
+    name = _CONTROL.format(architecture.removeprefix("gfx"))
+    if (libraries / name).exists():
+        return libraries
+    if architecture not in _MADE_OF or "llvm-dis" not in toolchain.tools:
+        raise UnavailableError(f"{libraries} has no {name}: these device libraries do not know {architecture}")
+    older, number = _MADE_OF[architecture]
+    model = libraries / _CONTROL.format(older.removeprefix("gfx"))
+    if not model.exists():
+        raise UnavailableError(f"{libraries} has neither {name} nor {model.name}")
+    digest = hashlib.sha256(model.read_bytes() + str(libraries).encode()).hexdigest()[:16]
+
+    def build(made: Path) -> None:
+        runner.prepare([toolchain.tools["llvm-dis"], str(model), "-o", "control.ll"])
+        text = (runner.folder / "control.ll").read_text()
+        wanted, instead = f"constant i32 {number}", f"constant i32 {_STATED_VERSIONS[architecture]}"
+        if text.count(wanted) != 1:
+            raise UnavailableError(f"{model} is not what it was in ROCm 5.2: it does not state {number} once")
+        (runner.folder / "control.ll").write_text(text.replace(wanted, instead))
+        runner.prepare([toolchain.tools["llvm-as"], "control.ll", "-o", "control.bc"])
+        shutil.copyfile(runner.folder / "control.bc", made)
+
+    control = own_code(f"device_libraries/{digest}/{name}", build)
+    folder = runner.folder.absolute() / "device_libraries"
+    folder.mkdir()
+    for one in libraries.glob("*.bc"):
+        (folder / one.name).symlink_to(one.absolute())
+    shutil.copyfile(control, folder / name)
+    return folder
+
+
+def _packages_flags(toolchain: Toolchain, architecture: str, runner: Runner) -> list[str]:
+    """zig leaves out where its compiler's own headers and bitcode lie: all of it is named."""
+    if architecture not in _STATED_VERSIONS:
+        raise UnavailableError(f"nothing is known of {architecture} with these packages")
+    constants = {
+        "ISA_version": ("i32", _STATED_VERSIONS[architecture]),
+        "ABI_version": ("i32", 500),
+        "wavefrontsize64": ("i8", 1),
+        "finite_only_opt": ("i8", 0),
+        "unsafe_math_opt": ("i8", 0),
+        "daz_opt": ("i8", 0),
+        "correctly_rounded_sqrt32": ("i8", 1),
+    }
+    lines = ['target triple = "amdgcn-amd-amdhsa"']
+    for name, (kind, value) in constants.items():
+        stated = f"@__oclc_{name} = linkonce_odr protected local_unnamed_addr addrspace(4) constant {kind} {value}"
+        lines.append(f"{stated}, align {4 if kind == 'i32' else 1}")
+    (runner.folder / "control.ll").write_text("\n".join(lines) + "\n")
+    target = ("-target", "amdgcn-amd-amdhsa", f"-mcpu={architecture}", "-nogpulib")
+    runner.prepare([*toolchain.compiler, *target, "-x", "ir", "-emit-llvm", "-c", "control.ll", "-o", "control.bc"])
+    flags = ["-nogpulib", "-nogpuinc", "-resource-dir", str(toolchain.resource_folder), "-nostdinc", "-nostdinc++"]
+    for folder in toolchain.headers:
+        flags += ["-isystem", str(folder)]
+    flags += ["-D__HIP_PLATFORM_AMD__", "-include", "__clang_hip_runtime_wrapper.h", "-mcode-object-version=5"]
+    for bitcode in (toolchain.device_libraries / "ocml.bc", toolchain.device_libraries / "ockl.bc", Path("control.bc")):
+        flags += ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(bitcode)]
+    return flags
+
 
 #: What the source is called to the compiler, and so in its remarks.
 SOURCE_NAME: Final = "kernel.hip"

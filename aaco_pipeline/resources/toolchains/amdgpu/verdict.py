@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from aaco_pipeline.errors import UnavailableError
-from aaco_pipeline.optimization.calls import Launch
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.guards.resources import (
     CompiledKernel,
@@ -21,6 +20,7 @@ from aaco_pipeline.optimization.guards.resources import (
     check_architectures,
     waves_per_simd,
 )
+from aaco_pipeline.optimization.targets import Launch
 from aaco_pipeline.resources.toolchains.amdgpu.compiling import StaticBuild, compile_kernel
 from aaco_pipeline.resources.toolchains.amdgpu.finding import ARCHITECTURES, Missing, Toolchain, find_toolchain
 

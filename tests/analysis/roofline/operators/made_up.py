@@ -1,4 +1,7 @@
-"""A run of framework operators that launch kernels, copies and fills, as canonical tables."""
+"""Inputs of operators as a profiler records them, for tests.
+
+A run of framework operators that launch kernels, copies and fills, as canonical tables.
+"""
 
 import json
 from dataclasses import dataclass, field
@@ -6,9 +9,32 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.roofline.operators.launches import OperatorLaunches, operator_launches
+from aaco_pipeline.analysis.roofline.framework_work import OperatorLaunches, operator_launches
+from aaco_pipeline.analysis.roofline.operators.formulas import work_of
+from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Work
 from aaco_pipeline.lake.validation import empty_table, to_contract
-from tests.analysis.roofline.operators.recorded import BF16
+
+BF16: Final = "c10::BFloat16"
+FP8: Final = "c10::Float8_e4m3fnuz"
+
+
+def work(operator: str, *inputs: Any, strides: list[Any] | None = None, without_values: bool = False) -> Work:
+    """The work of a call: a list is a bf16 tensor, a pair of list and type another, anything else a value."""
+    dims, types, values = [], [], []
+    for one in inputs:
+        shape, kind = (one, BF16) if isinstance(one, list) else one if isinstance(one, tuple) else ([], "Scalar")
+        dims.append(shape)
+        types.append("" if one is None else kind)
+        values.append("" if one is None or isinstance(one, list | tuple) else str(one))
+    recorded = None if without_values else json.dumps(values)
+    stated = None if strides is None else json.dumps(strides)
+    return work_of(operator, Inputs(json.dumps(dims), json.dumps(types), stated, recorded))
+
+
+def figures(found: Work) -> tuple[float | None, float | None]:
+    """Operations and least bytes."""
+    return found.flops, found.least_bytes
+
 
 CACHES: Final = pl.DataFrame({"device_id": [0], "bytes": [0]}, schema={"device_id": pl.Int32, "bytes": pl.Int64})
 CEILINGS: Final = to_contract(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.analysis.roofline.operators.recorded import BF16, figures, work
+from tests.analysis.roofline.operators.made_up import BF16, figures, work
 
 FP32, INT64, BOOL = "float", "long int", "bool"
 RMS: Final = ([6, 8], [6, 8], [8], 1e-6)

@@ -5,9 +5,19 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 
-from aaco_pipeline.optimization.calls import ASCENDING, DESCENDING, Buffer, Call, Circumstances, Content, Launch, Scalar
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.targets import Layout, Parameter
+from aaco_pipeline.optimization.targets import (
+    ASCENDING,
+    DESCENDING,
+    Buffer,
+    Call,
+    Circumstances,
+    Content,
+    Launch,
+    Layout,
+    Parameter,
+    Scalar,
+)
 from aaco_pipeline.resources.targets.cpu import CpuTarget
 from aaco_pipeline.resources.targets.cpu.worker import CpuWorker
 

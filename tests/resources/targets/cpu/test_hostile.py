@@ -11,9 +11,8 @@ from typing import Final
 import numpy as np
 import pytest
 
-from aaco_pipeline.optimization.calls import Buffer, Call, Launch, Scalar
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.targets import Build, Layout, Parameter
+from aaco_pipeline.optimization.targets import Buffer, Build, Call, Launch, Layout, Parameter, Scalar
 from aaco_pipeline.resources.targets.cpu import CpuTarget, target
 from aaco_pipeline.resources.targets.cpu import worker as workers
 from aaco_pipeline.resources.targets.cpu.worker import CpuWorker
@@ -207,7 +206,7 @@ def test_a_child_dies_with_the_worker_that_was_interrupted(build: Build) -> None
 ABANDONED: Final = """
 import sys
 from pathlib import Path
-from aaco_pipeline.optimization.calls import Buffer, Call, Launch, Scalar
+from aaco_pipeline.optimization.targets import Buffer, Call, Launch, Scalar
 from aaco_pipeline.resources.targets.cpu.worker import CpuWorker
 import numpy as np
 buffers = Buffer("in", "float32", 16, "in"), Buffer("out", "float32", 16, "out")

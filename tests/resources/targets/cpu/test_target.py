@@ -1,4 +1,7 @@
-"""A kernel built for a CPU computes what HIP says, in every layout, and its build says what it is made of."""
+"""Of a source only the device part is compiled, every line where it was.
+
+A kernel built for a CPU computes what HIP says, in every layout, and its build says what it is made of.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,15 +11,83 @@ import numpy as np
 import pytest
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.optimization.calls import Argument, Buffer, Call, Content, Launch, Scalar
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.optimization.targets import Build, Layout, Parameter
+from aaco_pipeline.optimization.targets import Argument, Buffer, Build, Call, Content, Launch, Layout, Parameter, Scalar
 from aaco_pipeline.resources.targets.cpu import CpuTarget
 from aaco_pipeline.resources.targets.cpu import compiler as compilers
+from aaco_pipeline.resources.targets.cpu.target import device_part, kernel_names
+
+SOURCE = b"""#include <hip/hip_runtime.h>
+#include <vector>
+#define FACTOR 4 // a number
+#define DEV __device__ inline
+DEV float of_macro(float x) { return x; }
+namespace inner {
+std::vector<int> host() {
+  return {};
+}
+constexpr int both(int x) { return x; }
+}
+extern "C" __global__ void __launch_bounds__(256) k(float* a) {
+#pragma unroll FACTOR
+  for (int i = 0; i < 4; ++i) a[i] = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) a[i] = 0;
+#pragma unroll(2)
+  for (int i = 0; i < 4; ++i) a[i] = 0;
+#pragma nounroll
+  for (int i = 0; i < 4; ++i) a[i] = 0;
+}
+template <class T> __global__ void of_template(T* a) {}
+template <class T> T of_host(T x) { return x; }
+#ifdef SOMETHING
+void conditional() {}
+#endif
+void declared(int);
+int main() {
+  k<<<1, 1>>>(nullptr);
+}
+"""
+
+
+def test_the_host_is_left_out_and_no_line_moves() -> None:
+    lines = device_part(SOURCE, for_gcc=True).split(b"\n")
+    before = SOURCE.split(b"\n")
+    assert len(lines) == len(before)
+    gone = [b"vector", b"host()", b"of_host", b"conditional", b"declared", b"main", b"<<<"]
+    assert not [word for word in gone if any(word in line for line in lines)]
+    changed = [at for at, line in enumerate(lines) if line != before[at]]
+    kept = [b"hip_runtime", b"of_macro", b"both", b"__launch_bounds__", b"of_template"]
+    assert not [word for word in kept for at in changed if word in before[at]]
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        (b"#pragma unroll FACTOR", b"#pragma GCC unroll 4"),
+        (b"#pragma unroll", b"#pragma GCC unroll 16"),
+        (b"#pragma unroll(2)", b"#pragma GCC unroll 2"),
+        (b"#pragma nounroll", b"#pragma GCC unroll 1"),
+    ],
+)
+def test_unrolling_is_asked_for_in_the_compilers_own_words(line: bytes, written: bytes) -> None:
+    at = SOURCE.split(b"\n").index(line)
+    assert device_part(SOURCE, for_gcc=True).split(b"\n")[at] == written
+    assert device_part(SOURCE, for_gcc=False).split(b"\n")[at] == line
+
+
+def test_kernels_are_known_by_name() -> None:
+    assert kernel_names(SOURCE) == ("k", "of_template")
+
+
+def test_a_zero_byte_is_refused() -> None:
+    with pytest.raises(Refused, match="zero byte"):
+        device_part(b"int a;\0int b;", for_gcc=True)
+
 
 #: Quick to compile; what the user's flags change is speed.
 TARGET: Final = CpuTarget(flags=("-O1", "-std=c++17", "-ffp-contract=off"))
-SOURCE: Final = rb"""
+SOURCE_TARGET: Final = rb"""
 #include <hip/hip_runtime.h>
 #include <iostream>
 #include <vector>
@@ -120,7 +191,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("built")
     kept: dict[Any, Build] = {}
 
-    def build(kernel: str, count: int = 3, seed: int = 1, source: bytes = SOURCE) -> Build:
+    def build(kernel: str, count: int = 3, seed: int = 1, source: bytes = SOURCE_TARGET) -> Build:
         key = (kernel, seed, source)
         if key not in kept:
             kept[key] = TARGET.build(source, kernel, parameters(count), Layout(seed), folder)
@@ -205,7 +276,7 @@ def test_a_layout_moves_code_and_changes_none(made: Made) -> None:
     assert len({one.code_sha256 for one in builds}) == 1
     assert len({one.artefact.read_bytes() for one in builds}) == 3
     again = made("sum", seed=1).artefact.read_bytes()
-    TARGET.build(SOURCE, "sum", parameters(3), Layout(1), builds[0].artefact.parent.parent)
+    TARGET.build(SOURCE_TARGET, "sum", parameters(3), Layout(1), builds[0].artefact.parent.parent)
     assert builds[0].artefact.read_bytes() == again
     values = np.arange(500, dtype=np.float32)
     arguments, contents = buffers({"in": values}, Buffer("out", "float32", 1, "out"), n=500)
@@ -215,9 +286,9 @@ def test_a_layout_moves_code_and_changes_none(made: Made) -> None:
 
 def test_a_comment_changes_no_code_and_a_constant_does(made: Made) -> None:
     before = made("counted")
-    assert made("counted", source=SOURCE + b"// more words\n").code_sha256 == before.code_sha256
-    assert made("counted", source=SOURCE.replace(b"% 8", b"% 4")).code_sha256 != before.code_sha256
-    weighed = made("counted", source=SOURCE.replace(b"3.0f, 0.5f", b"3.0f, 0.25f"))
+    assert made("counted", source=SOURCE_TARGET + b"// more words\n").code_sha256 == before.code_sha256
+    assert made("counted", source=SOURCE_TARGET.replace(b"% 8", b"% 4")).code_sha256 != before.code_sha256
+    weighed = made("counted", source=SOURCE_TARGET.replace(b"3.0f, 0.5f", b"3.0f, 0.25f"))
     assert weighed.code_sha256 != before.code_sha256
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.optimization.calls import Buffer, Call, Launch
+from aaco_pipeline.optimization.targets import Buffer, Call, Launch
 from aaco_pipeline.resources.targets.emulated.finding import VARIABLE, Emulator, find_emulator
-from aaco_pipeline.resources.targets.emulated.process import EmulatorProcess, started
 from aaco_pipeline.resources.targets.emulated.program import Program
+from aaco_pipeline.resources.targets.emulated.target import EmulatorProcess, started
 from aaco_pipeline.resources.toolchains.amdgpu.code_object import KernelArgument, KernelMetadata
 
 STAND_IN = Path(__file__).with_name("stand_in_emulator.py")

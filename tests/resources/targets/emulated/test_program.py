@@ -5,8 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from aaco_pipeline.optimization.calls import Buffer, Call, Launch, Scalar
-from aaco_pipeline.optimization.emulation import NotEmulated
+from aaco_pipeline.optimization.targets import Buffer, Call, Launch, NotEmulated, Scalar
 from aaco_pipeline.resources.targets.emulated.program import Program, argument_bytes, dispatch_packet, read_program
 from aaco_pipeline.resources.toolchains.amdgpu.code_object import KernelArgument, KernelMetadata
 from tests.resources.toolchains.amdgpu.code_objects import kept, with_bytes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.resources.targets.gpu.vendors import CUDA, Vendor
+from aaco_pipeline.resources.targets.gpu.driver import CUDA, Vendor
 
 SOURCE = Path(__file__).with_name("driver_stand_in.c")
 

@@ -11,16 +11,18 @@ from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Layout
 from aaco_pipeline.resources.targets.gpu import target as targets
-from aaco_pipeline.resources.targets.gpu.code_objects import code_digest, read, symbol_of
 from aaco_pipeline.resources.targets.gpu.compilers import (
     INCLUDE,
     Compiler,
     amd_compiler,
+    code_digest,
     cuda_compiler,
     ptxas_resources,
+    read,
+    symbol_of,
 )
+from aaco_pipeline.resources.targets.gpu.driver import VENDORS, Vendor, VendorName
 from aaco_pipeline.resources.targets.gpu.target import GpuTarget, find_gpu
-from aaco_pipeline.resources.targets.gpu.vendors import VENDORS, Vendor, VendorName
 
 HEAD = "#include <hip/hip_runtime.h>\n#include <cstdio>\n"
 ADD = "if (i < n) out[i] = a[i] + 1.0f;"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aaco_pipeline.errors import UnavailableError
-from aaco_pipeline.optimization.calls import Launch
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.resources.toolchains.amdgpu import running, verdict
+from aaco_pipeline.optimization.targets import Launch
+from aaco_pipeline.resources.toolchains.amdgpu import compiling, verdict
 from aaco_pipeline.resources.toolchains.amdgpu.compiling import compile_kernel
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, Toolchain, find_toolchain
 from aaco_pipeline.resources.toolchains.amdgpu.verdict import StaticVerdict, static_verdict
@@ -94,7 +94,7 @@ def test_a_compilation_is_ended_at_its_limit(monkeypatch: pytest.MonkeyPatch, tm
         b"template <int N, int M> struct F { static const int v = F<N - 1, M>::v + F<N - 1, M + (1 << N)>::v; };"
         b"template <int M> struct F<0, M> { static const int v = M; }; int x = F<24, 0>::v;"
     )
-    monkeypatch.setattr(running, "_LIMITS", Limits(memory_bytes=4 << 30, cpu_seconds=1, file_bytes=1 << 20))
+    monkeypatch.setattr(compiling, "_LIMITS", Limits(memory_bytes=4 << 30, cpu_seconds=1, file_bytes=1 << 20))
     with pytest.raises(Refused, match=r"ended with signal SIG\w+; it may take 1 s of CPU time, 4 GiB of memory"):
         compile_kernel(toolchain(), bomb, "star", "gfx90a", tmp_path)
 

@@ -1,1 +1,0 @@
-"""Replayed graphs: what was launched while each was captured, and which replay runs which of them."""

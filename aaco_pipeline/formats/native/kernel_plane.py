@@ -1,0 +1,450 @@
+"""The kernel's own events of measured threads, as `aaco_pipeline.resources.kernel_plane` recorded them from tracefs.
+
+A capture holds `kernel_plane.json` and, for each CPU and instance, the pages of the kernel's ring buffer as they came;
+`ring_buffer` decodes them.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
+from aaco_pipeline.formats.native import scheduler
+from aaco_pipeline.formats.native.ring_buffer import (
+    ENTRY,
+    EVENTS,
+    EXIT,
+    READERS,
+    RESIDENT,
+    MissingField,
+    Some,
+    layout_of,
+    only,
+    records_of,
+)
+from aaco_pipeline.formats.native.system_calls import names_of
+from aaco_pipeline.formats.parsing.compression import DAMAGED, read_decompressed
+from aaco_pipeline.formats.parsing.json_document import Whole, as_table, check_document, check_form
+from aaco_pipeline.lake.validation import empty_table
+
+
+class _Event(TypedDict):
+    format: str | None
+    reason: str | None
+
+
+class _Buffer(TypedDict):
+    instance: Literal["threads", "switches"]
+    cpu: Annotated[int, Field(ge=0, lt=2**20)]
+    file: str
+    stats: dict[str, Whole]
+
+
+class _Throttling(TypedDict):
+    monotonic_ns: Whole
+    throttled: Whole
+    throttled_ns: Whole
+
+
+class _Reading(TypedDict):
+    monotonic_ns: Whole
+
+
+class _Clocks(TypedDict):
+    before: _Reading
+    after: _Reading
+
+
+class _Clock(TypedDict):
+    to_monotonic_ns: Whole
+
+
+class _Trace(TypedDict):
+    file: str
+    clock: _Clock
+    lost: Whole
+
+
+class Document(TypedDict):
+    state: str
+    source: Literal["tracefs", "perf", "bpftrace"]
+    machine: str
+    reason: str | None
+    processes: dict[str, Whole]
+    events: dict[str, _Event]
+    buffers: list[_Buffer]
+    throttling: list[_Throttling]
+    remarks: list[str]
+    #: When the recording began and ended.
+    clock: NotRequired[_Clocks]
+    #: What another source than tracefs wrote.
+    trace: NotRequired[_Trace | None]
+
+
+FORMAT: Final = "aaco-kernel-plane"
+FORMAT_VERSION: Final = 1
+DOCUMENT_FILE: Final = "kernel_plane.json"
+FOLDER: Final = "kernel_plane"
+_SWITCH: Final = "sched/sched_switch"
+TABLES: Final = ("kernel_events", "kernel_threads", "kernel_losses")
+_KEYS: Final = ("state", "source", "machine", "processes", "events", "buffers", "throttling", "remarks", "reason")
+TRACEFS: Final = "tracefs"
+#: What the kernel counts of a buffer besides what its pages tell: lost at any time.
+_UNPLACED: Final = ("commit overrun", "dropped events")
+#: How events are called that are two ends of one thing.
+_ENDS: Final = (("/sys_enter", "/sys_exit"), ("_entry", "_exit"), ("_wait_start", "_wait_end"))
+#: The kernel's thread of a CPU that runs when the CPU goes offline or comes online.
+_HOTPLUG: Final = re.compile(r"cpuhp/(\d{1,6})")
+_FILE: Final = re.compile(r"[a-z]+\.cpu\d{1,6}\.pages\.gz")
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Events, the measured threads with their process, names of threads, losses, and why events were left out."""
+
+    events: pl.DataFrame
+    own: dict[int, int]
+    names: dict[int, str]
+    losses: list[dict[str, Any]]
+    left_out: dict[str, str]
+
+    def hotplugged(self) -> list[int]:
+        """CPUs that went offline or came online."""
+        return sorted(int(found[1]) for found in map(_HOTPLUG.fullmatch, self.names.values()) if found is not None)
+
+
+def read(
+    document: Mapping[str, Any] | None, folder: Path, axis_zero_monotonic_ns: int, limits: Limits | None = None
+) -> CaptureTables:
+    """`kernel_events`, `kernel_threads` and `kernel_losses` on the session's axis; details `throttling`.
+
+    `document` is `kernel_plane.json`, None where the plane was not asked for; `folder` is the capture's. Events are cut
+    to the time from the first event of a measured thread to the last. CaptureError when something is damaged.
+    """
+    findings = Findings(DOCUMENT_FILE)
+    empty = {name: empty_table(name) for name in TABLES}
+    if document is None:
+        findings.say("kernel plane", "absent", "it was not asked for; --kernel-plane records it", 0)
+        return CaptureTables(empty, tuple(findings.evidence), {"throttling": _throttling([], 0)})
+    check_document(document, FORMAT, FORMAT_VERSION, _KEYS, DOCUMENT_FILE)
+    check_form(document, Document, DOCUMENT_FILE)
+    if document["state"] != "present":
+        reason = document["reason"] or "no reason is given"
+        fix = document.get("fix")
+        findings.say("kernel plane", "absent", f"{reason}{f'; {fix}' if fix else ''}", 0)
+        return CaptureTables(empty, tuple(findings.evidence), {"throttling": _throttling([], 0)})
+    limits = limits or Limits()
+    known = (
+        _from_pages(document, folder, limits) if document["source"] == TRACEFS else _from_tool(document, folder, limits)
+    )
+    own = known.own
+    events = _cut(known.events, own)
+    events, threads = _without_foreign(events, own), _threads(events, own, known.names)
+    zero = axis_zero_monotonic_ns
+    tables = {
+        "kernel_events": as_table("kernel_events", lambda: _moved(events, ("time_ns",), zero), DOCUMENT_FILE),
+        "kernel_threads": as_table(
+            "kernel_threads", lambda: _moved(threads, ("start_ns", "end_ns"), zero), DOCUMENT_FILE
+        ),
+        "kernel_losses": as_table(
+            "kernel_losses",
+            lambda: _moved(pl.DataFrame(known.losses, schema=_LOSSES), ("start_ns", "end_ns"), zero),
+            DOCUMENT_FILE,
+        ),
+    }
+    _say(findings, document, tables, known)
+    return CaptureTables(tables, tuple(findings.evidence), {"throttling": _throttling(document["throttling"], zero)})
+
+
+def _from_pages(document: Mapping[str, Any], folder: Path, limits: Limits) -> _Known:
+    """What the pages of the kernel's buffers hold."""
+    files = [one["file"] for one in document["buffers"]]
+    if len(set(files)) < len(files):
+        raise CaptureError(f"{DOCUMENT_FILE}: names a file of the recording twice; the file is damaged")
+    buffers = [(one, _content(folder, one["file"], limits), f"{FOLDER}/{one['file']}") for one in document["buffers"]]
+    page_bytes = _page_bytes(document.get("header_page"))
+    layouts = {
+        found.number: found
+        for found in (layout_of(name, one["format"]) for name, one in document["events"].items() if one["format"])
+    }
+    some: list[Some] = []
+    losses: list[dict[str, Any]] = []
+    began, ended = _span(document)
+    for one, content, where in buffers:
+        records = records_of(content, page_bytes, where)
+        lost = {"cpu": one["cpu"], "buffer": one["instance"]}
+        for before, after, count in records.losses:
+            start = began if before is None else before
+            losses.append({**lost, "start_ns": start, "end_ns": after, "events": count})
+        if unplaced := sum(one["stats"].get(name, 0) for name in _UNPLACED):
+            losses.append({**lost, "start_ns": began, "end_ns": ended, "events": unplaced})
+        for number in np.unique(records.event).tolist():
+            if number in layouts:
+                some.append(Some(layouts[number], one["cpu"], content, only(records, records.event == number)))
+    frames, left_out = defaultdict[str, list[pl.DataFrame]](list), dict[str, str]()
+    for each in some:
+        event = each.layout.event
+        if (made := READERS.get(event)) is not None:
+            try:
+                frames[event].append(made(each))
+            except MissingField as missing:
+                if event == _SWITCH:
+                    raise
+                left_out[event] = f"left out: {missing}"
+    for gone in sorted({*left_out, *(name for name, one in document["events"].items() if one["format"] is None)}):
+        other = _other_end(gone)
+        if other is not None and other in frames:
+            left_out[other] = f"left out: without {gone} it has no extent"
+    kept = [frame for event, made in frames.items() if event not in left_out for frame in made]
+    events = pl.concat([pl.DataFrame(schema=EVENTS), *kept]).sort("time_ns", "cpu", "thread_id", "kind", "name")
+    events = _named_calls(_paired(_ended(events)), names_of(document["machine"]))
+    own = _own_threads(events, document["processes"])
+    return _Known(events, own, _names(some), losses, left_out)
+
+
+def _other_end(event: str) -> str | None:
+    """The event that ends what this one begins, or begins what it ends: alone it would seem to last, or never to be."""
+    for begin, end in _ENDS:
+        for one, other in ((begin, end), (end, begin)):
+            if event.endswith(one):
+                return event.removesuffix(one) + other
+    return None
+
+
+def _span(document: Mapping[str, Any]) -> tuple[int, int]:
+    """When the recording began and ended, on CLOCK_MONOTONIC: what was lost before the first event was lost since."""
+    if "clock" not in document:
+        raise CaptureError(f"{DOCUMENT_FILE}: does not say when the recording began; the capture is incomplete")
+    clock = document["clock"]
+    return clock["before"]["monotonic_ns"], clock["after"]["monotonic_ns"]
+
+
+def _from_tool(document: Mapping[str, Any], folder: Path, limits: Limits) -> _Known:
+    """What perf or bpftrace printed: switches and wake-ups alone. What was lost it may say where, else it was anywhere.
+
+    perf's events of a CPU end when that goes offline, also when it comes back.
+    """
+    trace, tool = document.get("trace"), document["source"]
+    if trace is None:
+        raise CaptureError(f"{DOCUMENT_FILE}: says that {tool} recorded, and not where; the capture is incomplete")
+    lines = scheduler.event_lines(folder / FOLDER, trace["file"], limits)
+    told, lost = scheduler.events_of(tool, islice(lines, limits.events + 1), f"{FOLDER}/{trace['file']}")
+    if told.height + lost.height > limits.events:
+        raise CaptureError(f"{DOCUMENT_FILE}: more than {limits.events} events; raise the limit on events")
+    began, ended = _span(document)
+    to_ours = trace["clock"]["to_monotonic_ns"]
+    events = told.with_columns(pl.col("time_ns") + to_ours)
+    own, names = scheduler.own_threads(events, document["processes"]), scheduler.names_in(events)
+    placed = lost.with_columns((pl.col("start_ns") + to_ours).fill_null(began), pl.col("end_ns") + to_ours)
+    losses = [{"buffer": "switches", **row} for row in placed.iter_rows(named=True)]
+    last = dict(events.group_by("cpu").agg(pl.col("time_ns").max()).sort("cpu").iter_rows())
+    if trace["lost"] > placed.get_column("events").sum():
+        whole = {"buffer": "switches", "start_ns": began, "end_ns": ended, "events": None}
+        losses = [{"cpu": cpu, **whole} for cpu in last]
+    empty = pl.DataFrame(schema=EVENTS)
+    rows = events.with_columns(name=pl.lit(None, pl.String)).select(
+        pl.col(name) if name in events.columns else pl.lit(None, dtype).alias(name) for name, dtype in EVENTS.items()
+    )
+    known = _Known(pl.concat([empty, rows]), own, names | {0: "idle"}, losses, {})
+    since = {cpu: last.get(cpu, began) for cpu in known.hotplugged()} if tool == "perf" else {}
+    silent = [
+        {"cpu": cpu, "buffer": "switches", "start_ns": at, "end_ns": ended, "events": None} for cpu, at in since.items()
+    ]
+    return replace(known, losses=[*losses, *silent])
+
+
+_LOSSES: Final = {
+    **{"cpu": pl.Int32, "buffer": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "events": pl.Int64},
+}
+
+
+def _say(findings: Findings, document: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], known: _Known) -> None:
+    height, lost = tables["kernel_events"].height, tables["kernel_losses"].height
+    reasons = list(document["remarks"])
+    if lost:
+        reasons.append(f"events were lost {lost} times; what threads did then is unknown")
+    if any(one["buffer"] == "threads" for one in known.losses):
+        reasons.append("threads that began meanwhile are missing where their beginning was lost")
+    reasons += [f"CPU {cpu} went offline or came online during the recording" for cpu in known.hotplugged()]
+    status: Any = "absent" if not height else "partial" if lost or document["source"] != TRACEFS else "present"
+    if not height:
+        reasons.append("the recording holds no event of the measured processes")
+    findings.say("kernel plane", status, "; ".join(reasons) or None, height)
+    missing: dict[str, list[str]] = {}
+    refused = {name: one["reason"] for name, one in document["events"].items() if one["reason"] is not None}
+    for name, reason in (refused | known.left_out).items():
+        missing.setdefault(reason, []).append(name)
+    for reason, names in sorted(missing.items()):
+        findings.say("events of the kernel plane", "partial", f"{', '.join(sorted(names))}: {reason}")
+    told = "CLOCK_MONOTONIC, which the axis is of; each CPU's own order is exact"
+    findings.say("clock of the kernel plane", "present", told)
+
+
+def _content(folder: Path, name: str, limits: Limits) -> bytes:
+    if _FILE.fullmatch(name) is None:
+        raise CaptureError(f"{folder / DOCUMENT_FILE}: names the file {name!r}; not one of the recording's")
+    path = folder / FOLDER / name
+    try:
+        return read_decompressed(path, limits)
+    except DAMAGED as error:
+        raise CaptureError(f"{path}: cannot be read as compressed pages: {error}") from error
+
+
+def _page_bytes(header: Any) -> int:
+    """How long a page is, by the kernel's description of its header: the data with what stands before them."""
+    found = re.search(r"char data;\toffset:(\d{1,6});\tsize:(\d{1,8});", header) if isinstance(header, str) else None
+    if found is None:
+        raise CaptureError(
+            f"{DOCUMENT_FILE}: does not say how the kernel's pages are laid out; the capture is incomplete"
+        )
+    return int(found[1]) + int(found[2])
+
+
+def _ended(events: pl.DataFrame) -> pl.DataFrame:
+    """Each fault with the time until its process has the page; null where the thread's next step says nothing of it."""
+    fault = pl.col("kind") == "page_fault"
+    steps = events.filter(fault | (pl.col("kind") == RESIDENT) | pl.col("kind").str.starts_with("syscall"))
+    following = [pl.col(name).shift(-1).over("thread_id", order_by="time_ns") for name in ("kind", "time_ns")]
+    faults = steps.with_columns(
+        duration_ns=pl.when(following[0] == RESIDENT).then(following[1] - pl.col("time_ns"))
+    ).filter(fault)
+    rest = events.filter(~fault & (pl.col("kind") != RESIDENT))
+    return pl.concat([rest, faults]).sort("time_ns", "cpu", "thread_id", "kind", "name")
+
+
+def _paired(events: pl.DataFrame) -> pl.DataFrame:
+    """Each entry with the time to its exit: the next one of its kind, name, thread, and for an interrupt its CPU.
+
+    A handler does not nest in its own kind and name; a call's thread may come back on another CPU. An exit whose entry
+    was not seen says nothing.
+    """
+    is_end = pl.col("kind").str.ends_with(ENTRY) | pl.col("kind").str.ends_with(EXIT)
+    base = pl.col("kind").str.replace(f"({ENTRY}|{EXIT})$", "")
+    ends = events.filter(is_end).with_columns(
+        base=base,
+        opens=pl.col("kind").str.ends_with(ENTRY),
+        at=pl.when(base.is_in(["interrupt", "softirq"])).then("cpu").otherwise(-1),
+        told=pl.when(base == "interrupt").then(pl.col("name").str.extract(r"^(irq \d+|\w+)")).otherwise("name"),
+    )
+    key = ["base", "thread_id", "at", pl.col("told").fill_null("")]
+    ends = ends.with_columns(
+        closes=~pl.col("opens").shift(-1).over(key, order_by="time_ns"),
+        until=pl.col("time_ns").shift(-1).over(key, order_by="time_ns"),
+    ).filter("opens")
+    whole = ends.with_columns(
+        kind="base", duration_ns=pl.when("closes").then(pl.col("until") - pl.col("time_ns"))
+    ).select(events.columns)
+    return pl.concat([events.filter(~is_end), whole]).sort("time_ns", "cpu", "thread_id", "kind", "name")
+
+
+def _named_calls(events: pl.DataFrame, names: Mapping[int, str]) -> pl.DataFrame:
+    is_call = pl.col("kind") == "syscall"
+    number = pl.col("value")
+    named = number.replace_strict(names, default=number.cast(pl.String), return_dtype=pl.String)
+    return events.with_columns(
+        name=pl.when(is_call).then(named).otherwise("name"), value=pl.when(is_call).then(None).otherwise(number)
+    )
+
+
+def _own_threads(events: pl.DataFrame, processes: Mapping[str, int]) -> dict[int, int]:
+    """The measured threads with the number of their process: those followed, and all that they have started."""
+    own = {pid: number for number, pid in enumerate(processes.values())}
+    forks = events.filter(pl.col("kind") == "fork").select("thread_id", "other_thread_id")
+    for parent, child in forks.iter_rows():
+        if parent in own and child not in own:
+            own[child] = own[parent]
+    return own
+
+
+def _cut(events: pl.DataFrame, own: Mapping[int, int]) -> pl.DataFrame:
+    """What happened while a measured thread was seen."""
+    mine = pl.col("thread_id").is_in(list(own)) | pl.col("other_thread_id").is_in(list(own))
+    seen = events.filter(mine).get_column("time_ns")
+    return events.filter(pl.col("time_ns").is_between(seen.min(), seen.max())) if len(seen) else events.clear()
+
+
+def _without_foreign(events: pl.DataFrame, own: Mapping[int, int]) -> pl.DataFrame:
+    """Without events of threads that are not measured, but for switches: who had the CPU is known of all."""
+    mine = pl.col("thread_id").is_in(list(own)) | (pl.col("kind").is_in(["switch", "cpu_frequency"]))
+    return events.filter(mine)
+
+
+def _threads(events: pl.DataFrame, own: Mapping[int, int], names: Mapping[int, str]) -> pl.DataFrame:
+    """Every thread that switches name: the measured ones, others, and the idle one of each CPU."""
+    switches = events.filter(pl.col("kind") == "switch")
+    seen = pl.concat(
+        [
+            switches.select("time_ns", "thread_id"),
+            switches.select("time_ns", thread_id="other_thread_id"),
+            events.filter(pl.col("kind") == "exit").select("time_ns", "thread_id"),
+            events.filter(pl.col("kind") == "fork").select("time_ns", thread_id="other_thread_id"),
+        ]
+    )
+    over = switches.filter(pl.col("state") == "dead").get_column("thread_id").implode()
+    each = seen.group_by("thread_id").agg(start_ns=pl.col("time_ns").min(), end_ns=pl.col("time_ns").max())
+    end = pl.when(pl.col("thread_id").is_in(over)).then("end_ns").otherwise(events.get_column("time_ns").max())
+    process = pl.col("thread_id").replace_strict(dict(own), default=None, return_dtype=pl.Int32)
+    name = pl.col("thread_id").replace_strict(dict(names), default=None, return_dtype=pl.String)
+    return each.with_columns(end_ns=end, process_id=process, name=name).sort("thread_id")
+
+
+def _names(some: Iterable[Some]) -> dict[int, str]:
+    """What each thread was called when it last switched, on whichever CPU that was."""
+    seen: list[tuple[int, int, str]] = []
+    for one in some:
+        if one.layout.event == "sched/sched_switch":
+            for side in ("prev", "next"):
+                # Only the last of a thread's switches in a buffer tells: its names are few, switches are millions.
+                behind, last = np.unique(one.values(f"{side}_pid")[::-1], return_index=True)
+                latest = replace(one, records=only(one.records, len(one.records.time_ns) - 1 - last))
+                times = latest.records.time_ns.tolist()
+                seen += zip(times, behind.tolist(), latest.texts(f"{side}_comm"), strict=True)
+    return {thread: name for _, thread, name in sorted(seen)} | {0: "idle"}
+
+
+def _moved(frame: pl.DataFrame, columns: tuple[str, ...], zero: int) -> pl.DataFrame:
+    return frame.with_columns(pl.col(name) - zero for name in columns)
+
+
+def _throttling(readings: Iterable[Mapping[str, Any]], zero: int) -> pl.DataFrame:
+    """When a measured process's group had its quota used up how often, as far as that was looked at."""
+    rows = [(one["monotonic_ns"] - zero, one["throttled"], one["throttled_ns"]) for one in readings]
+    schema = {"time_ns": pl.Int64, "throttled": pl.Int64, "throttled_ns": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+_PROBES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    **{"pass": pl.String, "before_iteration": pl.Int32, "cpu": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64},
+    **{"gap_start_ns": pl.List(pl.Int64), "gap_end_ns": pl.List(pl.Int64)},
+}
+_COSTS: Final = {"pass": pl.String, "minor_fault_ns": pl.Float64}
+
+
+def read_probes(passes: Mapping[str, Mapping[str, Any]], axis_zero_monotonic_ns: int) -> dict[str, pl.DataFrame]:
+    """`kernel_probes`: a row a probe with the gaps between its readings of the clock, on the session's axis; and
+    `kernel_costs`: what a page fault cost each pass's process. No rows of passes without a kernel plane.
+    """
+    zero = axis_zero_monotonic_ns
+    probes, costs = [], []
+    for name, one in passes.items():
+        if (probed := one.get("kernel_plane")) is None:
+            continue
+        costs.append((name, float(probed["minor_fault_ns"])))
+        for probe in probed["probes"]:
+            begins, ends = ([gap[side] - zero for gap in probe["gaps"]] for side in (0, 1))
+            span = (probe["start_ns"] - zero, probe["end_ns"] - zero)
+            probes.append((name, probe["before_iteration"], probe["cpu"], *span, begins, ends))
+    return {
+        "kernel_probes": pl.DataFrame(probes, schema=_PROBES, orient="row"),
+        "kernel_costs": pl.DataFrame(costs, schema=_COSTS, orient="row"),
+    }

@@ -1,0 +1,364 @@
+"""Decode pages of the kernel's trace ring buffer: records, the layout of each event, and its fields as columns.
+
+The form is the kernel's: `Documentation/trace/ring-buffer-design.rst`, `include/linux/ring_buffer.h` and
+`kernel/trace/ring_buffer.c`. The layout of an event is described by its own `format` text, kept in the document.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from aaco_pipeline.errors import CaptureError
+
+Numbers = npt.NDArray[np.int64]
+Loss = tuple[int | None, int, int | None]
+#: A page begins with the time of its first record and how many bytes of records follow.
+HEADER_BYTES: Final = 16
+_SIZE_BITS: Final = 0xFFFFFFF
+#: Of the size's word: records were lost before this page, and how many stands behind its records.
+_MISSED: Final = 1 << 31
+_COUNT_STORED: Final = 1 << 30
+#: What the low five bits of a record's first word say besides how many words of data it has.
+_LONG, _PADDING, _EXTEND, _STAMP = 0, 29, 30, 31
+_DELTA_SHIFT: Final = 27
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """What the pages say of themselves: when each began, its word on its size, the size, and where its records are."""
+
+    began_ns: Numbers
+    commit: Numbers
+    sizes: Numbers
+    begins: Numbers
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of one buffer in their order: `time_ns`, the event's number `event`, and where in the buffer's bytes
+    their data begin (`offset`) and how many there are (`size`).
+
+    `losses`: the time of the last record before each loss (None: there is none), of the first after it, and how many
+    were lost (None: unknown).
+    """
+
+    time_ns: Numbers
+    event: Numbers
+    offset: Numbers
+    size: Numbers
+    losses: tuple[Loss, ...]
+
+
+def records_of(content: bytes, page_bytes: int, where: str) -> Records:
+    """Read all pages at once, the first record of every page, then the second, and so on.
+
+    CaptureError when a page is not one, which names `where`.
+    """
+    if page_bytes < 2 * HEADER_BYTES or page_bytes % 8 or len(content) % page_bytes:
+        raise CaptureError(f"{where}: {len(content)} bytes are no whole number of pages of {page_bytes}; copy it again")
+    pages = len(content) // page_bytes
+    words = np.frombuffer(content, "<u4")
+    heads = np.frombuffer(content, "<u8").reshape(pages, page_bytes // 8)[:, :2].astype(np.uint64)
+    commit = heads[:, 1].astype(np.int64)
+    sizes = commit & _SIZE_BITS & ~(_MISSED | _COUNT_STORED)
+    if pages and int(sizes.max()) > page_bytes - HEADER_BYTES:
+        raise CaptureError(f"{where}: a page claims more bytes than it has; the file is damaged")
+    begins = np.arange(pages, dtype=np.int64) * page_bytes + HEADER_BYTES
+    ends, at = begins + sizes, begins.copy()
+    clock = heads[:, 0].astype(np.int64)
+    head_of = _Heads(clock.copy(), commit, sizes, begins)
+    found: list[tuple[Numbers, ...]] = []
+    live = np.flatnonzero(at < ends)
+    while len(live):
+        place = at[live]
+        head = words[place >> 2].astype(np.int64)
+        kind, delta = head & 31, head >> 5
+        room = ends[live] - place
+        second = words[np.minimum(place + 4, len(content) - 4) >> 2].astype(np.int64)
+        is_data = kind < _PADDING
+        length = np.where(kind == _LONG, second, kind * 4) + 4
+        length = np.where(kind == _PADDING, np.where(delta > 0, second + 4, room), length)
+        length = np.where(kind >= _EXTEND, 8, length)
+        if (length < 4).any() or (length > room).any() or (length & 3).any():
+            raise CaptureError(f"{where}: a record reaches beyond its page; the file is damaged")
+        stamp = (second << _DELTA_SHIFT) + delta
+        # A stamp has 59 bits; the upper ones are those of the time before it.
+        absolute = (clock[live] & ~((1 << 59) - 1)) | (stamp & ((1 << 59) - 1))
+        moved = np.where(kind == _EXTEND, clock[live] + stamp, clock[live] + delta)
+        moved = np.where(kind == _STAMP, absolute, moved)
+        # Padding that ends a page has no time; what was discarded within it keeps its share of the time.
+        clock[live] = np.where((kind == _PADDING) & (delta == 0), clock[live], moved)
+        data = np.where(kind == _LONG, place + 8, place + 4)
+        kept = is_data & (place + length - data >= 2)
+        found.append((live[kept], clock[live][kept], data[kept], (place + length - data)[kept]))
+        at[live] = place + length
+        live = live[at[live] < ends[live]]
+    if not found:
+        nothing = np.zeros(0, np.int64)
+        return Records(nothing, nothing, nothing, nothing, ())
+    page, time_ns, offset, size = (np.concatenate(one) for one in zip(*found, strict=True))
+    order = np.lexsort((offset, page))
+    page, time_ns, offset, size = page[order], time_ns[order], offset[order], size[order]
+    event = numbers(content, offset, 0, 2, signed=False)
+    return Records(time_ns, event, offset, size, _losses(content, head_of, page, time_ns))
+
+
+def numbers(content: bytes, offset: Numbers, at: int, size: int, *, signed: bool) -> Numbers:
+    """A number of `size` bytes, `at` so many into the data of each record."""
+    raw = np.frombuffer(content, np.uint8)[(offset[:, None] + at + np.arange(size))]
+    dtype = np.dtype(f"<{'i' if signed else 'u'}{size}")
+    return np.ascontiguousarray(raw).view(dtype)[:, 0].astype(np.int64)
+
+
+def texts(content: bytes, offset: Numbers, at: int, size: int) -> npt.NDArray[Any]:
+    """A text of at most `size` bytes that a zero ends, `at` so many into the data of each record: an array of bytes."""
+    raw = np.frombuffer(content, np.uint8)[(offset[:, None] + at + np.arange(size))]
+    over = np.cumsum(raw == 0, axis=1) > 0
+    return np.ascontiguousarray(np.where(over, 0, raw)).astype(np.uint8).view(f"S{size}")[:, 0]
+
+
+def _losses(content: bytes, heads: _Heads, page: Numbers, time_ns: Numbers) -> tuple[Loss, ...]:
+    losses = list[Loss]()
+    missed = np.flatnonzero(heads.commit & _MISSED)
+    # Pages are in order: where the records of each begin, and where those of the next do.
+    since, until = np.searchsorted(page, missed, side="left"), np.searchsorted(page, missed, side="right")
+    for one, first, last in zip(missed.tolist(), since.tolist(), until.tolist(), strict=True):
+        after = int(time_ns[first]) if first < last else int(heads.began_ns[one])
+        behind = int(heads.begins[one] + heads.sizes[one])
+        count = int.from_bytes(content[behind : behind + 8], "little") if heads.commit[one] & _COUNT_STORED else None
+        losses.append((int(time_ns[first - 1]) if first else None, after, count))
+    return tuple(losses)
+
+
+_NUMBER: Final = re.compile(r"^ID: (\d{1,9})$", re.MULTILINE)
+_FIELD: Final = re.compile(
+    r"^\tfield:([^;]{1,200}?)(?:\[\d*\])?;\toffset:(\d{1,6});\tsize:(\d{1,6});\tsigned:([01]);$", re.MULTILINE
+)
+_LONGEST_TEXT: Final = 64
+
+
+class MissingField(CaptureError):
+    """An event of this kernel does not say what is asked of it."""
+
+
+@dataclass(frozen=True)
+class _Field:
+    offset: int
+    size: int
+    is_signed: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One event: its number in this capture, and its fields by their names."""
+
+    event: str
+    number: int
+    fields: Mapping[str, _Field]
+
+    def values(self, content: bytes, records: Records, name: str) -> Numbers:
+        """A field that is a number. MissingField when the event has none, CaptureError where a record is too short."""
+        field = self._field(records, name)
+        if field.size not in (1, 2, 4, 8):
+            raise CaptureError(f"kernel_plane.json: {name} of {self.event} is no number of {field.size} bytes")
+        return numbers(content, records.offset, field.offset, field.size, signed=field.is_signed)
+
+    def texts(self, content: bytes, records: Records, name: str) -> npt.NDArray[Any]:
+        """A field that is a text of fixed size, as bytes without the zeros behind it. CaptureError when it has none."""
+        field = self._field(records, name)
+        if not field.size:
+            raise CaptureError(f"kernel_plane.json: {name} of {self.event} is a text without bytes")
+        return texts(content, records.offset, field.offset, min(field.size, _LONGEST_TEXT))
+
+    def _field(self, records: Records, name: str) -> _Field:
+        field = self.fields.get(name)
+        if field is None:
+            raise MissingField(f"kernel_plane.json: {self.event} has no field {name}; another kernel's, or damaged")
+        if len(records.size) and int(records.size.min()) < field.offset + field.size:
+            raise CaptureError(
+                f"kernel_plane: a record of {self.event} is shorter than its fields; the file is damaged"
+            )
+        return field
+
+
+def layout_of(event: str, text: str) -> Layout:
+    """Read the kernel's description of an event. CaptureError when it is none."""
+    number = _NUMBER.search(text)
+    if number is None:
+        raise CaptureError(f"kernel_plane.json: what it says of {event} is no description of an event")
+    fields = {
+        declared.rpartition(" ")[2]: _Field(int(offset), int(size), signed == "1")
+        for declared, offset, size, signed in _FIELD.findall(text)
+    }
+    return Layout(event, int(number[1]), fields)
+
+
+def with_text(content: bytes, records: Records, location: Numbers) -> list[str]:
+    """Texts whose place within their record a `__data_loc` field tells: the length in its upper half."""
+    begins, lengths = location & 0xFFFF, (location >> 16) & 0xFFFF
+    found = []
+    for offset, size, begin, length in zip(records.offset, records.size, begins, lengths, strict=True):
+        if begin + length > size:
+            raise CaptureError("kernel_plane: a text reaches beyond its record; the file is damaged")
+        found.append(content[offset + begin : offset + begin + length].partition(b"\0")[0].decode("utf-8", "replace"))
+    return found
+
+
+#: The softirqs in the order of their numbers (`include/linux/interrupt.h`).
+_SOFTIRQS: Final = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
+#: Bits of a record's flags: written by an interrupt's handler, by a softirq.
+_IN_INTERRUPT: Final = 0x08 | 0x10
+#: The low byte of a thread's state says what it waits for (`include/linux/sched.h`).
+#: A parked or idle thread is one of the kernel's that sleeps: neither counts towards the load.
+_SLEEPING, _DISK_SLEEP, _STOPPED, _DEAD = 0x1 | 0x40 | 0x80, 0x2, 0x4 | 0x8, 0x10 | 0x20
+_WAITS_FOR: Final = 0xFF
+#: Columns of `kernel_events` as they are read.
+EVENTS: Final = {
+    **{"time_ns": pl.Int64, "cpu": pl.Int32, "thread_id": pl.Int64, "kind": pl.String, "name": pl.String},
+    **{"duration_ns": pl.Int64, "other_thread_id": pl.Int64, "state": pl.String, "value": pl.Int64},
+}
+
+
+@dataclass(frozen=True)
+class Some:
+    """The records of one event in one buffer."""
+
+    layout: Layout
+    cpu: int
+    content: bytes
+    records: Records
+
+    def values(self, name: str) -> Any:
+        return self.layout.values(self.content, self.records, name)
+
+    def texts(self, name: str) -> list[str]:
+        return [one.decode("utf-8", "replace") for one in self.layout.texts(self.content, self.records, name).tolist()]
+
+    def frame(self, kind: str, **columns: Any) -> pl.DataFrame:
+        """Rows of `EVENTS`; columns that are not given are null, and the thread is the one that was running."""
+        given = {"time_ns": self.records.time_ns, "cpu": self.cpu, "kind": kind, **columns}
+        if "thread_id" not in given:
+            given["thread_id"] = self.values("common_pid")
+        height = len(self.records.time_ns)
+        series = []
+        for name, dtype in EVENTS.items():
+            value = given.get(name)
+            many = isinstance(value, np.ndarray | list | pl.Series)
+            each = pl.Series(value, dtype=dtype) if many else pl.repeat(value, height, dtype=dtype, eager=True)
+            series.append(each.alias(name))
+        return pl.DataFrame(series)
+
+
+def only(records: Records, chosen: Any) -> Records:
+    """The chosen ones of the records: by a mask or by places."""
+    return replace(
+        records,
+        time_ns=records.time_ns[chosen],
+        event=records.event[chosen],
+        offset=records.offset[chosen],
+        size=records.size[chosen],
+    )
+
+
+def _switch(one: Some) -> pl.DataFrame:
+    state = one.values("prev_state")
+    waits, previous = state & _WAITS_FOR, one.values("prev_pid")
+    named = np.select(
+        [previous == 0, waits & _DEAD > 0, waits & _STOPPED > 0, waits & _DISK_SLEEP > 0, waits & _SLEEPING > 0],
+        ["idle", "dead", "stopped", "disk_sleep", "sleeping"],
+        "runnable",
+    )
+    return one.frame("switch", thread_id=previous, other_thread_id=one.values("next_pid"), state=named.tolist())
+
+
+def _waking(one: Some) -> pl.DataFrame:
+    by = pl.Series(one.values("common_pid"))
+    handled = pl.Series(one.values("common_flags") & _IN_INTERRUPT > 0)
+    waker, name = pl.select(
+        pl.when(handled).then(None).otherwise(by), pl.when(handled).then(pl.lit("interrupt")).alias("name")
+    ).get_columns()
+    woken_for = one.values("target_cpu")
+    return one.frame("waking", thread_id=one.values("pid"), other_thread_id=waker, name=name, value=woken_for)
+
+
+def _ran(one: Some) -> pl.DataFrame:
+    """How long a thread had had the CPU, as the kernel settles its account: from the last time or its switching in."""
+    length = one.values("runtime")
+    return one.frame("ran", thread_id=one.values("pid"), duration_ns=length).with_columns(
+        pl.col("time_ns") - pl.col("duration_ns")
+    )
+
+
+def _fork(one: Some) -> pl.DataFrame:
+    return one.frame("fork", thread_id=one.values("parent_pid"), other_thread_id=one.values("child_pid"))
+
+
+def _resident(one: Some) -> pl.DataFrame:
+    """Where the thread's own process has got or lost memory, and not another's whose memory it takes back."""
+    own = replace(one, records=only(one.records, one.values("curr") != 0))
+    return own.frame(RESIDENT)
+
+
+def _handler(one: Some, kind: str) -> pl.DataFrame:
+    names: Any = [f"irq {number}" for number in one.values("irq").tolist()]
+    if "name" in one.layout.fields:
+        named = with_text(one.content, one.records, one.values("name"))
+        names = [f"{name} {text}".strip() for name, text in zip(names, named, strict=True)]
+    return one.frame(kind, name=names)
+
+
+def _softirq(one: Some, kind: str) -> pl.DataFrame:
+    names = [_SOFTIRQS[n] if 0 <= n < len(_SOFTIRQS) else str(n) for n in one.values("vec").tolist()]
+    return one.frame(kind, name=names)
+
+
+#: What a fault's row ends with where it is seen, and no row of its own in `kernel_events`.
+RESIDENT: Final = "resident"
+#: How the two ends of what has an extent are marked until they are paired.
+ENTRY, EXIT = " entry", " exit"
+#: What makes rows of each event.
+READERS: Final[Mapping[str, Callable[[Some], pl.DataFrame]]] = {
+    "sched/sched_switch": _switch,
+    "sched/sched_waking": _waking,
+    "sched/sched_stat_runtime": _ran,
+    "sched/sched_process_fork": _fork,
+    "sched/sched_migrate_task": lambda one: one.frame(
+        "migrate", thread_id=one.values("pid"), value=one.values("dest_cpu")
+    ),
+    "sched/sched_process_exit": lambda one: one.frame("exit", thread_id=one.values("pid")),
+    "exceptions/page_fault_user": lambda one: one.frame("page_fault", name="user", value=one.values("address")),
+    "exceptions/page_fault_kernel": lambda one: one.frame("page_fault", name="kernel", value=one.values("address")),
+    "kmem/rss_stat": _resident,
+    "irq/irq_handler_entry": lambda one: _handler(one, "interrupt" + ENTRY),
+    "irq/irq_handler_exit": lambda one: _handler(one, "interrupt" + EXIT),
+    "irq/softirq_entry": lambda one: _softirq(one, "softirq" + ENTRY),
+    "irq/softirq_exit": lambda one: _softirq(one, "softirq" + EXIT),
+    **{
+        f"irq_vectors/{vector}_{side}": lambda one, vector=vector, side=side: one.frame(  # type: ignore[misc]
+            f"interrupt {side}", name=vector
+        )
+        for vector in ("local_timer", "reschedule", "call_function", "call_function_single", "irq_work", "thermal_apic")
+        for side in ("entry", "exit")
+    },
+    "raw_syscalls/sys_enter": lambda one: one.frame("syscall" + ENTRY, value=one.values("id")),
+    "raw_syscalls/sys_exit": lambda one: one.frame("syscall" + EXIT, value=one.values("id")),
+    "block/block_rq_issue": lambda one: one.frame("block_io", name="issue", value=one.values("bytes")),
+    "signal/signal_deliver": lambda one: one.frame("signal", value=one.values("sig")),
+    "power/cpu_frequency": lambda one: one.frame("cpu_frequency", thread_id=None, value=one.values("state")),
+    **{
+        name: lambda one, name=name: one.frame("gpu_job", name=name.rpartition("/")[2])  # type: ignore[misc]
+        for name in (
+            *("amdgpu/amdgpu_cs_ioctl", "amdgpu/amdgpu_sched_run_job", "amdgpu/amdgpu_vm_bo_update"),
+            *("amdgpu/amdgpu_vm_flush", "amdgpu/amdgpu_bo_move", "amdgpu/amdgpu_iv"),
+            *("gpu_scheduler/drm_sched_job_queue", "gpu_scheduler/drm_sched_job_run"),
+            "gpu_scheduler/drm_sched_job_done",
+        )
+    },
+    "dma_fence/dma_fence_wait_start": lambda one: one.frame("fence_wait" + ENTRY),
+    "dma_fence/dma_fence_wait_end": lambda one: one.frame("fence_wait" + EXIT),
+}

@@ -1,0 +1,330 @@
+"""A rocpd database opened safely, and its integer columns fetched fast.
+
+What the tables mean is `aaco_pipeline.formats.rocpd.tables`.
+
+Every base table is `rocpd_<kind><suffix>`, one suffix a process; a merged database holds several. Views are never
+read: they drop rows and, in several releases, are not there. Columns are looked for by name, so a database of another
+schema gives what it has.
+
+Integers leave SQLite as JSON text, thousands of rows at a time, and Polars parses them: about half the cost of one
+Python object a cell. That text is exact for integers only, so real numbers are fetched singly.
+"""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.capture_tables import Limits
+from aaco_pipeline.formats.parsing.compression import DAMAGED, Unpacked, open_decompressed
+from aaco_pipeline.formats.parsing.regular_files import open_regular
+from aaco_pipeline.formats.parsing.sqlite_file import MAGIC, RPD_TABLES, connected
+
+#: What must be there for a database to be rocprofv3's: one of these kinds.
+RECORD_KINDS: Final = ("kernel_dispatch", "region", "sample", "memory_copy", "memory_allocate", "pmc_event")
+_METADATA: Final = "rocpd_metadata"
+_HEADER_BYTES: Final = 100
+_COPY_BYTES: Final = 4 << 20
+_CHUNK_ROWS: Final = 16_384
+#: A chunk of rows as text must pass whatever bound is set on strings: 64 columns of 20 digits.
+_CHUNK_BYTES: Final = _CHUNK_ROWS * 64 * 21
+#: What SQLite's module raises for damaged databases; ValueError for messages and names that are not text.
+_FAILURES: Final = (sqlite3.Error, OverflowError, MemoryError, ValueError)
+#: Of the rollback journal and of the write-ahead log, either byte order.
+_JOURNAL_MAGIC: Final = (b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7",)
+_LOG_MAGIC: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+
+
+@dataclass(frozen=True)
+class TableSet:
+    """The tables of one process by kind (`kernel_dispatch`, …), each with its columns' names.
+
+    `metadata` are the tags of the set; `guid` is the process's identifier as the capture gives it. Other programs'
+    databases are read by the same means: their kinds are the tables' names, with neither `prefix` nor suffix.
+    """
+
+    suffix: str
+    guid: str | None
+    metadata: Mapping[str, str]
+    tables: Mapping[str, frozenset[str]]
+    prefix: str = "rocpd_"
+
+    def table(self, kind: str) -> str:
+        """The quoted name of the table of a kind."""
+        return _quoted(f"{self.prefix}{kind}{self.suffix}")
+
+    def has(self, kind: str, *columns: str) -> bool:
+        """Whether the set holds the table of a kind with these columns."""
+        return kind in self.tables and set(columns) <= self.tables[kind]
+
+
+class Database:
+    """A rocpd database open for reading; every method raises CaptureError where the file is damaged.
+
+    `plain` is the file that is open: `path` itself, or what was unpacked from it.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, plain: Path, limits: Limits) -> None:
+        self._connection = connection
+        self.path, self.plain, self.limits = path, plain, limits
+        self._counts: dict[str, int] = {}
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """All rows of a query; for small tables."""
+        try:
+            return self._connection.execute(sql).fetchall()
+        except _FAILURES as error:
+            raise damaged(self.path, error) from error
+
+    def records(self, tables: TableSet, kind: str, *columns: str, where: str = "1") -> list[dict[str, Any]]:
+        """The rows of a small table as dictionaries, with every column asked for; one it lacks is None throughout."""
+        present = [name for name in columns if tables.has(kind, name)]
+        if not present:
+            return []
+        listed = ", ".join(map(_quoted, present))
+        rows = self.rows(f"SELECT {listed} FROM {tables.table(kind)} WHERE {where} ORDER BY rowid")
+        absent = dict.fromkeys(columns)
+        return [{**absent, **dict(zip(present, row, strict=True))} for row in rows]
+
+    def count(self, table_set: TableSet, kind: str) -> int:
+        """Rows of the table of a kind, 0 when it is missing."""
+        if kind not in table_set.tables:
+            return 0
+        table = table_set.table(kind)
+        if table not in self._counts:  # counting reads all of a table
+            self._counts[table] = int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
+        return self._counts[table]
+
+    def sets(self) -> tuple[TableSet, ...]:
+        """The table sets in order of their suffix. CaptureError when the database is not rocprofv3's."""
+        listed = self.rows("SELECT type, name FROM sqlite_master WHERE name LIKE 'rocpd%' ORDER BY name")
+        names = [str(name) for kind, name in listed if kind == "table"]
+        if len(names) > self.limits.tables:
+            raise CaptureError(f"{self.path}: more than {self.limits.tables} tables; not a profiler's database")
+        if RPD_TABLES & set(names) and not any(name.startswith("rocpd_kernel_dispatch") for name in names):
+            raise CaptureError(
+                f"{self.path}: this is an RPD database of rocmProfileData, not rocprofv3's rocpd; read it as such"
+            )
+        suffixes = sorted(
+            (name.removeprefix(_METADATA) for name in names if name.startswith(_METADATA)), key=len, reverse=True
+        )
+        if not suffixes:
+            views = sum(kind == "view" for kind, _ in listed)
+            reason = (
+                "its tables are views that need an SQLite extension; unpack it first" if views else "no rocpd table"
+            )
+            raise CaptureError(f"{self.path}: not a rocpd database: {reason}")
+        tables: dict[str, dict[str, frozenset[str]]] = {suffix: {} for suffix in suffixes}
+        for name in names:
+            suffix = next((one for one in suffixes if name.endswith(one)), None)
+            if suffix is not None:
+                kind = name.removeprefix("rocpd_")[: len(name) - len("rocpd_") - len(suffix)]
+                columns = self.rows(f"PRAGMA table_info({_quoted(name)})")
+                tables[suffix][kind] = frozenset(str(column[1]) for column in columns)
+        found = tuple(self._set(suffix, tables[suffix]) for suffix in sorted(suffixes))
+        if not any(kind in one.tables for one in found for kind in RECORD_KINDS):
+            raise CaptureError(f"{self.path}: a rocpd database without any table of events; capture again")
+        return found
+
+    def _set(self, suffix: str, tables: Mapping[str, frozenset[str]]) -> TableSet:
+        metadata: dict[str, str] = {}
+        if {"tag", "value"} <= tables["metadata"]:
+            metadata = {
+                str(tag): str(value)
+                for tag, value in self.rows(f"SELECT tag, value FROM {_quoted(_METADATA + suffix)}")
+            }
+        return TableSet(suffix, metadata.get("guid") or suffix.strip("_") or None, metadata, tables)
+
+    def integers(self, table_set: TableSet, kind: str, columns: Mapping[str, str]) -> pl.DataFrame:
+        """Integer columns of the table of a kind in its own order, all int64.
+
+        `columns` maps the name wanted to a column of the table, or `event.<column>` for one of its event. A column
+        the table does not have is taken from its track (schema 4), or is null throughout.
+        """
+        schema = pl.Schema(dict.fromkeys(columns, pl.Int64()))
+        if kind not in table_set.tables:
+            return schema.to_frame()
+        source, found = _joined(table_set, kind, columns)
+        if not found:
+            return pl.DataFrame(
+                {name: pl.Series(name, [None] * self.count(table_set, kind), pl.Int64) for name in columns}
+            )
+        table = table_set.table(kind)
+        following = (
+            f"SELECT max(r) FROM (SELECT rowid AS r FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT {_CHUNK_ROWS})"
+        )
+        query = (
+            f"SELECT json_group_array(json_array({', '.join(found.values())})) FROM {source} "
+            "WHERE t.rowid > ? AND t.rowid <= ?"
+        )
+        frames: list[pl.DataFrame] = [pl.Schema(dict.fromkeys(found, pl.Int64())).to_frame()]
+        after = -(2**63)
+        while (last := self._one(following, (after,))) is not None:
+            frames.append(self._parsed(self._one(query, (after, last)), list(found), kind))
+            after = last
+        frame = pl.concat(frames)
+        if frame.height != (expected := self.count(table_set, kind)):
+            raise CaptureError(
+                f"{self.path}: {kind} has {expected} rows and {frame.height} with their events: ids are not unique, "
+                "the file is damaged"
+            )
+        return frame.select(pl.col(name) if name in found else pl.lit(None, pl.Int64).alias(name) for name in columns)
+
+    def reals(self, table_set: TableSet, kind: str, column: str) -> pl.Series:
+        """One column of real numbers in the table's own order, exact; null throughout when the table lacks it."""
+        if not table_set.has(kind, column):
+            return pl.Series(column, [None], pl.Float64).new_from_index(0, self.count(table_set, kind))
+        listed = self.rows(f"SELECT {_quoted(column)} FROM {table_set.table(kind)} ORDER BY rowid")
+        try:
+            return pl.Series(column, [value for (value,) in listed], dtype=pl.Float64)
+        except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+            raise CaptureError(f"{self.path}: a value of {kind} is not a number; the file is damaged") from error
+
+    def _one(self, sql: str, parameters: Sequence[int]) -> Any:
+        try:
+            return self._connection.execute(sql, parameters).fetchone()[0]
+        except _FAILURES as error:
+            raise damaged(self.path, error) from error
+
+    def _parsed(self, text: str, names: list[str], kind: str) -> pl.DataFrame:
+        if '"' in text:  # text where integers belong; nothing else in such JSON is quoted
+            raise CaptureError(f"{self.path}: a column of {kind} that holds integers holds text; the file is damaged")
+        lines = text[2:-2].replace("],[", "\n").encode()
+        try:
+            return pl.read_csv(
+                lines,
+                has_header=False,
+                schema=dict.fromkeys(names, pl.Int64),
+                null_values="null",
+                quote_char=None,
+            )
+        except pl.exceptions.PolarsError as error:
+            reason = str(error).splitlines()[0]
+            raise CaptureError(f"{self.path}: a value of {kind} is not an integer: {reason}") from error
+
+
+def damaged(path: Path, error: BaseException) -> CaptureError:
+    """What to tell about a database that SQLite cannot read."""
+    return CaptureError(f"{path}: SQLite cannot read it: {error}; copy the file again or capture again")
+
+
+@contextmanager
+def opened(path: Path, limits: Limits) -> Iterator[Database]:
+    """The database at `path`, decompressed to a temporary file when it is gzip. Nothing is ever written to the capture.
+
+    CaptureError for what is no SQLite database, for one that is cut, still being written, or over the limits.
+    """
+    _refuse_unfinished(path)
+    with ExitStack() as stack:
+        plain = _decompressed(path, limits, stack)
+        before = _identity(path)
+        _check_header(path, plain, limits)
+        try:
+            connection = connected(plain)
+        except sqlite3.Error as error:
+            raise damaged(path, error) from error
+        with closing(connection):
+            # What other programs put into text is not always UTF-8.
+            connection.text_factory = lambda raw: str(raw, "utf-8", "replace")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(limits.line_bytes, _CHUNK_BYTES))
+            yield Database(connection, path, plain, limits)
+        if _identity(path) != before:
+            raise CaptureError(f"{path}: changed while it was read; copy it after the profiled process has ended")
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    try:
+        with open_regular(path) as stream:
+            status = os.fstat(stream.fileno())
+    except OSError as error:
+        raise CaptureError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _refuse_unfinished(path: Path) -> None:
+    """CaptureError when a journal beside the database holds what is not in it yet."""
+    for ending, magics in (("-journal", _JOURNAL_MAGIC), ("-wal", _LOG_MAGIC)):
+        beside = path.with_name(path.name + ending)
+        try:
+            with open_regular(beside) as stream:
+                start = stream.read(8)
+        except (OSError, CaptureError):
+            continue
+        if start.startswith(magics):
+            raise CaptureError(
+                f"{path}: {beside.name} beside it shows that it was not finished; copy both after the profiled process "
+                "has ended, or capture again"
+            )
+
+
+def _decompressed(path: Path, limits: Limits, stack: ExitStack) -> Path:
+    """Where the database lies as SQLite can read it: the file itself, or a copy of its gzip data until `stack` ends."""
+    taken = 0
+    try:
+        with open_decompressed(path, limits) as stream:
+            if not isinstance(stream, Unpacked):
+                return path
+            target = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aaco_rocpd_")), "decompressed.db")
+            with target.open("wb") as copy:
+                while piece := stream.read(_COPY_BYTES):
+                    taken += len(piece)
+                    if taken > limits.file_bytes:
+                        raise CaptureError(f"{path}: more than {limits.file_bytes} bytes when unpacked; not read")
+                    copy.write(piece)
+    except DAMAGED as error:
+        raise CaptureError(f"{path}: cannot be unpacked: {error}; copy the file again") from error
+    return target
+
+
+def _check_header(path: Path, plain: Path, limits: Limits) -> None:
+    try:
+        with open_regular(plain) as stream:
+            header = stream.read(_HEADER_BYTES)
+            size = os.fstat(stream.fileno()).st_size
+    except OSError as error:
+        raise CaptureError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not header.startswith(MAGIC):
+        raise CaptureError(f"{path}: not an SQLite database, or an encrypted one")
+    if size > limits.file_bytes:
+        raise CaptureError(f"{path}: more than {limits.file_bytes} bytes; not read")
+    page_bytes = int.from_bytes(header[16:18], "big")
+    page_bytes = 65536 if page_bytes == 1 else page_bytes
+    stated = page_bytes * int.from_bytes(header[28:32], "big")
+    # The count is only meant when the file was last changed by a program that keeps it.
+    if (header[24:28] == header[92:96] and size < stated) or len(header) < _HEADER_BYTES:
+        raise CaptureError(f"{path}: cut off: {size} bytes of {stated}; copy the file again")
+
+
+def _joined(table_set: TableSet, kind: str, columns: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The tables to read from (`t`, with `e` its event and `k` its track) and the SQL of each column found."""
+    source = f"{table_set.table(kind)} AS t"
+    own = table_set.tables[kind]
+    found: dict[str, str] = {}
+    needed: set[str] = set()
+    for name, wanted in columns.items():
+        column = wanted.removeprefix("event.")
+        if column != wanted:
+            if "event_id" in own and table_set.has("event", "id", column):
+                found[name] = f"e.{_quoted(column)}"
+                needed.add("e")
+        elif column in own:
+            found[name] = f"t.{_quoted(column)}"
+        elif "track_id" in own and table_set.has("track", "id", column):
+            found[name] = f"k.{_quoted(column)}"
+            needed.add("k")
+    if "e" in needed:
+        source += f" LEFT JOIN {table_set.table('event')} AS e ON e.id = t.event_id"
+    if "k" in needed:
+        source += f" LEFT JOIN {table_set.table('track')} AS k ON k.id = t.track_id"
+    return source, found
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,55 @@
+"""The folder that `aaco record` leaves of any program: its runs, and the marks that it set of itself.
+
+Written by `aaco_pipeline.recording.recorder`, the marks by `mark.py` and `aaco_mark.h` beside it. This reader takes
+what the project's own recorder knows: when each run began and ended, what it used, how it ended, its iterations and
+phases. What a profiler left in a pass's folder is read by its own reader, and put together with this by
+`aaco_pipeline.capture.program`; samples of host and GPUs are read by `aaco_pipeline.formats.native.telemetry`.
+Facts that this reader relies on: every time is CLOCK_MONOTONIC of one host, which is the axis; a run's wall time is
+from just before exec to the end of its wait; user and system time and peak memory are `wait4`'s, of the program with
+all children that it waited for.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.errors import CaptureError
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
+from aaco_pipeline.formats.parsing.json_document import json_document
+from aaco_pipeline.formats.parsing.regular_files import is_regular
+
+FORMAT: Final = "aaco-program"
+CAPTURE_FILE: Final = "capture.json"
+
+
+__all__ = ["CAPTURE_FILE", "DOCUMENTATION", "FORMAT", "probe", "read"]
+
+DOCUMENTATION: Final = FormatRow(
+    "`aaco record`, the folder of a program's runs",
+    "a folder whose `capture.json` says `aaco-program`",
+    "runs with their times and ends, iterations and phases that the program marked, what profilers and samplers left",
+)
+
+
+def probe(path: Path) -> DetectedFormat | None:
+    """Recognize a recorded folder by its `capture.json`."""
+    file = path / CAPTURE_FILE
+    if not is_regular(file):
+        return None
+    try:
+        document = json_document(file)
+    except CaptureError:
+        return None
+    if isinstance(document, dict) and document.get("format") == FORMAT:
+        return DetectedFormat(FORMAT, "runs of a program, recorded by aaco record")
+    return None
+
+
+def read(path: Path, limits: Limits | None = None) -> CaptureTables:
+    """Read the runs in a recorded folder; times are int64 ns from where the first run's clocks were read.
+
+    Tables: `program_runs`, `program_marks`, `iterations`, `processes`, `devices`, `clock_domains`. CaptureError, in one
+    line, for what is no such folder, is of a later version, contradicts itself, or goes beyond the limits.
+    """
+    from aaco_pipeline.formats.program.runs import read_documents, tables_of
+
+    return tables_of(read_documents(path), limits or Limits())

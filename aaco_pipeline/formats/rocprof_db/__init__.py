@@ -1,0 +1,61 @@
+"""The database that rocprof version 1 writes of a trace (`results.db`, SQLite, possibly gzip-compressed).
+
+Written by its `tblextr.py` beside `results.csv` with `--hip-trace`, `--hsa-trace`, `--roctx-trace` or `--sys-trace`.
+Read by what that program writes; no real file has been seen. Tables, all times in ns of one clock: `HIP` and `HSA` are
+calls, `OPS` and `COPY` what devices did, by the number of the HIP call that asked for it (`Index`, counted within a
+process), `KERN` the kernels of a run without `OPS`, with counters as columns as in `results.csv`, `rocTX` ranges and
+marks. Not taken: arguments of calls, the writer's own rows (`hsa_dispatch`, barrier packets), and the sizes of grids
+and copies, which the writer leaves out.
+"""
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
+from aaco_pipeline.formats.parsing.compression import first_bytes
+from aaco_pipeline.formats.parsing.sqlite_file import MAGIC, connected
+
+KERNELS: Final = "KERN"
+#: The writer makes the table of kernels in every database, with these columns at least.
+SIGNATURE: Final = frozenset({"Index", "KernelName"})
+_PROBED_BYTES: Final = 256 << 10
+_DECLARED: Final = re.compile(rb"CREATE TABLE KERN \(([^()]{0,65536})\)")
+
+
+def probe(path: Path) -> DetectedFormat | None:
+    """Recognize a database by its table `KERN`; None for anything else."""
+    head = first_bytes(path, _PROBED_BYTES)
+    if not head.startswith(MAGIC):
+        return None
+    try:
+        with closing(connected(path)) as connection:
+            columns = {str(row[1]) for row in connection.execute(f"PRAGMA table_info({KERNELS})")}
+    except (sqlite3.Error, ValueError):  # packed, or damaged up to the names in it: by what its beginning declares
+        declared = _DECLARED.search(head)
+        columns = {name.decode() for name in re.findall(rb'"(\w+)"', declared[1])} if declared else set()
+    return DetectedFormat("rocprof-database", "rocprof version 1 trace (SQLite)") if columns >= SIGNATURE else None
+
+
+__all__ = ["DOCUMENTATION", "probe", "read"]
+
+DOCUMENTATION: Final = FormatRow(
+    "rocprof version 1 `results.db`, also gzip",
+    "its table `KERN`",
+    "dispatches, calls, copies, markers, counters",
+)
+
+
+def read(path: Path, limits: Limits | None = None) -> CaptureTables:
+    """Read one database; times are int64 ns of the profiler's own clock, which nothing ties to another.
+
+    Tables: `processes`, `devices` (by number alone), `clock_domains`, `kernels`, `dispatches`, `api_calls`,
+    `memory_copies`, `markers`, `counters`. Details: `source_rows`, and of a run without `OPS` those of
+    `aaco_pipeline.formats.rocprof`. Raises CaptureError for what is no such database, is cut or damaged, not yet
+    finished, or over the limits.
+    """
+    from aaco_pipeline.formats.rocprof_db import reading
+
+    return reading.read(path, limits or Limits())

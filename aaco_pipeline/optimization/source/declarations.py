@@ -1,0 +1,406 @@
+"""Declarations that need care: volatile and atomic memory, dynamic LDS, and operators that run without being named."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple
+
+from aaco_pipeline.optimization.source.kernels import Span
+from aaco_pipeline.optimization.source.tokens import Macros, Text, Token, expanded_words
+from aaco_pipeline.optimization.source.tree import (
+    DECLARING,
+    Node,
+    Part,
+    declared,
+    descend,
+    introduced,
+    is_broken,
+    is_seen,
+    text_of,
+)
+from aaco_pipeline.optimization.source.vocabulary import ASSEMBLY, DYNAMIC_LDS, KEYWORDS, hazard_of, is_type
+
+CareKind = Literal["dynamic_lds", "volatile", "atomic"]
+MOST_ROUNDS: Final = 16
+
+#: The names that are declared so, each with the bytes where it is.
+_Where = dict[str, set[int]]
+
+
+class Names(NamedTuple):
+    """The variables and the types that a source declares."""
+
+    variables: frozenset[str]
+    types: frozenset[str]
+
+
+class _Link(NamedTuple):
+    """A name is given a value: whether it surely may hold an address, and the names in the value.
+
+    A mentioned name is whole where it is neither subscripted nor dereferenced.
+    """
+
+    target: str
+    pointer: bool
+    mentioned: list[tuple[str, bool]]
+
+
+class Care:
+    """The names of a source that need care; `parts` are all outside the kernels' bodies, and each body."""
+
+    def __init__(
+        self, text: Text, macros: Macros, parts: Sequence[Part], names: Names, kernels: Sequence[Span]
+    ) -> None:
+        self._where: dict[CareKind, _Where] = {
+            "dynamic_lds": _dynamic_lds(text, macros),
+            "volatile": _volatile(text, macros, names),
+            "atomic": _atomic(parts),
+        }
+        self._kernels = kernels
+        self._links = [[link for node in descend(part.node) for link in _links(node)] for part in parts]
+        self._own = [
+            frozenset(name for node in descend(part.node) for name, _ in introduced(node)) for part in parts[1:]
+        ]
+        self._globals = frozenset(
+            name
+            for node in descend(parts[0].node)
+            if node.type == "declaration" and not _is_local(node)
+            for name, _ in introduced(node)
+        )
+        self._found: dict[tuple[CareKind, int | None], frozenset[str]] = {}
+        self.members = frozenset(
+            text_of(name)
+            for part in parts
+            for node in descend(part.node)
+            if node.type == "field_declaration"
+            for each in node.children_by_field_name("declarator")
+            for name in declared(each)
+        )
+
+    def names(self, kind: CareKind, kernel: int | None) -> frozenset[str]:
+        """The names of a kind, and every name that is given a pointer or reference made of one of them.
+
+        In a kernel, those that are declared outside all others; with None, everywhere.
+        """
+        key = (kind, kernel)
+        if key not in self._found:
+            self._found[key] = self._names(kind, kernel)
+        return self._found[key]
+
+    def _names(self, kind: CareKind, kernel: int | None) -> frozenset[str]:
+        found = {
+            name
+            for name, offsets in self._where[kind].items()
+            if any(is_seen(offset, kernel, self._kernels) for offset in offsets)
+        }
+        if kernel is not None:
+            # What another kernel stores in a variable of the file, this one reads there.
+            found |= self.names(kind, None) & self._globals
+        if not found:
+            return frozenset()
+        links = [link for index, each in enumerate(self._links) for link in each if self._counts(index, link, kernel)]
+        for _ in range(MOST_ROUNDS):
+            before = len(found)
+            for target, pointer, mentioned in links:
+                if any(name in found and (pointer or whole) for name, whole in mentioned):
+                    found.add(target)
+            if len(found) == before:
+                break
+        return frozenset(found)
+
+    def _counts(self, part: int, link: _Link, kernel: int | None) -> bool:
+        return kernel is None or part in (0, kernel + 1) or link.target not in self._own[part - 1]
+
+
+def _is_local(node: Node) -> bool:
+    around = node.parent
+    while around is not None and around.type not in ("function_definition", "lambda_expression"):
+        around = around.parent
+    return around is not None
+
+
+def _statements(tokens: Iterable[Token], ends: str = ";{}()") -> Iterator[list[Token]]:
+    """Tokens between semicolons and braces; with round brackets among the ends, in these between commas."""
+    piece: list[Token] = []
+    depth = 0
+    for token in tokens:
+        depth += {"(": 1, ")": -1}.get(token.text, 0)
+        if token.text in tuple(ends) or (token.text == "," and depth > 0 and "(" in ends):
+            yield piece
+            piece = []
+        else:
+            piece.append(token)
+    yield piece
+
+
+def _written(tokens: Iterable[Token], macros: Macros) -> set[str]:
+    """The words of tokens, and those that their macros bring."""
+    plain = {token.text for token in tokens if token.kind == "word"}
+    return plain.union(*(expanded_words(word, macros) for word in plain if word in macros))
+
+
+def _dynamic_lds(text: Text, macros: Macros) -> _Where:
+    """The arrays whose extent the launch gives: `extern __shared__ T name[]` and HIP_DYNAMIC_SHARED(T, name)."""
+    found: _Where = defaultdict(set)
+    for piece in _statements(text.tokens, ";{}"):
+        if {"extern", "__shared__"} <= _written(piece, macros):
+            for token, after in pairwise(piece):
+                if token.kind == "word" and after.text == "[":
+                    found[token.text].add(token.start)
+            if "[" not in {token.text for token in piece} and piece[-1].kind == "word":
+                found[piece[-1].text].add(piece[-1].start)
+    for index, token in enumerate(text.tokens):
+        if token.text in DYNAMIC_LDS:
+            end = next((at for at in range(index, len(text.tokens)) if text.tokens[at].text == ")"), index + 1)
+            found[text.tokens[end - 1].text].add(token.start)
+    return found
+
+
+def _volatile(text: Text, macros: Macros, names: Names) -> _Where:
+    """The names that are declared with `volatile`, or with a type that is."""
+    found: _Where = defaultdict(set)
+    types: set[str] = set()
+    pieces = [piece for piece in _statements(text.tokens) if piece]
+    while True:
+        for piece in pieces:
+            for token in _declared_volatile(piece, macros, names, types):
+                found[token.text].add(token.start)
+        new = found.keys() & names.types - types
+        if not new:
+            return found
+        types |= new
+
+
+def _declared_volatile(piece: Sequence[Token], macros: Macros, names: Names, types: set[str]) -> Iterator[Token]:
+    """The names of one declaration, where `volatile` or one of these types stands before any variable's name."""
+    alias = piece[0].text == "using"
+    head = piece[: next((index for index, token in enumerate(piece) if token.text == "="), len(piece))]
+    whole = piece if alias else head
+    said = {token.text: _written([token], macros) for token in whole if token.kind == "word"}
+    marks = [
+        token.start
+        for token in whole
+        if token.kind == "word"
+        and ((said[token.text] & {"volatile"} and not said[token.text] & set(ASSEMBLY)) or token.text in types)
+    ]
+    if not marks or {token.text for token in head} & set(ASSEMBLY):
+        return
+    named = [token for token in head if token.kind == "word" and token.text in names.variables | names.types]
+    first = next((token.start for token in named if token.text not in names.types), marks[0])
+    if alias or marks[0] <= first:
+        yield from (token for token in named if token.text not in KEYWORDS and (token.start > marks[0] or alias))
+
+
+def _atomic(parts: Sequence[Part]) -> _Where:
+    """The names that are declared with an atomic type, `std::atomic<int>` or one that is made of it."""
+    found: _Where = defaultdict(set)
+    declarations = [each for part in parts for node in descend(part.node) for each in _typed(node, part.shift)]
+    while True:
+        before = len(found)
+        for words, name, offset in declarations:
+            if any(hazard_of(word) == "atomic" or word in found for word in words):
+                found[name].add(offset)
+        if len(found) == before:
+            return found
+
+
+def _typed(node: Node, shift: int) -> Iterator[tuple[frozenset[str], str, int]]:
+    """The words of the type of a declaration, with each name that it declares and where."""
+    kind = node.child_by_field_name("type")
+    if kind is None:
+        return
+    words = frozenset(re.findall(r"[A-Za-z_]\w*", text_of(kind)))
+    if node.type == "alias_declaration":
+        yield words, text_of(node.child_by_field_name("name")), node.start_byte + shift
+    elif node.type in DECLARING and node.type != "function_definition":
+        for each in node.children_by_field_name("declarator"):
+            for name in declared(each):
+                yield words, text_of(name), name.start_byte + shift
+
+
+def _links(node: Node) -> Iterator[_Link]:
+    """What a node gives a value."""
+    if node.type == "init_declarator":
+        target, value = node.child_by_field_name("declarator"), node.child_by_field_name("value")
+        kind = node.parent.child_by_field_name("type") if node.parent is not None else None
+        pointer = target is not None and target.type != "identifier"
+        pointer = pointer or (kind is not None and kind.type == "placeholder_type_specifier")
+        pointer = pointer or (value is not None and value.type in ("argument_list", "initializer_list"))
+        names = [text_of(each) for each in declared(target)]
+    elif node.type == "assignment_expression":
+        target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
+        identifiers = [each for each in descend(target) if each.type == "identifier"] if target is not None else []
+        # `float (*rows)[8] = …` is read as an assignment to an element of what a call returned.
+        called = target is not None and any(each.type == "call_expression" for each in descend(target))
+        pointer = called or (target is not None and target.type == "field_expression")
+        stored = target is not None and target.type == "subscript_expression" and not called
+        names = [text_of(each) for each in (identifiers if called else identifiers[:1])] if not stored else []
+    else:
+        return
+    if value is None:
+        return
+    mentioned = [(text_of(each), _is_whole(each)) for each in descend(value) if each.type == "identifier"]
+    for name in names:
+        yield _Link(name, pointer, mentioned)
+
+
+def _is_whole(node: Node) -> bool:
+    parent = node.parent
+    if parent is None:
+        return True
+    if parent.type == "subscript_expression" and parent.child_by_field_name("argument") == node:
+        around = parent.parent
+        return around is not None and around.type == "pointer_expression" and text_of(around).startswith("&")
+    return not (parent.type == "pointer_expression" and text_of(parent).startswith("*"))
+
+
+_WORD: Final = re.compile(r"[A-Za-z_$][\w$]*")
+_CLASSES: Final = ("struct_specifier", "class_specifier", "union_specifier")
+#: Stands among words for every type that a template is given.
+_GENERIC: Final = "<>"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A function that an expression calls unnamed, where it has something of one of the function's classes.
+
+    No class: of what it is cannot be told. A `lifetime` is a constructor or destructor.
+    """
+
+    part: Part
+    lifetime: bool
+    owners: frozenset[str]
+
+
+class _Declared(NamedTuple):
+    """A name with the words that say of what type it is."""
+
+    offset: int
+    name: str
+    words: frozenset[str]
+
+
+class Operators:
+    """The operators of a source; `parts` are all outside the kernels' bodies, and each body."""
+
+    def __init__(
+        self, macros: Macros, parts: Sequence[Part], kernels: Sequence[Span], found: Iterable[tuple[Part, bool]]
+    ) -> None:
+        readable = not any(is_broken(node) for part in parts for node in descend(part.node))
+        self._kernels = kernels
+        self._all = [Operator(part, life, _owners(part.node) if readable else frozenset()) for part, life in found]
+        self._declared = list(_made_of(parts, macros)) if self._all else []
+        self._carriers: dict[tuple[frozenset[str], int | None], frozenset[str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def running(self, words: Collection[str], kernel: int | None) -> list[Operator]:
+        """The operators that code of these words may run, in one kernel: another one's own names are not seen."""
+        return [
+            each for each in self._all if not each.owners or not self._carried(each.owners, kernel).isdisjoint(words)
+        ]
+
+    def _carried(self, owners: frozenset[str], kernel: int | None) -> frozenset[str]:
+        """The names by which code may have a thing of these classes."""
+        key = (owners, kernel)
+        if key not in self._carriers:
+            seen = [each for each in self._declared if is_seen(each.offset, kernel, self._kernels)]
+            found = set(owners)
+            while new := {each.name for each in seen if each.name not in found and not found.isdisjoint(each.words)}:
+                found |= new
+            self._carriers[key] = frozenset(found)
+        return self._carriers[key]
+
+
+def class_around(node: Node) -> str | None:
+    """The name of the class that a method is written in."""
+    around = node.parent
+    while around is not None and around.type not in _CLASSES:
+        around = around.parent
+    return None if around is None else text_of(around.child_by_field_name("name")).split("<")[0]
+
+
+def _words(node: Node | None) -> frozenset[str]:
+    return frozenset(_WORD.findall(text_of(node)))
+
+
+def _owners(operator: Node) -> frozenset[str]:
+    """The classes of this file whose things an operator works on; empty where none is named."""
+    around = class_around(operator)
+    if around is not None:
+        return frozenset({around}) if around else frozenset()
+    head = text_of(operator.child_by_field_name("declarator"))
+    if "::" in (qualifiers := head.split("operator")[0]):
+        return frozenset(_WORD.findall(qualifiers))
+    top = operator
+    while top.parent is not None:
+        top = top.parent
+    classes = {
+        text_of(node.child_by_field_name("name")).split("<")[0] for node in descend(top) if node.type in _CLASSES
+    }
+    return frozenset(_WORD.findall(head)) & classes
+
+
+def _made_of(parts: Sequence[Part], macros: Macros) -> Iterator[_Declared]:
+    """Each name that is declared, with the words of its types, and of its value where that decides its type."""
+    for name, definitions in macros.items():
+        yield _Declared(-1, name, frozenset(token.text for macro in definitions for token in macro.body))
+    templates = {name for node in descend(parts[0].node) for name in _templates(node)}
+    for index, part in enumerate(parts):
+        for node in descend(part.node):
+            offset = node.start_byte + part.shift
+            yield from (_Declared(offset, name, made) for name, made in _declared_of(node))
+            deduced = index == 0 and node.type == "call_expression" and not templates.isdisjoint(_words(node))
+            if deduced or node.type == "template_argument_list":
+                yield _Declared(offset, _GENERIC, _words(node))
+
+
+def _templates(node: Node) -> Iterator[str]:
+    if node.type == "template_declaration":
+        for each in node.children:
+            if each.type == "function_definition":
+                yield from _WORD.findall(text_of(each.child_by_field_name("declarator")).split("(")[0])[-1:]
+
+
+def _declared_of(node: Node) -> Iterator[tuple[str, frozenset[str]]]:
+    """The names that a node declares, each with the words that say of what type they are."""
+    kind = node.child_by_field_name("type")
+    if node.type in _CLASSES:
+        body = node.child_by_field_name("body")
+        made = [_words(each.child_by_field_name("type")) for each in (body.children if body is not None else ())]
+        made += [_words(each) for each in node.children if each.type == "base_class_clause"]
+        yield text_of(node.child_by_field_name("name")).split("<")[0], frozenset().union(*made)
+    elif node.type == "alias_declaration":
+        yield text_of(node.child_by_field_name("name")), _words(kind)
+    elif node.type.endswith("type_parameter_declaration"):
+        for each in descend(node):
+            if each.type == "type_identifier":
+                yield text_of(each), frozenset({_GENERIC})
+    elif node.type == "lambda_capture_initializer":
+        yield text_of(node.child_by_field_name("left")), _words(node.child_by_field_name("right"))
+    elif node.type in DECLARING and kind is not None:
+        yield from _typed_operators(node, kind)
+
+
+def _typed_operators(node: Node, kind: Node) -> Iterator[tuple[str, frozenset[str]]]:
+    deduced = kind.type in ("placeholder_type_specifier", "decltype")
+    types = _words(kind) | ({_GENERIC} if deduced else frozenset())
+    valued = deduced or not (kind.type == "primitive_type" or is_type(text_of(kind)))
+    for each in node.children_by_field_name("declarator"):
+        made = types
+        if each.type == "init_declarator":
+            made |= _words(each) if valued else frozenset()
+        elif node.type == "function_definition" and deduced:
+            made |= _words(node)
+        elif node.type == "for_range_loop" and valued:
+            made |= _words(node.child_by_field_name("right"))
+        elif any(inner.type == "function_declarator" for inner in descend(each)):
+            made |= _words(each)
+        for name in declared(each):
+            yield text_of(name), made
+        if "::" in text_of(each):
+            for word in _WORD.findall(text_of(each).split("(")[0])[-1:]:
+                yield word, made

@@ -1,0 +1,164 @@
+"""Keep baselines with all that reproduces them, and plan measuring them again on a new software stack.
+
+Moving the rolling baseline after a night is `aaco_pipeline.pipeline.comparing.running`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from aaco_pipeline.capture.request import MeasurementRequest
+from aaco_pipeline.errors import AacoError, LakeError, UsageError
+from aaco_pipeline.lake.artefacts import keep_artefact
+from aaco_pipeline.lake.store import TraceLake
+from aaco_pipeline.lake.validation import to_contract
+from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, new_plan
+from aaco_pipeline.resources.host.facts import changes_of_stack
+from aaco_pipeline.resources.measure.inference import plan as resolved
+from aaco_pipeline.resources.measure.models import model_digest, weights_beside
+
+STAGE: Final = "baseline"
+Kind = Literal["pinned", "rolling"]
+_HELD_AGAINST: Final = ("workload", "backend", "kind")
+
+
+def keep(lake: TraceLake, request: MeasurementRequest, configs: Path) -> Path:
+    """Copy what `request` measures now into the lake, with the weights that lie beside it; its place in the lake.
+
+    AacoError when there is no such model.
+    """
+    model, _ = resolved(request, configs)
+    return keep_artefact(lake.path, model.path, weights_beside(model.path))
+
+
+def pin(
+    lake: TraceLake,
+    request: MeasurementRequest,
+    configs: Path,
+    *,
+    kind: Kind = "pinned",
+    campaign: str | None = None,
+    fingerprint: str | None = None,
+) -> str:
+    """Keep what `request` measures now as its workload's baseline; the baseline's id.
+
+    The model's file is copied into the lake, so that the baseline can be measured when the file at its place is
+    another. How the model is registered is not kept: it says how to measure, and holds for both arms alike. AacoError
+    when there is no such model.
+    """
+    kept = keep(lake, request, configs)
+    now = datetime.now(UTC)
+    identifier = f"baseline-{now:%Y%m%dT%H%M%SZ}-{token_hex(4)}"
+    row = {
+        "workload": [Path(request.model).stem],
+        "backend": [request.backend],
+        "kind": [kind],
+        "specification": [request.model_copy(update={"artefact": None}).to_json()],
+        "artefact": [kept.as_posix()],
+        "artefact_sha256": [model_digest(lake.path / kept)],
+        "fingerprint": [fingerprint],
+        "campaign": [campaign],
+        "since": [now],
+        "is_retired": [False],
+    }
+    lake.publish(identifier, STAGE, {"baselines": to_contract("baselines", pl.DataFrame(row))}, scope="campaign")
+    return identifier
+
+
+def retire(lake: TraceLake, identifier: str) -> None:
+    """Let a baseline count no more; what was held against it still finds it. UsageError when there is none."""
+    row = lake.read("baselines", identifier)
+    if row.is_empty():
+        raise UsageError(f"no baseline {identifier!r} in {lake.path}; `aaco baseline ls` lists them")
+    retired = row.drop("campaign_id").with_columns(pl.lit(True).alias("is_retired"))
+    lake.publish(identifier, STAGE, {"baselines": retired}, scope="campaign")
+
+
+def baselines(lake: TraceLake) -> pl.DataFrame:
+    """Every baseline, the newest first, with `is_current`: the newest not retired of its kind and environment."""
+    found = lake.read("baselines").sort("since", "campaign_id", descending=True)
+    rank = pl.col("since").rank("ordinal", descending=True).over(*_HELD_AGAINST, "fingerprint", "is_retired")
+    return found.with_columns((~pl.col("is_retired") & (rank == 1)).alias("is_current"))
+
+
+def current(
+    lake: TraceLake, workload: str, backend: str, kind: Kind = "pinned", fingerprint: str | None = None
+) -> Mapping[str, Any] | None:
+    """The row of the baseline that a workload is held against; None without one.
+
+    That of the environment `fingerprint` where there is one, else the newest of any: it is measured again beside the
+    candidate, so that another environment strikes both.
+    """
+    wanted = (pl.col("workload") == workload) & (pl.col("backend") == backend) & (pl.col("kind") == kind)
+    rows = baselines(lake).filter(wanted & pl.col("is_current"))
+    own = rows.filter(pl.col("fingerprint").eq_missing(pl.lit(fingerprint, pl.String)))
+    best = own if own.height else rows
+    return best.row(0, named=True) if best.height else None
+
+
+def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
+    """The arm that measures a baseline as it was kept. LakeError when it or its weights are not what they were."""
+    file = lake.path / row["artefact"]
+    try:
+        digest = model_digest(file)
+    except OSError as error:
+        raise LakeError(f"{error.filename}: {error.strerror}; pin the baseline again: `aaco baseline pin`") from error
+    if digest != row["artefact_sha256"]:
+        raise LakeError(f"{file}: not what was pinned, or its weights; pin the baseline again: `aaco baseline pin`")
+    request = MeasurementRequest.from_json(row["specification"], f"baseline {row['campaign_id']}")
+    return Subject(request.model_copy(update={"artefact": str(file)}), file, digest, baseline=row["campaign_id"])
+
+
+Facts = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The stack of each host as it was last seen: what the sensor's cursor holds."""
+
+    hosts: Mapping[str, Facts]
+
+    @staticmethod
+    def from_text(text: str | None) -> "Memory":
+        return Memory(json.loads(text) if text else {})
+
+    def to_text(self) -> str:
+        return json.dumps(self.hosts, sort_keys=True)
+
+    def seeing(self, host: str, facts: Facts) -> "Memory":
+        """With a host's stack as it is now; what cannot be read now stays as it was known."""
+        known = {name: value for name, value in facts.items() if value is not None}
+        return Memory({**self.hosts, host: {**self.hosts.get(host, facts), **known}})
+
+    def changes(self, host: str, facts: Facts) -> list[str] | None:
+        """What changed since the host was last seen, in words; None at first sight."""
+        return changes_of_stack(self.hosts[host], facts) if host in self.hosts else None
+
+
+def fingerprint_of(facts: Facts) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 over the facts, sorted by name."""
+    return sha256(json.dumps(sorted(facts.items())).encode()).hexdigest()[:16]
+
+
+def plans_of_stack(lake: TraceLake) -> tuple[list[Plan], list[str]]:
+    """A campaign for each workload and backend with a baseline, and in words which baselines cannot be measured.
+
+    Its arms are the baseline twice: unchanged code, so that whatever differs from the nights before is the stack's. Of
+    a pinned and a rolling baseline the pinned one is measured, which stays the same for longer.
+    """
+    plans, notes = [], []
+    rows = baselines(lake).filter("is_current").sort("workload", "backend", "kind")
+    for row in rows.unique(["workload", "backend"], keep="first", maintain_order=True).iter_rows(named=True):
+        try:
+            arm = arm_of(lake, row)
+            plans.append(new_plan("stack", {"baseline": arm, "candidate": arm}, traced_blocks=0))
+        except AacoError as error:
+            notes.append(str(error))
+    return plans, notes

@@ -1,0 +1,256 @@
+"""Describe how two sessions differ, or how one differs from a baseline file.
+
+The documents are gathered by `two_sessions`. Nothing here loads polars.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TextIO
+
+from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
+from aaco_pipeline.report.comparing.causes import of_change, signed, steps
+from aaco_pipeline.report.formatting import capital, counted, duration, number
+from aaco_pipeline.report.labels import kind_in_words, percent
+from aaco_pipeline.report.terminal import open_screen, print_prose, print_table
+
+Row = Mapping[str, Any]
+Columns = Mapping[str, Callable[[Any], str | None]]
+
+#: Hidden work below this part of an iteration is not shown.
+_LEAST: Final = 0.01
+#: Idle time that the host makes, and the part of a change from which it is most of it.
+_HOST: Final = ("host_wait", "launch_latency", "ends_of_steps")
+_MOST: Final = 0.5
+_MADE_BY_RECORDER: Final = (
+    " Most of the change is the device waiting for its host, and a recorder slows the host: measure both without one "
+    "before you believe it."
+)
+#: Selections and facts of the environment that are listed.
+LISTED: Final = 12
+CAUSES: Final[Columns] = {
+    "cause": lambda row: row["in_words"],
+    "*part": lambda row: signed(row["delta_ns"]),
+    "*of the change": lambda row: of_change(row["share_ratio"]),
+    "*iteration then": lambda row: duration(row["then_ns"]),
+}
+KINDS: Final[Columns] = {
+    "kind of work": lambda row: capital(kind_in_words(row["kind"])),
+    "*baseline": lambda row: duration(row["time_ns"]),
+    "of its roof": lambda row: _roof(row, ""),
+    "*candidate": lambda row: duration(row["time_ns_candidate"]),
+    "of its own": lambda row: _roof(row, "_candidate"),
+}
+SIDES: Final[Columns] = {
+    "": lambda row: row["what"],
+    "baseline": lambda row: row["baseline"],
+    "candidate": lambda row: row["candidate"],
+}
+
+
+def title(document: Row) -> str:
+    """What stands beside what: the work of both sessions, and their devices where these differ."""
+    pair = [document[side] for side in ("candidate", "baseline")]
+    works = [one["model_name"] or one["workload"] or one["session_id"] for one in pair]
+    if document["hardware_differs"]:
+        works = [f"{work} on {one['product'] or one['arch']}" for work, one in zip(works, pair, strict=True)]
+    return " against ".join(dict.fromkeys(works)) if len(set(works)) > 1 else f"{works[0]}, two sessions"
+
+
+def opening(document: Row) -> list[str]:
+    """The first sentences: other hardware or work, then what was selected differently."""
+    lines = []
+    if document["hardware_differs"]:
+        pair = [_device(document[side]) for side in ("baseline", "candidate")]
+        lines.append(f"Hardware differs: {' → '.join(pair)}.")
+    if document["workload_differs"]:
+        lines.append(f"The work differs: {'; '.join(document['workload_differs'])}.")
+    if document["other_work"]:
+        return [*lines, f"The work differs: {document['other_work']}."]
+    chosen = document["selections"]
+    if not chosen and document["not_split"]:
+        return [*lines, "What was selected cannot be compared: see below."]
+    if not chosen:
+        return [*lines, "Nothing was selected differently, as far as both sessions tell."]
+    if document["hardware_differs"]:
+        # Every architecture has kernels of its own: what was chosen is what holds for the session.
+        whole = [row for row in chosen if row["operator"] is None and row["position"] is None]
+        apart = counted(len(chosen) - len(whole), "place")
+        lines += [f"{row['in_words']}." for row in whole[:LISTED]]
+        told = f"Kernels or inputs differ at {apart}, as they do on other hardware: `--json`."
+        return [*lines, told] if len(chosen) > len(whole) else lines
+    lines.append(f"{counted(len(chosen), 'thing')} {'was' if len(chosen) == 1 else 'were'} selected differently:")
+    lines += [f"{row['in_words']}." for row in chosen[:LISTED]]
+    return [*lines, *([f"{len(chosen) - LISTED} more in `--json`."] if len(chosen) > LISTED else [])]
+
+
+def verdict(document: Row) -> list[str]:
+    """That nothing is judged, and by how much the two differ."""
+    lines = [f"Described, no verdict: {document['verdict_reason']}."]
+    rules = [document[side]["step"] for side in ("baseline", "candidate")]
+    if document["latency_delta_pct"] is not None:
+        lines.append(_latency(document))
+    elif None not in rules and rules[0] != rules[1]:
+        lines.append(
+            f"Their times have no ratio: of the baseline they are of {rules[0]}, of the candidate of {rules[1]}."
+        )
+    for side in ("baseline", "candidate"):
+        if (disturbed := document[side].get("disturbed_ratio") or 0.0) > MOST_DISTURBED:
+            what = f"The machine disturbed {percent(disturbed)} of the {side}'s iterations"
+            lines.append(f"{what}: measure it again on a quiet one before you believe the difference.")
+    lines += [f"{session}: {why}." for session, why in document["not_split"].items()]
+    least = _LEAST * (document["baseline"]["iteration_ns"] or 0.0)
+    beside = ("hidden_host", "host_calls")
+    hidden = [row["in_words"] for row in document["causes"] if row["kind"] in beside and _size(row) > least]
+    return [*lines, *(f"{one}." for one in hidden)]
+
+
+def waterfall(document: Row) -> list[dict[str, Any]]:
+    """The causes from the baseline's iteration to the candidate's, the small ones together, the unexplained apart."""
+    change = document["change"]
+    return [] if change is None else steps(document["causes"], change["baseline_ns"])
+
+
+def sides(document: Row) -> list[dict[str, str | None]]:
+    """Facts of the two sessions beside each other: device, precision, clock, busy and idle time."""
+    pair = document["baseline"], document["candidate"]
+    told: dict[str, Callable[[Row], str | None]] = {
+        "device": lambda one: one["product"] or one["arch"],
+        "precision": lambda one: one["precision"],
+        "engine clock": lambda one: one["clock_mhz"] and f"{number(one['clock_mhz'])} MHz",
+        "iteration, recorded": lambda one: duration(one["iteration_ns"]),
+        "iteration, unprofiled": lambda one: duration(one["latency_ns"]),
+        "iterations disturbed": lambda one: (
+            None if one.get("disturbed_ratio") is None else percent(one["disturbed_ratio"])
+        ),
+        "device busy": lambda one: None if one["busy_ratio"] is None else percent(one["busy_ratio"]),
+        "device idle, an iteration": _idle,
+        **{f"{name}, of the time": _share_of(name) for name in ("launch", "host", "sync", "copy", "communication")},
+    }
+    rows = [{"what": what, "baseline": show(pair[0]), "candidate": show(pair[1])} for what, show in told.items()]
+    return [row for row in rows if row["baseline"] or row["candidate"]]
+
+
+def environment(document: Row) -> list[str]:
+    """What else differs, a line each."""
+    rows: Sequence[Row] = document["environment"]
+    more = [f"{len(rows) - LISTED} more in `--json`"] if len(rows) > LISTED else []
+    return [*(row["in_words"] for row in rows[:LISTED]), *more]
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _device(side: Row) -> str:
+    """A device by its product with its architecture: `AMD Instinct MI300X (gfx942)`."""
+    product, arch = side["product"], side["arch"]
+    return f"{product} ({arch})" if product and arch else str(product or arch or "a device that is not named")
+
+
+def _size(row: Row) -> float:
+    return abs(float(row["delta_ns"]))
+
+
+def _idle(one: Row) -> str | None:
+    if one["busy_ratio"] is None or one["iteration_ns"] is None:
+        return None
+    return duration(one["iteration_ns"] * (1 - one["busy_ratio"]))
+
+
+def _share_of(name: str) -> Callable[[Row], str | None]:
+    return lambda one: percent(one["shares"][name]) if one["shares"].get(name) else None
+
+
+def _latency(document: Row) -> str:
+    change, source = document["latency_delta_pct"], document["latency_from"]
+    pair = document["baseline"], document["candidate"]
+    recorded = [duration(side["iteration_ns"]) for side in pair]
+    if source == "unprofiled iterations":
+        before, after = (duration(side["latency_ns"]) for side in pair)
+        text = f"An iteration takes {after} in place of {before} ({change:+.1f} %), unprofiled."
+        return f"{text} What follows is of the recorded ones: {recorded[1]} in place of {recorded[0]}."
+    stepped = all(side["step"] == "measured iterations" for side in pair)
+    whole = any(side["step"] == "the whole recording" for side in pair)
+    what = "An iteration" if stepped else "The recording" if whole else "A repetition"
+    text = f"{what} takes {recorded[1]} in place of {recorded[0]} ({change:+.1f} %) under the recorder."
+    return text + (_MADE_BY_RECORDER if _of_the_host(document) else "")
+
+
+def _of_the_host(document: Row) -> bool:
+    """Whether most of the change is the device waiting for its host, which a recorder slows down."""
+    change = document["change"]
+    if change is None:
+        return False
+    waiting = sum(row["delta_ns"] for row in document["causes"] if row["kind"] == "gaps" and row["subject"] in _HOST)
+    return bool(waiting / change["delta_ns"] > _MOST if change["delta_ns"] else False)
+
+
+def _roof(row: Row, side: str) -> str | None:
+    if row[f"roof_ratio{side}"] is None:
+        return None
+    return f"{percent(row[f'roof_ratio{side}'])} of {row[f'roof{side}']}" + (
+        f" ({row[f'dtype{side}']})" if row[f"dtype{side}"] else ""
+    )
+
+
+#: Figures without a counterpart that are named.
+_NAMED: Final = 5
+METRICS: Final[Mapping[str, Callable[[Any], str | None]]] = {
+    "metric": lambda row: row["metric"].replace("_", " "),
+    "*baseline file": lambda row: duration(row["baseline_ns"]),
+    "*session": lambda row: duration(row["candidate_ns"]),
+    "*ratio": lambda row: None if row["ratio"] is None else f"{row['ratio']:.3f}",
+}
+
+
+def title_stored_difference(document: Row) -> str:
+    """What stands beside what."""
+    return f"{document['candidate']['session_id']} against the file {document['baseline']['name']}"
+
+
+def sentence(document: Row) -> str:
+    """That nothing is decided, and why."""
+    return f"Inconclusive: {document['verdict_reason']}."
+
+
+def lines(document: Row) -> list[str]:
+    """What differs, what of the file is refused, and what has no counterpart."""
+    told = [f"Not the same work or hardware: {'; '.join(document['differs'])}."] if document["differs"] else []
+    told += [f"Refused: {one}." for one in document["refused"]]
+    if more := document["not_compared"]:
+        rest = f" and {len(more) - _NAMED} more in `--json`" if len(more) > _NAMED else ""
+        told.append(f"Not compared: {', '.join(more[:_NAMED])}{rest}.")
+    return told
+
+
+def next_step(document: Row) -> str:
+    """What to run to have a verdict."""
+    return f"Next: {document['recommendation']}."
+
+
+def print_difference(document: dict[str, Any], stream: TextIO | None = None) -> None:
+    """Print what was selected differently, how much slower it is, why, what else differs, and what to run next."""
+    screen = open_screen(stream)
+    print_prose(screen, f"{document['candidate']['session_id']} against {document['baseline']['session_id']}", "bold")
+    for line in opening(document):
+        print_prose(screen, line, "bold green")
+    for line in verdict(document):
+        print_prose(screen, line)
+    print_table(screen, CAUSES, waterfall(document), names=("cause",), spare=("*iteration then",))
+    if document["hardware_differs"]:
+        print_table(screen, SIDES, sides(document), names=())
+        print_table(screen, KINDS, document["kinds"], names=("kind of work",), title="Kinds of work, an iteration")
+    if document["environment"]:
+        print_prose(screen, "Environment that differs (no cause by itself):", "bold")
+    for line in environment(document):
+        print_prose(screen, line)
+    print_prose(screen, f"Next: {document['recommendation']}.", "bold")
+
+
+def print_stored_difference(document: dict[str, Any], stream: TextIO | None = None) -> None:
+    """Print that nothing is decided and why, the figures beside each other, what was refused, and what to run."""
+    screen = open_screen(stream)
+    print_prose(screen, title_stored_difference(document), "bold")
+    print_prose(screen, sentence(document), "bold yellow")
+    for line in lines(document):
+        print_prose(screen, line)
+    print_table(screen, METRICS, document["metrics"], names=())
+    print_prose(screen, next_step(document), "bold")

@@ -1,1 +1,0 @@
-"""What the lake holds about a session or a kernel, gathered by SQL."""

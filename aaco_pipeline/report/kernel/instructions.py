@@ -1,0 +1,300 @@
+"""Show a kernel's instructions with their stalls.
+
+Stalls are attributed in `aaco_pipeline.analysis.instructions`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import polars as pl
+
+from aaco_pipeline.lake.contracts import polars_types
+from aaco_pipeline.report.formatting import counted, grouped, in_a_line, share, shortened
+from aaco_pipeline.report.terminal import MISSING, open_screen, print_cells, print_prose
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+LEGEND: Final = (
+    "Stalled: cycles in which wavefronts could not issue the instruction (upper bar). Waited for: cycles that other "
+    "instructions, the waits, stalled until this one was done (lower bar); the waits’ own stalls include them."
+)
+NUMBERS: Final = ("line", "hits", "stalled", "waited for", "samples")
+_MISSING: Final = "–"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One instruction. `lost` and `charged` are in the listing's unit; None where nothing was recorded."""
+
+    number: int | None
+    address: int | None
+    instruction: str
+    instruction_class: str
+    hits: int | None
+    lost: int | None
+    charged: int | None
+    source: str | None
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Instructions that are not shown: how many, and what was lost at them and charged to them together."""
+
+    instructions: int
+    lost: int
+    charged: int = 0
+    regions: int = 0
+
+
+@dataclass(frozen=True)
+class Region:
+    """A stretch of the program in its order, with what was lost in it."""
+
+    first: Line
+    last: Line
+    instructions: int
+    lost: int
+    rows: tuple[Line | Fold, ...]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A kernel's instructions: the regions that lost most, the first most, and all others as one fold.
+
+    `unit` is `cycles` of a thread trace or `samples`; `lost` the sum over all instructions, `most` the most that one
+    of them lost or was charged. `reasons` are the reasons to stall with amount and ratio, the largest first. `sourced`
+    says whether any instruction names its line of source.
+    """
+
+    kernel: str | None
+    dispatch_id: int | None
+    capture: str | None
+    unit: str
+    lost: int
+    most: int
+    sourced: bool
+    reasons: tuple[tuple[str, int, float | None], ...]
+    regions: tuple[Region, ...]
+    rest: Fold | None
+
+
+def heading(listing: Listing) -> str:
+    """The kernel, the dispatch where only one was traced, and the thread trace that lists it."""
+    kernel = shortened(listing.kernel) if listing.kernel else "Code not matched to any kernel"
+    dispatch = None if listing.dispatch_id is None else f"dispatch {listing.dispatch_id}"
+    return ", ".join(part for part in (kernel, dispatch, listing.capture) if part is not None)
+
+
+def summary(listing: Listing) -> str:
+    """What was lost in all."""
+    if listing.unit == "samples":
+        stalled = sum(amount for _, amount, _ in listing.reasons)
+        told = f", {stalled:,} of them stalled with a known reason" if stalled else ""
+        return f"{listing.lost:,} program-counter samples{told}; they count moments, not cycles"
+    return f"{listing.lost:,} stalled cycles of the traced wavefronts; nothing is scaled up to the whole grid"
+
+
+def region_heading(region: Region, listing: Listing) -> str:
+    """From where to where a region goes, and what was lost in it."""
+    part = f", {share(region.lost / listing.lost)}" if listing.lost else ""
+    return (
+        f"From {_place(region.first)} to {_place(region.last)}: {region.lost:,} {_lost(listing)}{part}, "
+        f"{counted(region.instructions, 'instruction')}"
+    )
+
+
+def _place(line: Line) -> str:
+    if line.number is not None:
+        return f"line {line.number}"
+    return "an unknown address" if line.address is None else f"address {line.address:#x}"
+
+
+def _lost(listing: Listing) -> str:
+    return "samples" if listing.unit == "samples" else "stalled cycles"
+
+
+def fold_text(fold: Fold, listing: Listing) -> str:
+    """What stands in place of instructions that are not shown."""
+    told = f"{counted(fold.instructions, 'instruction')}, {fold.lost:,} {_lost(listing)}"
+    if fold.charged:
+        told += f", {fold.charged:,} cycles waited for"
+    return f"{counted(fold.regions, 'further region')} folded: {told}" if fold.regions else f"… {told}"
+
+
+def cells(line: Line, listing: Listing) -> Mapping[str, str]:
+    """What stands in each column for one instruction; the column without a name has room for a bar."""
+    amounts = {"hits": line.hits, "stalled": line.lost, "": None, "waited for": line.charged}
+    if listing.unit == "samples":
+        amounts = {"samples": line.lost, "": None}
+    # The file and its line, without the folders.
+    source = {"source": _MISSING if line.source is None else line.source.rsplit("/", 1)[-1]} if listing.sourced else {}
+    return {
+        "line": _MISSING if line.number is None else str(line.number),
+        **{name: (grouped(amount) or _MISSING) if name else "" for name, amount in amounts.items()},
+        "class": line.instruction_class,
+        "instruction": line.instruction,
+        **source,
+    }
+
+
+#: Instructions with less than this part of the kernel's stalls, and whose neighbours have less too, are folded.
+_COLD_RATIO: Final = 0.002
+_SHORTEST_FOLD: Final = 3
+_KEYS: Final = ("kernel_id", "dispatch_id", "capture")
+_ENDS: Final = ("branch", "barrier")
+Row = Mapping[str, Any]
+
+
+def listings(
+    instructions: pl.DataFrame, stalls: pl.DataFrame, kernels: pl.DataFrame, *, regions: int = 3
+) -> list[Listing]:
+    """A listing for each kernel, dispatch and thread trace in `att_instructions`, traced ones first, and of those what
+    lost most.
+
+    `instructions` is `att_instructions`, `stalls` `att_stalls`, `kernels` has kernel_id and name. At most `regions`
+    regions of each are shown, and none in which nothing was lost.
+    """
+    names = dict(kernels.select("kernel_id", "name").iter_rows())
+    found = []
+    ordered = instructions.sort("code_object_id", "address", "line", nulls_last=True, maintain_order=True)
+    apart = [*_KEYS, pl.col("stall_cycles").is_not_null().alias("traced")]
+    for (kernel_id, dispatch_id, capture, traced), own in ordered.group_by(apart, maintain_order=True):
+        unit, amount = ("cycles", "stall_cycles") if traced else ("samples", "samples")
+        reasons = stalls.filter(
+            pl.col("kernel_id").eq_missing(pl.lit(kernel_id))
+            & pl.col("dispatch_id").eq_missing(pl.lit(dispatch_id))
+            & pl.col("capture").eq_missing(pl.lit(capture))
+            & pl.col(amount).is_not_null()
+        ).sort(amount, "reason", descending=[True, False], maintain_order=True)
+        found.append(
+            _listing(
+                [_line(row, amount) for row in own.iter_rows(named=True)],
+                _split(own),
+                regions,
+                kernel=_clean(names.get(kernel_id)),
+                dispatch_id=dispatch_id,
+                capture=_clean(capture),
+                unit=unit,
+                reasons=tuple(
+                    (_clean(reason) or _MISSING, lost, ratio)
+                    for reason, lost, ratio in reasons.select("reason", amount, "share_ratio").iter_rows()
+                ),
+            )
+        )
+    return sorted(found, key=lambda one: (one.unit != "cycles", -one.lost))
+
+
+def listings_of_rows(
+    instructions: Sequence[Row], stalls: Sequence[Row], kernels: Sequence[Row], *, regions: int = 3
+) -> list[Listing]:
+    """The same from rows of those tables, as a document holds them; rows may lack the session's id."""
+    names = {row["kernel_id"]: row["name"] for row in kernels}
+    return listings(
+        pl.DataFrame(instructions, schema=polars_types("att_instructions")),
+        pl.DataFrame(stalls, schema=polars_types("att_stalls")),
+        pl.DataFrame([*names.items()], schema=polars_types("kernels", "kernel_id", "name"), orient="row"),
+        regions=regions,
+    )
+
+
+def _listing(lines: Sequence[Line], starts: Sequence[int], shown: int, **named: Any) -> Listing:
+    whole = sum(line.lost or 0 for line in lines)
+    most = max((max(line.lost or 0, line.charged or 0) for line in lines), default=0)
+    stretches = [lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)]
+    hottest = sorted(stretches, key=lambda stretch: -sum(line.lost or 0 for line in stretch))
+    told = [stretch for stretch in hottest[:shown] if any(line.lost for line in stretch)]
+    rest = hottest[len(told) :]
+    return Listing(
+        lost=whole,
+        most=most,
+        sourced=any(line.source for line in lines),
+        regions=tuple(_region(stretch, whole) for stretch in told),
+        rest=_fold([line for stretch in rest for line in stretch], regions=len(rest)) if rest else None,
+        **named,
+    )
+
+
+def _split(instructions: pl.DataFrame) -> list[int]:
+    """The positions at which regions begin, for instructions in program order."""
+    ends = pl.col("instruction_class").is_in(_ENDS) | pl.col("instruction").str.starts_with("s_endpgm")
+    begins = ends.shift(1).fill_null(False) | (pl.col("code_object_id").ne_missing(pl.col("code_object_id").shift(1)))
+    found = instructions.select(begins.fill_null(False)).to_series().arg_true().to_list()
+    return found if found and found[0] == 0 else [0, *found]
+
+
+def _line(row: Row, amount: str) -> Line:
+    return Line(
+        row["line"],
+        row["address"],
+        _clean(row["instruction"]) or "(not decoded)",
+        _clean(row["instruction_class"]) or _MISSING,
+        row["hits"],
+        row[amount],
+        row["charged_stall_cycles"],
+        _clean(row["source"]),
+    )
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else in_a_line(text)
+
+
+def _region(lines: Sequence[Line], whole: int) -> Region:
+    least = max(1, _COLD_RATIO * whole)
+    warm = [max(line.lost or 0, line.charged or 0) >= least for line in lines]
+    near = [any(warm[max(0, at - 1) : at + 2]) for at in range(len(lines))]
+    lost = sum(line.lost or 0 for line in lines)
+    return Region(lines[0], lines[-1], len(lines), lost, tuple(_folded(lines, near)))
+
+
+def _folded(lines: Sequence[Line], shown: Sequence[bool]) -> Iterator[Line | Fold]:
+    """The lines, runs of those that are not to be shown replaced by a fold where that saves something."""
+    at = 0
+    while at < len(lines):
+        end = at + 1
+        while end < len(lines) and shown[end] == shown[at]:
+            end += 1
+        if shown[at] or end - at < _SHORTEST_FOLD:
+            yield from lines[at:end]
+        else:
+            yield _fold(lines[at:end])
+        at = end
+
+
+def _fold(lines: Sequence[Line], *, regions: int = 0) -> Fold:
+    lost, charged = sum(line.lost or 0 for line in lines), sum(line.charged or 0 for line in lines)
+    return Fold(len(lines), lost, charged, regions)
+
+
+_BAR_CHARACTERS: Final = 12
+_SPARE: Final = ("source", "class", "*hits", "*waited for")
+
+
+def print_listing(listing: Listing, stream: TextIO | None = None) -> None:
+    """Print one listing, on standard output unless told otherwise."""
+    screen = open_screen(stream)
+    screen.print()
+    print_prose(screen, heading(listing), "bold")
+    print_prose(screen, summary(listing), "bold green")
+    for reason, amount, ratio in listing.reasons:
+        screen.print(f"{amount:>14,}  {share(ratio) or MISSING:>7}  {reason}", markup=False)
+    for region in listing.regions:
+        _print_region(screen, region, listing)
+    if listing.rest is not None:
+        print_prose(screen, fold_text(listing.rest, listing), "dim")
+
+
+def _print_region(screen: "Console", region: Region, listing: Listing) -> None:
+    columns = list(cells(region.first, listing))
+    rows = []
+    for row in region.rows:
+        if isinstance(row, Fold):
+            rows.append([fold_text(row, listing) if name == "instruction" else "" for name in columns])
+        else:
+            bar = "█" * round(_BAR_CHARACTERS * (row.lost or 0) / listing.most) if listing.most else ""
+            rows.append(list({**cells(row, listing), "": bar}.values()))
+    headings = [f"*{name}" if name in NUMBERS else name for name in columns]
+    print_cells(screen, headings, rows, title=region_heading(region, listing), spare=_SPARE)

@@ -1,0 +1,155 @@
+"""Name kinds of work, limits and causes of idle time in words.
+
+The sentences that use these names are in `session` and `comparing`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from aaco_pipeline.report.formatting import number
+
+Row = Mapping[str, Any]
+
+#: Kinds of work as people say them; what is not here is said by its name, and takes a singular verb.
+_KINDS: Final[Mapping[str, str]] = {
+    "gemm": "matrix products",
+    "elementwise_and_copies": "elementwise kernels and copies",
+    "convolution": "convolutions",
+    "communication": "collectives",
+    "reduction": "reductions",
+    "gather": "gathers and scatters",
+    "sort": "sorts and scans",
+    "pool": "pooling",
+    "kv_cache": "KV-cache updates",
+    "moe_routing": "MoE routing",
+    "fft": "FFTs",
+    "sparse": "sparse kernels",
+    "unnamed": "kernels of no known kind",
+}
+_SINGULAR: Final = frozenset({"pool", "moe_routing"})
+_RESOURCES: Final[Mapping[str, str]] = {"matrix": "matrix", "vector": "vector", "vector_packed": "packed vector"}
+
+
+_WHOSE: Final[Mapping[str, str]] = {"measured": "measured ", "reported": "achievable ", "spec": "published "}
+
+
+def kind_in_words(name: str) -> str:
+    """A kind of work as people say it."""
+    return _KINDS.get(name, name.replace("_", " "))
+
+
+def rate_alone(kind: Row) -> str | None:
+    """What the heaviest of a kind of work achieved: `466 TFLOP/s`."""
+    if kind["rate"] is None:
+        return None
+    scale, unit = _scaled(kind["rate"], "FLOP/s" if kind["rate_unit"] == "flop/s" else "B/s")
+    return f"{number(float(f'{scale:.3g}'))} {unit}"
+
+
+def roof_counts(kind: Row) -> bool:
+    """Whether the rate of a kind is one that its nearest roof limits: operations by units, bytes by the memory."""
+    if kind["roof_ratio"] is None:
+        return False
+    return kind["roof"] in _RESOURCES if kind["rate_unit"] == "flop/s" else kind["roof"] == "dram"
+
+
+def rate_in_words(kind: Row) -> str | None:
+    """What the heaviest of a kind of work achieved, and its part of the roof.
+
+    As in `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of what is reached at best`: a share of what the product is
+    reported to reach, with that of the published peak beside it.
+    """
+    text = rate_alone(kind)
+    if text is None or not roof_counts(kind):
+        return text
+    # Whose figure the roof is is said only where it is known.
+    whose = _WHOSE.get(kind["roof_source"] or "", "")
+    if kind["rate_unit"] != "flop/s":
+        # Of an operator only the bytes that no cache can hold are certain to come from memory.
+        least = "at least " if kind["operator"] else ""
+        return f"{text}, {least}{percent(kind['roof_ratio'])} of the {whose}memory bandwidth"
+    name = " ".join(part for part in (kind["dtype"], _RESOURCES[kind["roof"]]) if part)
+    if kind["roof_source"] != "reported" or kind["peak_ratio"] is None:
+        return f"{text}, {percent(kind['roof_ratio'])} of the {whose}{name} peak"
+    peak = percent(kind["peak_ratio"])
+    return f"{text}, {peak} of the {name} peak, {percent(kind['roof_ratio'])} of what is reached at best"
+
+
+def is_one(name: str) -> bool:
+    """Whether a kind of work is said in the singular: attention takes, matrix products take."""
+    return name not in _KINDS or name in _SINGULAR
+
+
+def percent(ratio: float | None) -> str:
+    """A share as a sentence says it: whole per cents, below one with one digit."""
+    if ratio is None:
+        return "an unknown part"
+    return f"{100 * ratio:.0f} %" if ratio >= 0.01 or not ratio else f"{100 * ratio:.1g} %"
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _scaled(rate: float, unit: str) -> tuple[float, str]:
+    for prefix, least in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if rate >= least:
+            return rate / least, prefix + unit
+    return rate, unit
+
+
+LABELS: Final = {
+    "atomics": "atomic operations",
+    "communication": "communication between devices",
+    "compute_matrix": "matrix arithmetic",
+    "compute_scalar": "scalar instructions",
+    "compute_vector": "vector arithmetic",
+    "divergence": "diverging lanes",
+    "instruction_fetch": "fetching instructions",
+    "latency": "latency: neither arithmetic nor bandwidth is near its limit",
+    "launch": "launching kernels",
+    "lds_bank_conflict": "bank conflicts in LDS",
+    "memory_dram": "DRAM traffic",
+    "memory_fabric": "traffic between L2 and the memory side",
+    "memory_infinity_cache": "Infinity Cache traffic",
+    "memory_l1": "L1 traffic",
+    "memory_l2": "L2 traffic",
+    "memory_l3": "L3 traffic",
+    "memory_lds": "LDS traffic",
+    "memory_vl1d": "vL1D traffic",
+    "occupancy": "too few wavefronts in flight",
+    "spill": "register spills",
+}
+#: A sentence on limits is said where roofs limit at least this part of the kernel time, and names those of this part.
+_MOST: Final = 0.5
+_WORTH_NAMING: Final = 0.05
+_NAMED: Final = 2
+_ROOFS: Final = ("compute_", "memory_")
+
+
+def limits_in_words(labels: Sequence[Mapping[str, Any]]) -> str | None:
+    """`DRAM traffic limits 58 % of the kernel time, vector arithmetic 41 %; ...`, without a full stop.
+
+    `labels` are the document's `time_by_limit`, the largest first. None where roofs limit less than half of the time.
+    """
+    roofs = [one for one in labels if one["label"] in LABELS and one["label"].startswith(_ROOFS)]
+    if sum(one["share_ratio"] for one in roofs) < _MOST:
+        return None
+    first, *others = [one for one in roofs if one["share_ratio"] >= _WORTH_NAMING][:_NAMED] or roofs[:1]
+    text = f"{LABELS[first['label']]} limits {percent(first['share_ratio'])} of the kernel time"
+    text += "".join(f", {LABELS[one['label']]} {percent(one['share_ratio'])}" for one in others)
+    heaviest = max(labels, key=lambda one: int(one["heaviest_ns"]))
+    if heaviest not in roofs or heaviest["efficiency_ratio"] is None:
+        return text
+    near = percent(heaviest["efficiency_ratio"])
+    return f"{text}; the heaviest kernel, {heaviest['operator']}, is at {near} of its roof"
+
+
+#: By `gaps.cause`.
+CAUSES: Final[Mapping[str, str]] = {
+    "sync": "sync: the host waited in a blocking call",
+    "host_wait": "host wait: the next launch came late",
+    "launch_latency": "launch latency: the launch was on its way",
+    "dependency": "dependency: it waited for another stream",
+    "kernel_kernel": "kernel to kernel: the device's own turnaround",
+    "unknown": "unknown",
+}

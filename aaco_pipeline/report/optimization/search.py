@@ -1,0 +1,321 @@
+"""Describe a search for a faster kernel or configuration: its answer and the table of its attempts.
+
+The document is gathered by `document`. Nothing here loads polars.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TextIO
+
+from aaco_pipeline.report.formatting import counted, long_duration, share
+from aaco_pipeline.report.kernel.document import listed
+from aaco_pipeline.report.terminal import open_screen, print_prose, print_table
+
+Row = Mapping[str, Any]
+ATTEMPTS_INTRO: Final = (
+    "In the order in which they were tried; each is held against the model with what was accepted before it. The guard "
+    "is what stopped an attempt, or the last that it passed. A larger batch is judged by the time of each item."
+)
+BLOCKS_INTRO: Final = (
+    "Time before divided by time after: right of 1 is faster. Each mark is one block: a session of each configuration, "
+    "both of them fresh processes, at the ratio of their median iterations, of a larger batch for each item. Rings are "
+    "of the search, which only chooses what is worth a confirmation; dots are of the confirmation, which decides in "
+    "sessions that no search has seen."
+)
+
+
+def sentence(document: Row) -> str:
+    """The answer in one sentence: how much faster an iteration is, with which options, and where."""
+    model, where, ended = document["source_name"], document["executed_on"], document["ended_by"]
+    decided = [row for row in document["attempts"] if row["decision"] != "undecided"]
+    if ended is None:
+        return f"The search for a faster configuration of {model} was broken off; what it decided by then is below."
+    if document["gain"] is not None:
+        with_options = " ".join(row["transformation"] for row in _accepted(document, "iteration"))
+        gain = _figures(document["gain"])
+        return f"{model} runs {gain} times as fast with {with_options} on {where}: the median iteration of a process."
+    if ended in ("baseline", "noise") or (ended == "time" and not decided):
+        return f"Nothing was decided about {model}: {document['reason']}."
+    tried = counted(len(document["attempts"]), "candidate")
+    return f"No configuration was found that runs {model} faster on {where} beyond doubt ({tried} tried)."
+
+
+def remarks(document: Row) -> list[str]:
+    """What else is to be known: larger batches, what could not be decided, why it ended, and how to run it so."""
+    told, accepted = [], _accepted(document, "iteration")
+    if len(accepted) > 1:
+        told.append(
+            f"{len(accepted)} changes were accepted, each held against those before it; the gain is their product."
+        )
+    batches = _accepted(document, "item")
+    if batches:
+        best = max(batches, key=lambda row: (row["speedup_ratio"], row["attempt"]))
+        told.append(
+            f"With {best['transformation']} it gets through {_figures(best)} times as many items in the same time. "
+            "That is throughput: an iteration is then the whole batch, and no item is there before all of it."
+        )
+    undecided = [row for row in document["attempts"] if row["guard"] == "budget"]
+    if undecided:
+        told.append(f"{counted(len(undecided), 'candidate')} could not be decided in the time: give a larger --budget.")
+    if document["ended_by"] in ("searched", "attempts", "time") and document["attempts"]:
+        told.append(f"The search ended: {document['reason']}.")
+    if accepted:
+        told.append(f"No file was changed. To run it so: `aaco run {document['run_options']}`")
+    return told
+
+
+def _accepted(document: Row, ratio_of: str) -> list[Row]:
+    return [row for row in document["attempts"] if row["decision"] == "accepted" and row["ratio_of"] == ratio_of]
+
+
+def _figures(row: Row) -> str:
+    return f"{row['speedup_ratio']:.2f} [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
+
+
+#: A saving below this part of what the kernel's share alone gives is held back by other work.
+_BESIDE: Final = 0.95
+#: Columns of resources, as people call them.
+_RESOURCES: Final = {
+    "vgprs": "VGPRs",
+    "sgprs": "SGPRs",
+    "lds_bytes": "bytes of LDS",
+    "scratch_bytes": "bytes of scratch",
+}
+#: How the timing rule begins a reason: with the ratio and its interval.
+_FIGURES_FIRST: Final = re.compile(
+    r"\A[0-9.]+ times as fast(?: for each item)?(?: \[[^]]*\])?(?:, (?=confirmed)| (?=in the ))"
+)
+
+
+def title(document: Row) -> str:
+    """What was to be made faster: a kernel of a source, or a model."""
+    kernel = "" if document["kernel"] is None else f"{document['kernel']} of "
+    return f"{document['optimization_id']}  {kernel}{document['source_name']}"
+
+
+def sentence_optimization(document: Row) -> str:
+    """The answer in one sentence: what was gained and where, what is static of it, and what was not measured."""
+    return _of_a_kernel(document) if document["kernel"] is not None else sentence(document)
+
+
+def gain_alone(document: Row) -> tuple[str, str] | None:
+    """The gain and its interval, apart; None where nothing was accepted."""
+    gain = document["gain"]
+    return None if gain is None else (f"{gain['speedup_ratio']:.2f}", _interval(gain, 2))
+
+
+def remarks_optimization(document: Row) -> list[str]:
+    """What else is to be known: how many changes, what a workgroup must be, why it ended, what came of the source."""
+    if document["kernel"] is None:
+        return remarks(document)
+    told, accepted, gain = [], _accepted_optimization(document), document["gain"]
+    if accepted > 1 and gain is not None:
+        if gain["of"] == "whole":
+            how = "that of all of them, timed once more as a whole"
+        else:
+            late = ": there was no time left to time them as a whole" if document["whole_decision"] is not None else ""
+            how = f"the product of theirs{late}"
+        told.append(
+            f"{accepted} changes were accepted, each held against the source with those before it; the gain is {how}."
+        )
+    told += _effect(document)
+    undecided = [row for row in document["attempts"] if row["guard"] == "budget"]
+    if undecided:
+        told.append(f"{counted(len(undecided), 'candidate')} could not be decided in the time: give a larger --budget.")
+    if document["ended_by"] == "baseline" and accepted:
+        told.append(f"The search ended early: {document['reason']}.")
+    if document["patch"] is not None:
+        done = "The source was replaced" if document["is_applied"] else "The source is as it was"
+        what = "the patch is" if gain is not None else "what did not hold as a whole is kept as"
+        told.append(f"{done}; {what} {document['patch']} in the lake.")
+    elif gain is not None:
+        told.append("The source needs no change: launch it as the accepted attempt says.")
+    return told
+
+
+def spent(document: Row) -> str:
+    """How many candidates were tried, in what time, and where all of it is written down."""
+    time = "" if document["spent_ns"] is None else f" in {long_duration(document['spent_ns'])}"
+    return (
+        f"{counted(len(document['attempts']), 'candidate')} tried{time}; every decision is in {document['journal']}: "
+        f"`aaco optimize --replay {document['optimization_id']}`"
+    )
+
+
+def page(document: Row) -> str:
+    """Where more of it is to be seen."""
+    held = "layouts, static figures, the change" if document["kernel"] is not None else "every block, and the host"
+    return f"`aaco report {document['optimization_id']}` makes a page of it: {held}."
+
+
+def search_in_a_line(row: Row) -> str:
+    """A search on the page of a session's kernel: how many attempts, what they gained where, and what it would mean."""
+    made = f"{counted(row['attempts'], 'attempt')} on {row['executed_on']}, {row['accepted']} accepted"
+    if row["speedup_ratio"] is None:
+        return f"{made} ({row['optimization_id']})"
+    shorter = row["shorter_ratio"]
+    scope = {"iteration": "an iteration", "recording": "the recording"}.get(row["effect_scope"])
+    effect = f"; {scope} would be {share(shorter)} shorter" if shorter is not None else ""
+    return f"{made}: {_figures_optimization(row)} times as fast{effect} ({row['optimization_id']})"
+
+
+def is_decided(document: Row) -> bool:
+    """Whether every candidate was decided, on a machine that can decide."""
+    ended = document["ended_by"] in ("searched", "attempts")
+    decisions = (document["whole_decision"], *(row["decision"] for row in document["attempts"]))
+    return ended and "undecided" not in decisions
+
+
+def what(row: Row) -> str:
+    """What an attempt changed, without the parameters that its name repeats."""
+    return str(row["transformation"]).split(" (")[0]
+
+
+def _gain(row: Row) -> str | None:
+    """A ratio with its interval; without where too few layouts give one."""
+    if row["speedup_ratio"] is None:
+        return None
+    has_interval = row["ci_low"] is not None and row["ci_high"] is not None
+    item = " per item" if row["ratio_of"] == "item" else ""
+    return f"{row['speedup_ratio']:.3f}" + (f" {_interval(row)}" if has_interval else "") + item
+
+
+def _reason(row: Row) -> str:
+    """Why, without the figures that stand beside it."""
+    told = str(row["reason"])
+    return told if row["speedup_ratio"] is None else _FIGURES_FIRST.sub("", told)
+
+
+ATTEMPTS: Final[Mapping[str, Callable[[Any], str | None]]] = {
+    "*#": lambda row: str(row["attempt"]),
+    "what": what,
+    "decision": lambda row: row["decision"],
+    "guard": lambda row: row["guard"],
+    "*times as fast": _gain,
+    "reason": _reason,
+}
+#: What a narrow screen leaves out; the guard says in a word what the reason says in a sentence.
+SPARE: Final = ("reason",)
+
+REPLAYED: Final[Mapping[str, Callable[[Any], str | None]]] = {
+    "*attempt": lambda row: {"aa": "A/A", "whole": "the whole"}.get(row["kind"], str(row["attempt"])),
+    "decision": lambda row: row["decision"],
+    "guard": lambda row: row["guard"],
+    "as recorded": lambda row: "yes" if row["differs"] is None else f"no: {row['differs']}",
+}
+
+
+def replayed(document: Row) -> str:
+    """What came of deciding a journal again."""
+    wrong = sum(row["differs"] is not None for row in document["decisions"])
+    made = counted(len(document["decisions"]), "decision")
+    if wrong:
+        return f"{wrong} of {made} came out otherwise than the journal says."
+    return f"{made} made again from the journal: all came out as recorded."
+
+
+# ---- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _of_a_kernel(document: Row) -> str:
+    kernel, where, ended = document["kernel"], document["executed_on"], document["ended_by"]
+    decided = [row for row in document["attempts"] if row["decision"] != "undecided"]
+    if ended is None:
+        return f"The search for a faster {kernel} was broken off; what it decided by then is below."
+    if document["gain"] is not None:
+        gain = _figures_optimization(document["gain"])
+        return f"{kernel} is {gain} times as fast on {where}{_static(document)}{_unmeasured(document)}."
+    if document["whole_decision"] is not None:
+        changes = counted(_accepted_optimization(document), "change")
+        return (
+            f"{kernel} was not changed: each of {changes} was proved faster than the source before it, but all of them "
+            f"together were not proved faster than the source as it was: {document['whole_reason']}."
+        )
+    if ended == "baseline":
+        return f"{kernel} was not changed: {document['reason']}."
+    if ended == "noise" or (ended == "time" and not decided):
+        return f"Nothing was decided about {kernel}: {document['reason']}."
+    return f"No change was found that makes {kernel} faster on {where} beyond doubt{_tried(document)}."
+
+
+def _accepted_optimization(document: Row) -> int:
+    return sum(row["decision"] == "accepted" for row in document["attempts"])
+
+
+def _effect(document: Row) -> list[str]:
+    """What the gain would do to the session that was given: predicted, not measured, or why it is not predicted."""
+    session, part, shorter = document["session"], document["critical_share_ratio"], document["shorter_ratio"]
+    reason = document["effect_reason"] if document["gain"] is not None else None
+    if session is None or (part is None and reason is None):
+        return []
+    if part is None:
+        return [f"What this does to session {session} is not predicted: {reason}."]
+    scope = {"iteration": "an iteration", "recording": "the recording"}[document["effect_scope"]]
+    takes = f"{document['kernel']} takes {share(part)} of {scope} of session {session} on its critical path"
+    if shorter is None:
+        return [f"{takes}{f'; what it would be shorter by is not predicted: {reason}' if reason else ''}."]
+    low, high = document["shorter_low_ratio"], document["shorter_high_ratio"]
+    alone = part * (1 - 1 / document["gain"]["speedup_ratio"])
+    beside = ", no more for the work beside it" if shorter < _BESIDE * alone else ""
+    return [
+        f"{takes}: {_figures_optimization(document['gain'])} times as fast would make it {100 * shorter:.1f} "
+        f"[{100 * low:.1f}, {100 * high:.1f}] % shorter{beside}, if the gain is the same at the session's sizes. "
+        f"This is predicted; after a run with the change `aaco diff {session} latest` shows what became of it, "
+        "and `aaco compare` judges it."
+    ]
+
+
+def _tried(document: Row) -> str:
+    """What a search that found nothing is worth: how far it came."""
+    if not document["attempts"]:
+        return ": no proposer had anything to propose"
+    ended = {"time": "; its time was spent", "attempts": "; as many were tried as may be"}
+    return f" ({counted(len(document['attempts']), 'candidate')} tried{ended.get(document['ended_by'], '')})"
+
+
+def _static(document: Row) -> str:
+    resources = document["resources"]
+    if resources is None:
+        return ""
+    changed = [
+        f"{after} instead of {before} {_RESOURCES[name]}"
+        for name, (before, after) in ((name, resources[name]) for name in _RESOURCES)
+        if before != after and None not in (before, after)
+    ]
+    if not changed:
+        return f"; on {resources['of']} its static figures are unchanged"
+    return f"; on {resources['of']} it takes {listed(changed)}"
+
+
+def _unmeasured(document: Row) -> str:
+    return "" if document["target"] == "amd" else "; its speed on an AMD GPU was not measured"
+
+
+def _figures_optimization(row: Row) -> str:
+    return f"{row['speedup_ratio']:.2f} {_interval(row, 2)}"
+
+
+def _interval(row: Row, digits: int = 3) -> str:
+    return f"[{row['ci_low']:.{digits}f}, {row['ci_high']:.{digits}f}]"
+
+
+def print_optimization(document: dict[str, Any], stream: TextIO | None = None) -> None:
+    """Print every attempt with what was decided and why, then the answer."""
+    screen = open_screen(stream)
+    print_prose(screen, title(document), "bold")
+    print_table(screen, ATTEMPTS, document["attempts"], names=("what",), spare=SPARE)
+    screen.print()
+    style = "bold green" if document["gain"] is not None else "bold yellow"
+    print_prose(screen, sentence_optimization(document), style)
+    for line in (*remarks_optimization(document), spent(document), page(document)):
+        print_prose(screen, line)
+
+
+def print_replay(document: dict[str, Any], stream: TextIO | None = None) -> None:
+    """Print every decision that was made again, and whether it is the recorded one."""
+    screen = open_screen(stream)
+    print_table(screen, REPLAYED, document["decisions"])
+    screen.print()
+    for note in document["notes"]:
+        print_prose(screen, note)
+    print_prose(screen, replayed(document), "bold green" if document["is_same"] else "bold red")

@@ -1,0 +1,261 @@
+"""The order of begins and ends, whether slices nest, and lanes for those that do not: a stretch of time at a time.
+
+How a slice becomes bytes is `aaco_pipeline.report.perfetto.records`.
+"""
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Rule(IntEnum):
+    """How a track takes slices that overlap without nesting."""
+
+    REFUSE = 0
+    STACK = 1  #: they leave lane 0, in which all nest, for lanes in which none overlap: a call stack stays one
+    FLAT = 2  #: no two slices of a lane overlap, and a nested one has a lane of its own, too
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Slices as columns: `track` counts tracks, `row` in the order in which slices came, no two alike."""
+
+    start: Integers
+    end: Integers
+    track: Integers
+    row: Integers
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def of(self, chosen: Mask) -> "Slices":
+        return Slices(self.start[chosen], self.end[chosen], self.track[chosen], self.row[chosen])
+
+
+@dataclass(frozen=True)
+class Open(Slices):
+    """Slices that have begun and not ended, each in its lane."""
+
+    lane: Integers
+
+
+@dataclass(frozen=True)
+class Events:
+    """The begins and ends of a stretch in the order of a valid trace.
+
+    `rows` are those of `all`, which is the slices open before the stretch, `opened` of them, and then its own. `lane`
+    is that of each of `all`.
+    """
+
+    rows: Integers
+    is_end: Mask
+    lane: Integers
+    opened: int
+    all: Slices
+
+
+class Sweep:
+    """Goes through time once, from the earliest stretch to the latest, with no more than what is open carried on.
+
+    There are as many lanes as slices of a track ever run at once. One without duration takes a lane for its instant.
+    Slices whose `row` is one of `crossing` leave lane 0 of a track of `Rule.STACK` for lanes from 1 on.
+    """
+
+    def __init__(self, rules: npt.NDArray[np.int8], crossing: Integers) -> None:
+        self._rules, self._crossing = rules, crossing
+        self._levels = np.zeros(len(rules), np.int64)
+        self._free: dict[tuple[int, int], int] = {}
+        nothing = np.zeros(0, np.int64)
+        self._open = Open(nothing, nothing, nothing, nothing, nothing)
+
+    def step(self, new: Slices, until: int | None) -> Events:
+        """The next stretch: `new` begin in it, what ends before `until` ends in it; in the last one, all."""
+        before, opened = self._open, len(self._open)
+        every = Slices(*(np.concatenate((getattr(before, one.name), getattr(new, one.name))) for one in fields(Slices)))
+        lane = np.concatenate((before.lane, np.zeros(len(new), np.int64)))
+        rows, is_end = _in_order(every, np.zeros(len(every), np.int64), opened, until)
+        flat = self._rules[every.track] == Rule.FLAT
+        astray = np.isin(every.row, self._crossing) if len(self._crossing) else np.zeros(len(every), np.bool_)
+        flat |= astray
+        of_flat = flat[rows]
+        if of_flat.any():
+            self._lay(every, rows[of_flat], is_end[of_flat], lane, astray)
+            if not _lanes_ascend(every, lane, rows[~is_end], opened):
+                rows, is_end = _in_order(every, lane, opened, until)
+        left = np.flatnonzero(_later(every.end, until) & (every.end > every.start))
+        columns = (*(getattr(every, one.name) for one in fields(Slices)), lane)
+        self._open = Open(*(column[left] for column in columns))
+        return Events(rows, is_end, lane, opened, every)
+
+    def _lay(self, every: Slices, rows: Integers, is_end: Mask, lane: Integers, astray: Mask) -> None:
+        """Fill in the lanes of slices that may not overlap.
+
+        The number of slices that run goes up to a level at a begin and down from it at an end. Who brings it up takes
+        the lane of who last brought it down from there; following these predecessors leads to a lane that is known.
+        """
+        by_track, level = _open_after(every.track[rows], is_end, self._levels)
+        rows, is_end = rows[by_track], is_end[by_track]
+        level += is_end
+        if level.max() == 1 and not astray.any():
+            self._lay_one(every, rows, is_end, lane)
+            return
+        place = every.track[rows] * (int(level.max()) + 1) + level
+        by_place = stable_order(place)
+        rows, is_end, level, place = rows[by_place], is_end[by_place], level[by_place], place[by_place]
+        same = place[1:] == place[:-1]
+        again = np.flatnonzero(~is_end[1:] & same) + 1
+        first = np.arange(len(every))
+        first[rows[again]] = rows[again - 1]
+        heads = np.flatnonzero(np.concatenate(([True], ~same)))
+        tails = np.concatenate((heads[1:], [len(rows)])) - 1
+        for at in heads[~is_end[heads]].tolist():
+            row, high = int(rows[at]), int(level[at])
+            lane[row] = self._free.get((int(every.track[row]), high), high - 1 + int(astray[row]))
+        while not np.array_equal(further := first[first], first):
+            first = further
+        lane[:] = lane[first]
+        for at in tails[is_end[tails]].tolist():
+            self._free[int(every.track[rows[at]]), int(level[at])] = int(lane[rows[at]])
+
+    def _lay_one(self, every: Slices, rows: Integers, is_end: Mask, lane: Integers) -> None:
+        """The same where no two overlap: a track's slices follow each other in one lane."""
+        track = every.track[rows]
+        heads = np.flatnonzero(np.diff(track, prepend=-1))
+        for at, last in zip(heads.tolist(), np.append(heads[1:], len(rows)).tolist(), strict=True):
+            one = int(lane[rows[at]]) if is_end[at] else self._free.get((int(track[at]), 1), 0)
+            lane[rows[at:last]] = self._free[int(track[at]), 1] = one
+
+
+def _open_after(track: Integers, is_end: Mask, levels: Integers) -> tuple[Integers, Integers]:
+    """The order of events by track, and how many slices of the track are open after each; `levels` is brought on."""
+    by_track = stable_order(track)
+    track, step = track[by_track], 1 - 2 * is_end[by_track].astype(np.int64)
+    after = np.cumsum(step)
+    heads = np.flatnonzero(np.diff(track, prepend=-1))
+    counts = np.diff(heads, append=len(track))
+    after += np.repeat(levels[track[heads]] - (after[heads] - step[heads]), counts)
+    levels[track[heads]] = after[heads + counts - 1]
+    return by_track, after
+
+
+def _in_order(every: Slices, lane: Integers, opened: int, until: int | None) -> tuple[Integers, Mask]:
+    """The row of every begin and end, and which of them are ends.
+
+    At one instant what began before ends first (inner before outer); then the new slices begin (outer before inner, of
+    equal ones by track, lane and row); those without duration end at once.
+    """
+    begins = opened + np.argsort(every.start[opened:], kind="stable")
+    tied = np.flatnonzero(np.diff(every.start[begins]) == 0)
+    if _out_of_order(every, lane, begins[tied], begins[tied + 1]):  # it is rare that slices come otherwise
+        places = np.zeros(len(begins), np.bool_)
+        places[tied] = places[tied + 1] = True
+        begins[places] = _by_all(every, lane, begins[places])
+    instant = (every.start == every.end)[begins]
+    lasting = np.concatenate((_by_all(every, lane, np.arange(opened)), begins[~instant]))
+    lasting = lasting[~_later(every.end[lasting], until)][::-1]
+    ends = lasting[np.argsort(every.end[lasting], kind="stable")]
+    twice = np.repeat(begins, 1 + instant)
+    places = np.arange(len(ends)) + np.searchsorted(every.start[twice], every.end[ends], side="left")
+    is_end = np.zeros(len(ends) + len(twice), np.bool_)
+    is_end[places] = True
+    rows = np.empty(len(is_end), np.int64)
+    rows[places] = ends
+    begun = ~is_end
+    rows[begun] = twice
+    is_end[begun] = np.diff(twice, prepend=-1) == 0
+    return rows, is_end
+
+
+def _by_all(every: Slices, lane: Integers, rows: Integers) -> Integers:
+    """The rows in the order in which they begin."""
+    keys = (every.row[rows], lane[rows], every.track[rows], -every.end[rows], every.start[rows])
+    return rows[np.lexsort(keys)]
+
+
+def _out_of_order(every: Slices, lane: Integers, before: Integers, after: Integers) -> bool:
+    """Whether one of the rows `before` stands in front of its row of `after`, which begins with it, wrongly."""
+    wrong = np.zeros(len(before), np.bool_)
+    for keys in (every.row, lane, every.track, -every.end):  # what counts most comes last
+        step = keys[after] - keys[before]
+        wrong = np.where(step == 0, wrong, step < 0)
+    return bool(wrong.any())
+
+
+def _lanes_ascend(every: Slices, lane: Integers, begins: Integers, opened: int) -> bool:
+    """Whether rows in the order in which they begin, found without lanes, stand as they would with them."""
+    for rows in (_by_all(every, np.zeros_like(lane), np.arange(opened)), begins):
+        tied = np.flatnonzero(np.diff(every.start[rows]) == 0)
+        if _out_of_order(every, lane, rows[tied], rows[tied + 1]):
+            return False
+    return True
+
+
+def crossing(events: Events, tracks: int) -> Slices:
+    """The slices that overlap another of their track without nesting, as far as they and it have begun.
+
+    A slice does not nest when one that began in it ends after it, or one that ends in it began before it.
+    """
+    every = events.all
+    carried = _by_all(every, np.zeros(len(every), np.int64), np.arange(events.opened))
+    rows = np.concatenate((carried, events.rows))
+    is_end = np.concatenate((np.zeros(len(carried), np.bool_), events.is_end))
+    by_track = stable_order(every.track[rows])
+    rows, is_end = rows[by_track], is_end[by_track]
+    places, last = np.arange(len(rows)), np.searchsorted(every.track[rows], np.arange(tracks), side="right")
+    begin, end = np.full((2, len(every)), len(rows))
+    begin[rows[~is_end]], end[rows[is_end]] = places[~is_end], places[is_end]
+    low, high = begin + 1, np.minimum(end, last[every.track])
+    ends_of_begun = np.where(is_end, -1, end[rows])
+    begins_of_ended = np.where(is_end, begin[rows], len(rows))
+    found = _largest(ends_of_begun, low, high) > end
+    found |= -_largest(-begins_of_ended, low, high) < begin
+    return every.of(found)
+
+
+def _largest(values: Integers, low: Integers, high: Integers) -> Integers:
+    """The largest value from each place of `low` to before that of `high`; less than any where there is none."""
+    found = np.full(len(low), np.iinfo(np.int64).min + 1)
+    width = np.maximum(high - low, 0)
+    level, power = values, 1
+    while power <= width.max(initial=0):
+        own = np.flatnonzero((width >= power) & (width < 2 * power))
+        found[own] = np.maximum(level[low[own]], level[high[own] - power])
+        level = np.maximum(level[:-power], level[power:]) if len(level) > power else level
+        power *= 2
+    return found
+
+
+def left_from_stack(slices: Slices) -> Integers:
+    """Of slices that cross others, all of them: the rows of those that leave lane 0, so that the others nest.
+
+    Slices nest exactly when each ends with as many open slices on its track as it began with. Two slices that cross can
+    hide a third one's crossing, so what is left is looked at until nothing crosses.
+    """
+    left = [slices.row[:0]]
+    while len(slices):
+        rows, is_end = _in_order(slices, np.zeros(len(slices), np.int64), 0, None)
+        by_track = stable_order(slices.track[rows])
+        rows, is_end = rows[by_track], is_end[by_track]
+        open_after = np.cumsum(1 - 2 * is_end.astype(np.int64))
+        at_begin, at_end = np.empty((2, len(slices)), np.int64)
+        at_begin[rows[~is_end]], at_end[rows[is_end]] = open_after[~is_end] - 1, open_after[is_end]
+        goes = at_begin != at_end
+        if not goes.any():
+            break
+        left.append(slices.row[goes])
+        slices = slices.of(~goes)
+    return np.sort(np.concatenate(left))
+
+
+def _later(times: Integers, until: int | None) -> Mask:
+    return np.zeros(len(times), np.bool_) if until is None else times >= until
+
+
+def stable_order(values: Integers) -> Integers:
+    """The order by `values`, none of them negative; sorting short numbers is quick."""
+    return np.argsort(values.astype(np.uint16) if values.max(initial=0) < 1 << 16 else values, kind="stable")

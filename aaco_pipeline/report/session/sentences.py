@@ -1,0 +1,311 @@
+"""Describe a session in sentences: title, run, steadiness and history.
+
+Where the time went is `answer`, what limits kernels is `bottlenecks`.
+"""
+
+from datetime import datetime
+from statistics import median
+from typing import Any, Final
+
+from aaco_pipeline.report.formatting import bounded, counted, duration, number, share, size
+from aaco_pipeline.report.session import regression
+from aaco_pipeline.report.session.answer import paragraph
+
+Document = dict[str, Any]
+#: A spread below this part of the median is not worth two figures.
+_SAME: Final = 0.001
+
+
+def of_program(document: Document) -> str:
+    """What a recorded program did, in a paragraph; its failure first, where it failed."""
+    runs = document["program_runs"]
+    failed = next((run for run in runs if run["failure"] is not None and run["pass"] != "counters"), None)
+    if failed is not None:
+        return _failed(document, failed)
+    timed = [run for run in runs if (run["pass"], run["phase"]) == ("latency", "measure")]
+    told = [_run(document, timed)] if timed else ["No run was timed: all were under a profiler or for warm-up."]
+    return " ".join([*told, *_traced(document, runs, timed)])
+
+
+def whole_runs(document: Document) -> list[Document]:
+    """The unprofiled runs that are the session's iterations; none where the program marks iterations in them."""
+    row = next((one for one in document["metrics"] if (one["metric"], one["pass"]) == ("latency_p50", "latency")), None)
+    runs = document.get("program_runs") or []
+    timed = [run for run in runs if (run["pass"], run["phase"]) == ("latency", "measure")]
+    shortest, longest = (
+        min((one["wall_ns"] for one in timed), default=0),
+        max((one["wall_ns"] for one in timed), default=0),
+    )
+    is_whole = row is not None and row["n"] == len(timed) and shortest <= (row["value"] or 0) <= longest
+    return timed if is_whole else []
+
+
+def _failed(document: Document, run: Document) -> str:
+    text = f"The program failed: {run['name']} {run['failure']} after {duration(run['wall_ns'])}"
+    if run["stderr_end"] is not None:
+        text += f"; its last words: {run['stderr_end']}"
+    return f"{text.rstrip('.')}. This session is compared with no other."
+
+
+def _run(document: Document, timed: list[Document]) -> str:
+    """How long a run takes, with its spread, and what of the CPUs it uses."""
+    walls = [run["wall_ns"] for run in timed]
+    middle, low, high = median(walls), min(walls), max(walls)
+    spread = "" if high - low <= _SAME * middle else f", {duration(low)} … {duration(high)}"
+    text = f"A run of {document['workload']} takes {duration(middle)} (median of {len(timed)}{spread})"
+    used = [(run["user_ns"], run["system_ns"]) for run in timed if None not in (run["user_ns"], run["system_ns"])]
+    if used and middle:
+        user, system = median(one for one, _ in used), median(one for _, one in used)
+        text += f", on {duration(user)} of CPU time in the program and {duration(system)} in the operating system"
+        text += f": {(user + system) / middle:.2g} CPUs on average"
+    memory = [run["max_rss_bytes"] for run in timed if run["max_rss_bytes"] is not None]
+    return f"{text}, and at most {size(max(memory))} of memory." if memory else f"{text}."
+
+
+def _traced(document: Document, runs: list[Document], timed: list[Document]) -> list[str]:
+    """Where the time of the traced run went, or why nobody can say."""
+    traced = next((run for run in runs if run["pass"] == "trace"), None)
+    if traced is None:
+        why = [row["reason"] for row in document["missing"] if row["item"].startswith("profiler ") and row["reason"]]
+        reason = f" ({'; '.join(dict.fromkeys(why))})" if why else ""
+        return [f"Where the time went is not known: no run was traced{reason}."]
+    if not document["timeline"]:
+        return ["The traced run recorded nothing on a device: the time is the host's."]
+    told = [said] if (said := paragraph(document)) is not None else []
+    if timed and traced["wall_ns"] > (middle := median(run["wall_ns"] for run in timed)):
+        longer = number(traced["wall_ns"] / middle)
+        told.append(f"Under {traced['profiler'] or 'the profiler'} a run took {longer} times as long.")
+    return told
+
+
+Row = dict[str, Any]
+
+#: From here on a kernel's short name stands for it in a sentence.
+_LONGEST_NAME_IN_WORDS: Final = 80
+#: From here on the part of the measured time that lies between iterations, as `gap_ratio` has it, gets a sentence.
+_NOTICEABLE_GAPS: Final = 0.02
+#: What is said of a session whose stages ran before there were answers.
+OUTDATED: Final = "An earlier version judged this session: `aaco doctor --mend` has it say where the time went."
+#: From this part of the recording on what lies beside the judged window gets a sentence.
+_WORTH_SAYING_BESIDE: Final = 0.1
+#: From this part of the time on contention disturbs a run, and from this factor on a profiler does.
+_DISTURBING: Final = 0.1
+_DISTORTED: Final = 2.0
+#: So many reasons to stall stand in the answer.
+_REASONS: Final = 3
+
+
+def title(document: Document) -> str:
+    """What the session is called: its model, else its workload, else its id."""
+    return str(document.get("model_name") or document.get("workload") or document["session_id"])
+
+
+def run_description(document: Document) -> str:
+    """What ran, where and when, in one line."""
+    if "source_kind" not in document:
+        return "(the capture has no description yet)"
+    started = document["started_at"]
+    imported = document["source_kind"] == "capture"
+    parts = [
+        document["model_name"] or document["workload"],
+        f"imported from {document['source_format']}" if imported else None,
+        f"on {document['provider']}" if document["provider"] is not None else None,
+        f"batch {document['batch_size']}" if document["batch_size"] is not None else None,
+        document["precision"],
+        None if document["threads"] is None else counted(document["threads"], "thread"),
+        f"{datetime.fromisoformat(started):%Y-%m-%d %H:%M:%S} UTC" if started is not None else None,
+        f"host {document['host']}" if document["host"] is not None else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def half(document: Document) -> str | None:
+    """How far a session has come that is not whole, what failed and what to do; None of a whole one."""
+    progress = document.get("progress")
+    if progress is None or not (progress["failed"] or progress["missing"]):
+        return None
+    said = f"Not whole: {progress['published']} of {progress['expected']} stages"
+    failed = [f"{one['stage']} failed: {one['reason']}" for one in progress["failed"]]
+    if failed:
+        return f"{said}; {'; '.join(failed)}. Put that right, then `aaco doctor --mend` runs what is missing."
+    return f"{said}. `aaco doctor --mend` runs what is missing."
+
+
+def answer(document: Document) -> str:
+    """Where the time went, what to fix first, and what that saves at most; of a thread trace alone its stalls."""
+    if document.get("program_runs"):
+        return of_program(document)
+    said, measured = paragraph(document), facts(document)
+    if said is not None:
+        untimed = document["answers"][0]["window_ns"] is None and _stalled(document) is not None
+        return measured if untimed else said
+    if document.get("bottleneck"):
+        return f"{OUTDATED} {measured}".rstrip()
+    return measured or "Nothing was measured yet."
+
+
+def facts(document: Document) -> str:
+    """What was measured, in a line: latency, what lies between iterations, stalls, and whether it ran steadily."""
+    told = (_beside(document), _speed(document), _between(document), _stalled(document), _distortion(document))
+    sentences = [sentence for sentence in told if sentence is not None]
+    if not sentences:
+        return ""
+    judged = [steadiness(document)] if metric(document, "latency_p50", "latency") is not None else []
+    return ". ".join([*sentences, *judged]) + "."
+
+
+def history(document: Document) -> list[str]:
+    """Where the session lies among earlier ones, what its campaign came to, and what to run, a sentence each."""
+    told: list[str | None] = []
+    for place in document.get("place") or []:
+        told.append(regression.against_earlier(place, document["changes"]))
+        told.append(regression.advice(document["session_id"], place, document["changes"]))
+    of_campaign = regression.of_campaign(document.get("arm"), document.get("campaign_verdicts") or [])
+    return [sentence for sentence in (*told[:1], *of_campaign, *told[1:]) if sentence is not None]
+
+
+def _beside(document: Document) -> str | None:
+    """What lies beside the window that the answer is of, where that is a good part of the recording."""
+    row = next(iter(document.get("answers") or []), None)
+    if row is None or not row["beside_ns"] or row["window_ns"] is None:
+        return None
+    whole = row["beside_ns"] + row["window_ns"]
+    traced = next((one for one in document.get("program_runs") or [] if one["pass"] == "trace"), None)
+    if row["beside_ns"] < _WORTH_SAYING_BESIDE * whole and traced is None:
+        return None
+    text = f"The answer is of {duration(row['window_ns'])} of {duration(whole)}: set-up, interruptions and tear-down"
+    text += f" take {duration(row['beside_ns'])} beside it"
+    if traced is not None:
+        text = f"The answer is of {duration(row['window_ns'])} of the traced run's {duration(traced['wall_ns'])}"
+        text += ", the rest of which is start, set-up and end"
+    busy = next((one for one in document["timeline"] if one["device_id"] == row["device_id"]), None)
+    if busy is not None and busy["active_ratio"] is not None:
+        part = bounded(share(busy["active_ratio"]), busy["busy_bound"])
+        text += f"; from its first activity to its last the device is busy {part}"
+    return text
+
+
+def _speed(document: Document) -> str | None:
+    """How long an inference takes; of a language model how long its tokens take."""
+    first, median = (metric(document, name, "latency") for name in ("time_to_first_token_p50", "latency_p50"))
+    whole = f" for a batch of {document['batch_size']}" if (document.get("batch_size") or 0) > 1 else ""
+    if first is not None and first["value"] is not None:
+        each = metric(document, "time_per_output_token_p50", "latency")
+        rate = value(document, "output_tokens_per_s", "latency")
+        text = f"The median first token comes {duration(first['value'])} after a prompt of {document['prompt_tokens']}"
+        text += whole + (f" (95 % interval {interval(first)})" if interval(first) else "")
+        if each is not None and each["value"] is not None:
+            text += f", each further one {duration(each['value'])} after the one before"
+            text += f" ({interval(each)})" if interval(each) else ""
+        return text + (f": {number(rate)} tokens/s in all" if rate is not None else "")
+    if median is None or median["value"] is None or whole_runs(document):
+        # How long a run takes is said before all else.
+        return None
+    throughput = value(document, "throughput", "latency")
+    aside = [f"95 % interval {interval(median)}"] if interval(median) else []
+    aside += [f"{number(throughput)} inferences/s"] if throughput is not None else []
+    unit = "iteration" if document.get("program_runs") else "inference"
+    return f"The median {unit} takes {duration(median['value'])}{whole}" + (f" ({', '.join(aside)})" if aside else "")
+
+
+def _between(document: Document) -> str | None:
+    """The time that is in no latency, where it is worth a word."""
+    part, longest = (value(document, name, "latency") for name in ("gap_ratio", "gap_longest"))
+    if part is None or part < _NOTICEABLE_GAPS:
+        return None
+    text = f"{share(part)} of the measured time lies between iterations, in no latency"
+    return f"{text} (at most {duration(longest)} at once)"
+
+
+def _stalled(document: Document) -> str | None:
+    """What the wavefronts of the longest thread trace waited for; said where no kernel was timed."""
+    stalls = document.get("stalls") or []
+    if document["top_kernels"] or not stalls:
+        return None
+    first = stalls[0]
+    whole = first["trace_cycles"] if first["trace_cycles"] is not None else first["trace_samples"]
+    unit = "cycles" if first["trace_cycles"] is not None else "samples"
+    trace = (first["name"], first["dispatch_id"], first["capture"])
+    reasons = [row for row in stalls if (row["name"], row["dispatch_id"], row["capture"]) == trace]
+    told = ", ".join(f"{share(row['share_ratio'])} {row['reason']}" for row in reasons[:_REASONS])
+    kernel = "code that is matched to no kernel" if first["name"] is None else _name(first)
+    return f"Of {whole:,} stalled {unit} of {kernel}, {told}"
+
+
+def _name(kernel: Document) -> str:
+    operator, name = kernel["operator"], kernel["name"]
+    if len(name) > _LONGEST_NAME_IN_WORDS:
+        return f"kernel {operator}"
+    return f"kernel {name}" if operator in (None, name) else f"{operator} {name}"
+
+
+def _distortion(document: Document) -> str | None:
+    ratio = value(document, "profiler_distortion")
+    if ratio is None:
+        return None
+    if ratio >= 1:
+        return f"Profiling stretches the median by a factor of {ratio:.3g}"
+    return f"The profiled median is {ratio:.3g} of the unprofiled one"
+
+
+def steadiness(document: Document) -> str:
+    """Whether the iterations were steady: their level (the metric `steady_state`), and what disturbed them at it."""
+    row = metric(document, "steady_state", "latency")
+    disturbed = " and ".join(disturbances(document))
+    if row is not None and row["value"] is not None and row["value"] >= 1:
+        return f"Its level held, but {disturbed}" if disturbed else "It ran steadily"
+    if row is None:
+        told = "Whether it ran steadily was not checked"
+    elif row["value"] is None:
+        runs = len(whole_runs(document))
+        told = "It ran too briefly to tell whether it was steady"
+        told = f"{counted(runs, 'run')} cannot tell whether it is steady" if runs else told
+    else:
+        told = _unsteady(document)
+    return f"{told}; {disturbed}" if disturbed else told
+
+
+def _unsteady(document: Document) -> str:
+    """What did not stay at one level: only the beginning, where it did so from then on."""
+    since = value(document, "steady_from", "latency")
+    if since is None:
+        return "It did not run steadily"
+    runs = {run["run"] for run in document.get("program_runs") or [] if run["pass"] == "latency"}
+    several, from_then = (
+        f"Each run came to one level, the last at iteration {since:.0f}",
+        f"from iteration {since:.0f} on",
+    )
+    return several if len(runs) > 1 else f"It ran steadily {from_then}"
+
+
+def disturbances(document: Document) -> list[str]:
+    """What speaks against a run beside its level: CPUs that others took, and a profiler that slowed it much."""
+    shares = document.get("time_shares") or []
+    taken = sum(one["share_ratio"] for one in shares if one["reason"] == "contention")
+    told = [f"other work took its CPUs {share(taken)} of the time"] if taken >= _DISTURBING else []
+    distortion = value(document, "profiler_distortion")
+    if distortion is not None and distortion >= _DISTORTED:
+        told.append("profiling slowed it, so that what was profiled is another run")
+    return told
+
+
+def metric(document: Document, name: str, of_pass: str | None = None) -> Row | None:
+    """The row of `session_metrics` with that name and pass over measured iterations, if there is one."""
+    found = (m for m in document["metrics"] if (m["metric"], m["pass"]) == (name, of_pass) and m["phase"] != "warmup")
+    return next(found, None)
+
+
+def value(document: Document, name: str, of_pass: str | None = None) -> float | None:
+    """The value of `metric`; None when there is none."""
+    row = metric(document, name, of_pass)
+    return None if row is None else row["value"]
+
+
+def interval(row: Row) -> str | None:
+    """A metric's interval in words, the unit once where both ends share it; None when no end is known."""
+    low, high = duration(row["ci_low"]), duration(row["ci_high"])
+    if low is None and high is None:
+        return None
+    if low is not None and high is not None and low.split()[1] == high.split()[1]:
+        low = low.split()[0]
+    return f"{low or '–'} … {high or '–'}"

@@ -1,1 +1,0 @@
-"""How figures and findings are said: units and sentences."""
