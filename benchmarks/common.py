@@ -119,7 +119,7 @@ def cpu_seconds(command: Sequence[str], **how: Any) -> float:
 
 
 def seconds_of(act: Callable[[], "subprocess.CompletedProcess[str]"]) -> float:
-    """How long a command lasts when nobody kills it. RuntimeError when it fails."""
+    """Seconds that a command lasts undisturbed. RuntimeError when it fails."""
     began = time.monotonic()
     done = act()
     if done.returncode != 0:

@@ -156,7 +156,7 @@ def ordered(floor: Mapping[str, int], stops: Iterable[Sequence[str]]) -> list[li
 
 
 def crossings(rows: Sequence[Sequence[str]], neighbours: Mapping[str, Sequence[str]]) -> int:
-    """How many pairs of arrows cross between neighbouring floors."""
+    """Count the pairs of arrows that cross between neighbouring floors."""
     count = 0
     for upper, lower in pairwise(rows):
         below = {one: at for at, one in enumerate(lower)}
@@ -276,7 +276,7 @@ def drawn() -> str:
 
 
 def spread(number: int, count: int) -> float:
-    """Where of an edge of a box the arrow with this number ends."""
+    """Offset from the middle of a box at which the arrow with this number ends."""
     return (number - (count - 1) / 2) * min(22.0, (WIDTH - 24) / max(count, 1))
 
 

@@ -44,5 +44,8 @@ def test_a_circle_of_rooms_is_named(house: ModuleType) -> None:
 
 
 def test_code_is_counted_without_blank_lines_comments_and_docstrings() -> None:
-    text = '"""A module."""\n\n# A remark.\nVALUE = """one\n\ntwo"""\n\n\ndef f() -> None:\n    """What."""\n    print(1)  # now\n'
+    text = (
+        '"""A module."""\n\n# A remark.\nVALUE = """one\n\ntwo"""\n\n\n'
+        'def f() -> None:\n    """What."""\n    print(1)  # now\n'
+    )
     assert script("count").code_lines(text) == 4

@@ -162,7 +162,7 @@ def verdicts_of(sessions: pl.DataFrame, candidate: str) -> pl.DataFrame:
 
 
 def seen(sessions: pl.DataFrame, night: int, second: bool) -> pl.DataFrame:
-    """What the state machine sees of the sessions of one time slot of many trials."""
+    """Sightings, as the state machine takes them, of the sessions of one time slot of many trials."""
     found = verdicts_of(sessions, CANDIDATE)
     # The placebo is asked where it could matter, as its verdict is read nowhere else.
     asked = found.filter(pl.col("verdict") == "regressed").select("campaign_id") if not second else found

@@ -114,7 +114,10 @@ def of_arms(sessions: Sessions) -> Iterator[tuple[str, bool]]:
         and round(first["candidate_count"] - first["baseline_count"]) == 40,
     )
     hidden = found["host_delay"].named().filter(pl.col("kind") == "hidden_host")
-    yield "host_delay: the longer host time is told as hidden", hidden.height == 1 and hidden.item(0, "delta_ns") > 0
+    yield (
+        "host_delay: the longer host time is reported as hidden",
+        hidden.height == 1 and hidden.item(0, "delta_ns") > 0,
+    )
     tops = Counter(
         row["kind"] == "launches" and _TINY in row["subject"]
         for block in range(10)

@@ -196,7 +196,7 @@ def _set_priority(value: int) -> None:
 
 @contextmanager
 def surroundings(work: Workload, folder: Path) -> Iterator[None]:
-    """What the workload's design puts around the measured process, really there for as long as it runs."""
+    """Surroundings that the workload's design puts around the measured process, really there for as long as it runs."""
     busy = [
         subprocess.Popen([sys.executable, "-c", _BUSY, str(cpu)])
         for cpu in sorted(os.sched_getaffinity(0))

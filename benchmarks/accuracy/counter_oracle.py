@@ -30,7 +30,7 @@ GIGA: Final = 1e9
 
 @dataclass(frozen=True)
 class Equivalent:
-    """Which figure of ours one of theirs is, and by what theirs is multiplied to have its unit."""
+    """Our figure that equals one of theirs, and the factor by which theirs is multiplied to have its unit."""
 
     metric: str
     scale: float = 1.0
@@ -51,7 +51,7 @@ class Difference:
 
 @dataclass
 class Coverage:
-    """What became of the figures of one capture."""
+    """Coverage of the figures of one capture."""
 
     capture: str
     compared: int = 0
@@ -182,7 +182,7 @@ _STATISTICS: Final = ("Avg", "Value", "Min", "Max", "Median")
 
 
 def equivalents() -> dict[str, Equivalent]:
-    """Which of our figures each of theirs is, by number of the table and name."""
+    """Our figure for each of theirs, by number of the table and name."""
     with _EQUIVALENTS.open(newline="", encoding="utf-8") as file:
         return {
             f"{row['table']}|{row['theirs']}": Equivalent(row["metric"], float(row["scale"]))
@@ -246,7 +246,7 @@ class Comparison:
         return self.coverage
 
     def nulled_by_clock(self) -> int:
-        """How many figures of dispatches are null because of their clock."""
+        """Count the figures of dispatches that are null because of their clock."""
         return sum(map(len, self.ours.values())) - self.checked.height
 
     def _scaled(self, group: pl.DataFrame) -> dict[int, float]:
@@ -311,7 +311,7 @@ def judge(coverage: Coverage, key: str, pairs: list[tuple[float | None, float]])
 
 
 def compared_with_formulas(folder: Path) -> Coverage:
-    """Of a capture that the tool cannot read: ours and what its formulas give, which `oracle.json` holds."""
+    """For a capture that the tool cannot read: ours and what its formulas give, which `oracle.json` holds."""
     coverage = Coverage(f"{folder.parent.name}/{folder.name}")
     oracle = json.loads((folder / "oracle.json").read_text())
     tables = read(folder)
@@ -373,7 +373,7 @@ def _equal(ours: float | None, theirs: float) -> bool:
 
 
 def _as_said(known: Difference, ours: float | None, theirs: float) -> bool:
-    """Whether a difference is of the kind that its description says."""
+    """Tell whether a difference is of the kind that its description says."""
     if known.ours_is_null or ours is None:
         return known.ours_is_null and ours is None
     return known.factor is None or math.isclose(ours, known.factor * theirs, rel_tol=TOLERANCE)

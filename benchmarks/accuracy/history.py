@@ -141,7 +141,7 @@ def _peaks(score: Floats, threshold: float, reach: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Score:
-    """What a rule found of many series: hits and false ones where there is a change, false ones where there is none."""
+    """Findings of a rule: hits and false ones in series with a change, false ones in series without."""
 
     hits: int
     false: int

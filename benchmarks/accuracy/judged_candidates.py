@@ -66,7 +66,7 @@ def given(name: str) -> list[Given]:
 
 
 class Sample:
-    """A sample that is built, checked and timed against itself once, for all candidates that are held against it."""
+    """A sample that is built, checked and timed against itself once, for all candidates that are compared with it."""
 
     def __init__(self, name: str, folder: Path) -> None:
         path = SAMPLES / f"{name}.hip"

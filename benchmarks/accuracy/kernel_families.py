@@ -1,4 +1,4 @@
-"""How often a kernel's name alone gives the family of its launching operator, on the shared corpus of names.
+"""Accuracy of kernel families that names alone give, beside launching operators, on the shared corpus of names.
 
 FBGEMM's operators and Inductor's generated kernels say nothing about a name and are scored apart. Exits with 1 below a
 target.

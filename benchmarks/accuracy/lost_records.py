@@ -20,7 +20,7 @@ from aaco_pipeline.capture.merging import read_run
 from aaco_pipeline.lake.validation import empty_table
 from benchmarks.common import SHARED
 
-#: Captures that hold launches and are whole by the judgement of a person who read them.
+#: Captures that hold launches and are whole by the judgement of an expert who read them.
 CAPTURES: Final = (
     *("kineto/mi300x_qwen1.5_0.5b.json.gz", "kineto/h100_qwen1.5_0.5b.json.gz"),
     *("kineto/mi300x_resnet_train_ddp.json.gz", "kineto/mi300x_sglang_qwen3_8b.json.gz"),

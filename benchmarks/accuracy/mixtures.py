@@ -238,7 +238,7 @@ def answered(mixture: Mixture) -> tuple[str, dict[str, float]]:
 
 
 def judged(mixture: Mixture) -> dict[str, Any]:
-    """How the answer compares: both causes, and the largest distance of a share from the truth."""
+    """Compare the answer: both causes, and the largest distance of a share from the truth."""
     name, ours = answered(mixture)
     true = {cause: (least + most) / 2 for cause, (least, most) in mixture.truth.items()}
     ordered = sorted(true, key=lambda cause: -true[cause])[:2]

@@ -61,7 +61,7 @@ for line in sys.stdin:
 
 @dataclass
 class Told:
-    """What one injector tells: when it delivered something, and by which threads; it ends when it is `over`."""
+    """Account of one injector: when it delivered something, and by which threads; it ends when it is `over`."""
 
     delivered: list[tuple[int, int]] = field(default_factory=list)
     injecting: list[int] = field(default_factory=list)
@@ -166,7 +166,7 @@ def _quota(pid: int, told: Told) -> Iterator[Deliver]:
 
 @contextmanager
 def _packets(pid: int, told: Told) -> Iterator[Deliver]:
-    """Packets on the loopback, sent by the other CPU, whose softirqs the kernel is told to run on the measured one."""
+    """Packets on the loopback, sent by the other CPU, whose softirqs the kernel runs on the measured one."""
     del pid, told
     before = _STEERING.read_text()
     _STEERING.write_text(f"{1 << TARGET_CPU:x}")
@@ -265,7 +265,7 @@ def session(kind: str, threads: int, seed: int) -> dict[str, Any]:
 
 
 def judged(raw: Path, told: Told) -> dict[str, Any]:
-    """What the rules say of the iterations that something was delivered in."""
+    """Verdicts of the rules on the iterations that something was delivered in."""
     tables = open_capture(raw).tables()
     zero = json.loads((raw / "latency.json").read_text())["clocks_before"]["monotonic_ns"]
     names = ("kernel_events", "kernel_threads", "kernel_losses", "kernel_throttling")

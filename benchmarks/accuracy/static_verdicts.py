@@ -44,7 +44,7 @@ def versions(source: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def ruling(before: StaticBuild, after: StaticBuild, line: int, factor: int) -> str:
-    """What the guards say of a candidate against the source as it is; empty when they let it pass."""
+    """Verdict of the guards on a candidate against the source as it is; empty when they let it pass."""
     first, second = (CompiledKernel(one.resources, one.remarks.unrolled, one.remarks.failed) for one in (before, after))
     try:
         check_resources(before.resources, after.resources, (LAUNCH, LAUNCH), Permission())

@@ -167,7 +167,7 @@ PARAMETERS: Final = (("x", "const float*"), ("y", "float*"), ("work", "int"))
 
 
 def fixed_share(sample: Sample) -> float:
-    """How much of a call's time is there without any work, from a tenth of the work.
+    """Share of a call's time that needs no work, from a tenth of the work.
 
     With all of it in one arm and a tenth in the other the ratio is r = fixed + (1 - fixed) / 10, so that an error of
     one per cent in r is one of about a thousandth in the work that is added.

@@ -176,7 +176,7 @@ def placement_swaps(label: str, before: Tables, after: Tables, numbers: tuple[in
 
 
 def _kind(old: Mapping[str, object], new: Mapping[str, object]) -> str:
-    """What a swap of one name for the other is, by what is known of both."""
+    """Classify a swap of one name for the other, by what is known of both."""
     attention = "attention" in (old["family"], new["family"])
     if old["library"] and new["library"] and old["library"] != new["library"]:
         return "attention_backend" if attention else "gemm_backend" if old["family"] == "gemm" else "library"

@@ -199,7 +199,7 @@ JUDGED: Final = ("regressed", "improved", "equivalent")
 HELD_OUT: Final = np.arange(1, 60, 2)
 TUNED_ON: Final = np.arange(0, 60, 2)
 ALL_BLOCKS: Final = np.arange(60)
-#: A campaign of fewer different blocks is not judged, so none is made of fewer by drawing some twice.
+#: A campaign of fewer different blocks is not judged, so none has fewer by drawing some twice.
 DIFFERENT: Final = LEAST_BLOCKS
 _EMPTY_LEDGER: Final = pl.DataFrame(schema={"campaign_id": pl.String(), **polars_types("aa_ledger")})
 _PAIRS_OF_HOSTS: Final = (("host_a", "host_b"), ("host_a", "host_c"), ("host_b", "host_c"))

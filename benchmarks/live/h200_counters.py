@@ -39,7 +39,7 @@ WANTED = re.compile(
 
 
 def main() -> int:
-    """Every part within the given seconds; what was not reached is told in the document."""
+    """Every part within the given seconds; what was not reached is listed in the document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=500)
@@ -61,7 +61,7 @@ class Trial:
         self.raw.mkdir()
 
     def run(self) -> None:
-        """Each part; one that fails is told, and the next one tried."""
+        """Each part; one that fails is recorded, and the next one tried."""
         self.ncu = ncu.find()
         self.found |= {"ncu": self.ncu.version, "program": str(self.ncu.program), "metrics": len(self.ncu.metrics)}
         (self.raw / "metrics.txt").write_text("\n".join(sorted(self.ncu.metrics)) + "\n")

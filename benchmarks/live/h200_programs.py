@@ -230,7 +230,7 @@ def compressed(folder: Path) -> int:
 
 
 def packed(kind: str, sizes: dict[Path, int]) -> list[list[Path]]:
-    """What lies in each archive of a kind; what finds no place is told."""
+    """What lies in each archive of a kind; what finds no place is printed."""
     archives: list[list[Path]] = []
     room = 0
     for path, size in sizes.items():

@@ -33,7 +33,7 @@ SECTOR_BYTES = 32
 
 
 def main() -> int:
-    """Every part there is time for; one that fails is told, and the next one tried."""
+    """Every part there is time for; one that fails is recorded, and the next one tried."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=20, help="of measuring by the program")

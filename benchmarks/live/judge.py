@@ -43,7 +43,7 @@ _COPY, _FILL = "Memcpy", "Memset"
 
 @dataclass(frozen=True)
 class Seen:
-    """What the pipeline holds of one traced run: names and counts of kernels in the loop, totals, and its answer."""
+    """The pipeline's view of one traced run: names and counts of kernels in the loop, totals, and its answer."""
 
     names: collections.Counter[str]
     totals: Mapping[str, int]
@@ -77,7 +77,7 @@ def union_ns(spans: pl.DataFrame) -> int:
 
 
 def seen(lake: TraceLake, sessions: Sequence[str]) -> Seen:
-    """What the sessions of one traced run hold; the answer is the first one's."""
+    """Read the sessions of one traced run; the answer is the first one's."""
     totals: collections.Counter[str] = collections.Counter()
     in_loop: collections.Counter[str] = collections.Counter()
     names: collections.Counter[str] = collections.Counter()
@@ -116,7 +116,7 @@ def idle_shares(lake: TraceLake, session: str) -> str:
 
 @dataclass
 class Results:
-    """What came back: runs by program and way, and the captures' folder."""
+    """Returned runs by program and way, and the captures' folder."""
 
     runs: Mapping[tuple[str, str], list[Run]]
     captures: Path
@@ -135,13 +135,13 @@ class Results:
         return [one["said"]["loop_ns"] for one in good]
 
     def said(self, program: Program, way: str) -> Run | None:
-        """What the first good run said of itself."""
+        """Output of the first good run."""
         good = [one for one in self.runs.get((program.name, way), []) if one["status"] == 0 and one["said"]]
         return good[0]["said"] if good else None
 
 
 def recorded_loops(folder: Path) -> list[int]:
-    """What each unprofiled run of a recording said of its loop, in ns."""
+    """Loop times that the unprofiled runs of a recording printed, in ns."""
     passes = json.loads((folder / "capture.json").read_text())["passes"]
     loops = []
     for one in passes:
@@ -228,7 +228,7 @@ class Gain:
 
 
 def gain(program: Program, answer: Mapping[str, Any], found: Results, ways: tuple[str, str]) -> Gain | None:
-    """What the cause cost in runs of two ways; None without runs of both."""
+    """Cost of the cause in runs of two ways; None without runs of both."""
     plain, fixed = (found.loops(program, way) for way in ways)
     if not plain or not fixed:
         return None

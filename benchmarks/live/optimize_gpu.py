@@ -105,7 +105,7 @@ def guards(target: GpuTarget, folder: Path, log: Log) -> list[str]:
 
 
 def well(target: GpuTarget, folder: Path) -> list[str]:
-    """Whether the device still adds."""
+    """Check that the device still adds."""
     guard, reason = _outcome(target, _adding(_SUM), folder, 0)
     return [] if guard == "none" else [f"the device is not well: {guard}: {reason}"]
 

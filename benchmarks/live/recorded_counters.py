@@ -37,7 +37,7 @@ MATRIX: Final = ("matrix_fp64_flops", "matrix_xf32_flops", "matrix_fp16_flops", 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Hold recorded counters against known work.")
+    parser = argparse.ArgumentParser(description="Compare recorded counters with known work.")
     parser.add_argument("folders", type=Path, nargs="+")
     good = True
     for folder in parser.parse_args().folders:
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def judge(folder: Path, lake: TraceLake) -> bool:
-    """Whether every amount of a recording is right; each that was looked at is printed."""
+    """Tell whether every amount of a recording is right; each that was looked at is printed."""
     session = new_session_id()
     (run,) = discover_runs(folder).runs
     with lake.receive_raw(session) as raw:
@@ -98,7 +98,7 @@ def _products(rows: pl.DataFrame, document: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _first_ones(tables: Mapping[str, pl.DataFrame], first: int) -> bool:
-    """Whether of every kernel of the trace as many executions were counted as asked for, each at a dispatch."""
+    """Tell whether as many executions of every kernel of the trace were counted as asked for, each at a dispatch."""
     dispatches = tables["dispatches"].select("dispatch_id", "kernel_id")
     ran = dispatches.group_by("kernel_id").agg(ran=pl.len())
     seen = tables["counters"].drop_nulls("dispatch_id").group_by("kernel_id").agg(pl.col("dispatch_id").n_unique())

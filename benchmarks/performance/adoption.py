@@ -100,7 +100,7 @@ def cpu_seconds(group: int) -> float:
 
 
 def materialized(lake: TraceLake, instance: dg.DagsterInstance) -> dict[str, Counter[str]]:
-    """How often Dagster has each session, by stage."""
+    """Count materializations of each session in Dagster, by stage."""
     found: dict[str, Counter[str]] = {}
     for stage in lake.manifest(lake.sessions()[0]).expected:
         counts, cursor = Counter[str](), None

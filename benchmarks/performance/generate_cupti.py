@@ -64,7 +64,7 @@ def _numbers() -> range:
 
 
 def _buffer(at: Numbers, begun: Numbers, random: np.random.Generator) -> bytes:
-    """What becomes of one of CUPTI's buffers: launches number `at`, whose calls begin at `begun`."""
+    """Records of one of CUPTI's buffers: launches number `at`, whose calls begin at `begun`."""
     step, place = at // STEP, at % STEP
     correlation = at + BESIDE * step + 3
     size = random.integers(0, KERNELS, KERNELS)

@@ -29,7 +29,7 @@ ELEMENTWISE: Final = (
 
 
 def operators() -> Iterator[tuple[str, list[list[int]], str, float]]:
-    """Of one layer: operator, shapes of its inputs, kernel, and how many microseconds that takes."""
+    """Rows of one layer: operator, shapes of its inputs, kernel, and how many microseconds that takes."""
     rows = [TOKENS, WIDTH]
     for wide, deep in ((3 * WIDTH, WIDTH), (WIDTH, WIDTH), (INNER, WIDTH), (WIDTH, INNER)):
         time = 2 * TOKENS * wide * deep / MATRIX_FLOPS * 1e6

@@ -175,7 +175,7 @@ def measure(
 
 
 def compacted(lakes: Mapping[int, Path], checkout: Path) -> Row:
-    """What compacting each lake costs: the first time, then with nothing left to do."""
+    """Cost of compacting each lake: the first time, then with nothing left to do."""
     row = Row(_COMPACT, "this")
     with tempfile.TemporaryDirectory() as cache:
         for sessions, lake in lakes.items():
@@ -184,7 +184,7 @@ def compacted(lakes: Mapping[int, Path], checkout: Path) -> Row:
 
 
 def exponent(row: Row) -> float:
-    """Of growth from the smallest lake to the largest: 0 is none, 1 as many times the cost as there are sessions."""
+    """Exponent of growth from the smallest lake to the largest: 0 for none, 1 for growth with the sessions."""
     few, many = min(row.costs), max(row.costs)
     return math.log(row.cpu(many) / row.cpu(few)) / math.log(many / few) if many > few else math.nan
 

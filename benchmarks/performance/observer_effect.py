@@ -64,7 +64,7 @@ def ratio(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def switch_cost() -> tuple[float, float, int]:
-    """What a recorded event costs in ns, how many switches a second there were, and how many events."""
+    """Cost of a recorded event in ns, how many switches a second there were, and how many events."""
 
     def run(plane: KernelPlane | None) -> int:
         command = [sys.executable, "-c", _PING, str(_ROUNDS)]

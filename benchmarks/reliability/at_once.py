@@ -30,7 +30,7 @@ def started_at_once(place: Workplace, runs: int, ingests: int) -> list[str]:
 
 
 def doubled_or_half(lake: TraceLake, runs: int) -> list[str]:
-    """What is wrong with the sessions that the lake holds now."""
+    """List what is wrong with the sessions of the lake."""
     kinds: dict[str, list[str]] = {"capture": [], "run": []}
     complaints = []
     for session in lake.captured():

@@ -1,4 +1,4 @@
-"""How `fuzz_readers.py` damages files: bytes, ranges, splices, words, bounds, JSON values, cells."""
+"""Damage for `fuzz_readers.py`: bytes, ranges, splices, words, bounds, JSON values, cells."""
 
 import copy
 import gzip
@@ -60,7 +60,7 @@ _SQL_VALUES: Final = (
 
 
 def words(contents: Sequence[bytes]) -> list[bytes]:
-    """The words that a format is made of, as its examples have them: names, keys and texts in quotes."""
+    """The words of a format, as its examples have them: names, keys and texts in quotes."""
     return sorted({found for content in contents for found in _WORD.findall(content)})[:2000]
 
 

@@ -28,7 +28,7 @@ _MERGED_EVERY: Final = 4
 #: Wall time on one input after which its process is ended: a wait that uses no CPU.
 _HANGS_SECONDS: Final = 120.0
 _MIB: Final = 1 << 20
-#: What of a finding is of its input: texts and numbers, except the line of the source.
+#: Parts of a finding that belong to its input: texts and numbers, except the line of the source.
 _KIND: Final = re.compile(r"'[^']*'?|\"[^\"]*\"?|\[.*|(?<![:\d])\b\d+")
 
 

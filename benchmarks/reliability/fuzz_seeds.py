@@ -98,7 +98,7 @@ def _json(document: Any) -> bytes:
 
 
 def _made(write: Callable[[Path], object]) -> Files:
-    """What a function writes into a folder."""
+    """Files that a function writes into a folder."""
     with tempfile.TemporaryDirectory() as name:
         write(Path(name))
         return {
@@ -157,7 +157,7 @@ def _kineto_ranks() -> list[Files]:
 
 
 def _read_ranks(folder: Path) -> list[CaptureTables]:
-    """Which ranks belong together, of every input; the events, which are read as any trace's, of one in sixteen."""
+    """Group the ranks of every input; the events, which are read as any trace's, of one in sixteen."""
     runs = kineto.together(sorted(folder.iterdir()))
     if sum(path.stat().st_size for path in folder.iterdir()) % 16:
         return []

@@ -60,7 +60,7 @@ _LONGEST_LINE: Final = 4_000
 
 
 def tried(case: Case, place: Path, host: Path, seconds: float, memory: int) -> dict[str, Any]:
-    """What became of one capture below an empty folder, and which promises were broken."""
+    """Outcome of one capture below an empty folder, and which promises were broken."""
     folder, lake, temporary = (place / name for name in ("stranger", "lake", "tmp"))
     for one in (folder, temporary):
         one.mkdir()

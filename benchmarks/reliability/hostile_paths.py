@@ -266,7 +266,7 @@ def made(make: Make, place: Place) -> AbstractContextManager[str]:
 
 
 def handed_over(place: Place, path: str) -> bool:
-    """Whether a run of Dagster came to its good end with this path as source, harness or model."""
+    """Tell whether a run of Dagster came to its good end with this path as source, harness or model."""
     lake = TraceLake(place.root / "lake")
     resources = {
         "lake": LakeResource(path=str(lake.path)),
@@ -294,7 +294,7 @@ def handed_over(place: Place, path: str) -> bool:
 
 
 def was_run(place: Place, ran: Path) -> bool:
-    """Whether anything of the attacker's was run, or is kept in the lake to be."""
+    """Tell whether anything of the attacker's was run, or is kept in the lake to be."""
     lake = TraceLake(place.root / "lake")
     if place.kind == "harness":
         return ran.exists()

@@ -127,7 +127,7 @@ def prepare(folder: Path) -> None:
 
 
 def usual_seconds(folder: Path, name: str) -> float:
-    """How long a command takes that nobody interrupts, at most _MOST_SECONDS."""
+    """Seconds of a command that nobody interrupts, at most _MOST_SECONDS."""
     with _workplace(folder) as work:
         process = subprocess.Popen(
             _command(work, name), cwd=work, env=_environment(work, "usual"), start_new_session=True,
@@ -277,7 +277,7 @@ def _environment(work: Path, mark: str) -> dict[str, str]:
 
 
 def _has_signal(process: int, mask: str) -> bool:
-    """Whether a process handles SIGTERM (`SigCgt`), or ignores it because it is done (`SigIgn`), or has ended."""
+    """Tell whether a process handles SIGTERM (`SigCgt`), or ignores it because it is done (`SigIgn`), or has ended."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
@@ -304,7 +304,7 @@ def _since(said: bytes, before: int) -> list[str]:
 
 
 def _screen(said: bytes) -> list[str]:
-    """What stays to be read on a terminal that gets these bytes, without empty lines."""
+    """Text that stays readable on a terminal that gets these bytes, without empty lines."""
     rows, row, again = [""], 0, False
     for piece in _CONTROLS.split(said.decode("utf-8", "replace")):
         if piece == "\n":

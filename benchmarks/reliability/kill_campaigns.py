@@ -56,7 +56,7 @@ def kill_one(place: Workplace, number: int, rng: random.Random, usual_seconds: f
 
 
 def killed_after(place: Workplace, trial: Trial, seconds: float) -> None:
-    """Start or resume the campaign and kill the command after so many seconds; `trial` is told what that met."""
+    """Start or resume the campaign and kill the command after so many seconds; `trial` records what that met."""
     process = place.start(*_command(place))
     try:
         process.communicate(timeout=seconds)
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(place: Workplace) -> tuple[str, ...]:
-    """What goes on with the campaign, or begins it where the kill came before there was one."""
+    """Command that resumes the campaign, or begins it where the kill came before there was one."""
     campaigns = _campaigns(place)
     return ("compare", "--resume", campaigns[-1], "--json") if campaigns else (*COMPARE, *DESIGN, "--json")
 
@@ -128,7 +128,7 @@ def _measured(place: Workplace, state: str) -> dict[str, str]:
 
 
 def _met(place: Workplace) -> str:
-    """How far the killed command had come, in words."""
+    """Progress of the killed command, in words."""
     campaigns = _campaigns(place)
     if not campaigns:
         return "before its plan"
@@ -140,7 +140,7 @@ def _met(place: Workplace) -> str:
 
 
 def _blocks(place: Workplace, campaign: str) -> Iterator[str]:
-    """What differs from the plan: blocks of each purpose, each with one session of every arm, and none left begun."""
+    """Differences from the plan: blocks of each purpose, each with one session of every arm, and none left begun."""
     plan, rows = read_plan(place.lake, campaign), members(place.lake, campaign)
     if set(rows.get_column("state")) - {"finished", "killed"}:
         yield "a block is neither finished nor killed"

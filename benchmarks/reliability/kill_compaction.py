@@ -42,7 +42,7 @@ Digests = dict[str, dict[str, str]]
 
 @dataclass
 class Kill:
-    """What one kill met: rounds done before it, what readers read until then, and every broken promise in words."""
+    """Circumstances of one kill: rounds done before it, reads until then, and every broken promise in words."""
 
     number: int
     rounds: int = 0

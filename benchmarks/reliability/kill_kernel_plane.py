@@ -28,7 +28,7 @@ _INSTANCES: Final = Path("/sys/kernel/tracing/instances")
 
 
 def left_behind() -> list[str]:
-    """What is still there of killed commands: instances of ours, and processes that they had started.
+    """Remains of killed commands: instances of ours, and processes that they had started.
 
     Both are others' where whoever started them is alive.
     """

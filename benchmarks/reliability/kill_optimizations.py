@@ -108,7 +108,7 @@ def _has_journal(place: Workplace, search: str) -> bool:
 
 
 def _met(content: bytes, status: int) -> str:
-    """How far the killed command had come, in words."""
+    """Progress of the killed command, in words."""
     if status >= 0:
         return "it had ended"
     kinds = [json.loads(line)["kind"] for line in content.split(b"\n")[:-1]]
@@ -158,7 +158,7 @@ def _left_running(place: Workplace) -> Iterator[str]:
 
 
 def _processes(place: Workplace) -> Iterator[tuple[int, str]]:
-    """Processes whose command, environment, program or folder names the cache, which searches alone are told."""
+    """Processes whose command, environment, program or folder names the cache, which only searches know."""
     mark = os.fsencode(place.folder / "cache")
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
@@ -173,7 +173,7 @@ def _processes(place: Workplace) -> Iterator[tuple[int, str]]:
 
 
 def _unwell(place: Workplace, source: Path) -> Iterator[str]:
-    """What `aaco doctor`, which mends nothing, finds once the next search has begun, and how that search ended."""
+    """Findings of `aaco doctor`, which mends nothing, once the next search has begun, and how that search ended."""
     done = place.call("optimize", str(source), "--target", "cpu", "--budget", _NEXT_BUDGET, "--json")
     if done.returncode != 0:
         yield f"the next search ended with {done.returncode}: {done.stderr}"

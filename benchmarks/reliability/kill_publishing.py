@@ -41,7 +41,7 @@ LONGEST_DELAY_SECONDS: Final = 0.15
 
 @dataclass
 class Outcome:
-    """What the kills met, counted, and every broken promise in words."""
+    """Counts of what the kills met, and every broken promise in words."""
 
     instants: int = 0
     generations: int = 0

@@ -106,7 +106,7 @@ def alive(mark: str) -> list[int]:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether every document that the folder's list of passes names is there and is JSON."""
+    """Tell whether every document that the folder's list of passes names is there and is JSON."""
     try:
         capture = json.loads((folder / "capture.json").read_text())
         for one in capture["passes"]:

@@ -81,7 +81,7 @@ class Workplace:
         return finished(self.start(*arguments))
 
     def unwell(self) -> list[str]:
-        """What `aaco doctor` finds, which mends nothing."""
+        """Findings of `aaco doctor`, which mends nothing."""
         done = self.call("doctor", "--json")
         if done.returncode != 0:
             return [f"doctor ended with {done.returncode}: {done.stderr or done.stdout}"]
@@ -140,7 +140,7 @@ class Kill:
 
 
 def finished(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]":
-    """What `process` printed and returned; it and all its children are killed after LONGEST_RUN_SECONDS."""
+    """Output and exit code of `process`; it and all its children are killed after LONGEST_RUN_SECONDS."""
     try:
         out, err = process.communicate(timeout=LONGEST_RUN_SECONDS)
     except BaseException:
@@ -314,7 +314,7 @@ def _following(place: Workplace, kind: str, command: tuple[str, ...]) -> tuple[s
 
 
 def _usual_seconds(place: Workplace, kinds: Sequence[str]) -> dict[str, float]:
-    """How long each kind of command lasts when nobody kills it, with everything in the caches."""
+    """Seconds of each kind of command when nobody kills it, with everything in the caches."""
     kept = place.folder / "usual.json"
     if kept.is_file():
         usual: dict[str, float] = json.loads(kept.read_text())
@@ -329,7 +329,7 @@ def _usual_seconds(place: Workplace, kinds: Sequence[str]) -> dict[str, float]:
 
 
 def _met(place: Workplace, before: dict[str, str], stale: Sequence[Path]) -> str:
-    """How far the killed thing had come, in words; `stale` was left by earlier kills."""
+    """Progress of the killed thing, in words; `stale` was left by earlier kills."""
     lake = place.lake
     if set(place.measuring()) - set(stale):
         return "while measuring"
@@ -388,7 +388,7 @@ def _sessions_named(place: Workplace, name: str) -> list[str]:
 
 
 def _is_done(place: Workplace, name: str) -> bool:
-    """Whether the capture is a whole session, every other session is whole, and no run is under way."""
+    """Tell whether the capture is a whole session, every other session is whole, and no run is under way."""
     time.sleep(1)
     sessions = place.begun()
     is_whole = all(place.lake.progress(session).is_whole for session in sessions)

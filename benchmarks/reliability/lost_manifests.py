@@ -63,7 +63,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a road said, and with which exit code it ended."""
+    """Output of a command, and its exit code."""
 
     code: int
     said: str
@@ -109,7 +109,7 @@ def damaged(lake: TraceLake, case: Case) -> Iterator[None]:
 
 
 def roads(place: Place, lost: Collection[str], member: str) -> "dict[str, tuple[Callable[[], Answer], set[str]]]":
-    """What rests on a lost session or campaign, by name, and which of them; without any, all that is asked."""
+    """Commands that rest on a lost session or campaign, by name, and which of them; without any, all that is asked."""
     present = [one for one in place.lake.sessions() if one not in lost and not one.startswith("2099")]
     lost_sessions = {one for one in lost if one != place.campaign}
     one = member if member in lost or not lost else ""
@@ -127,7 +127,7 @@ def roads(place: Place, lost: Collection[str], member: str) -> "dict[str, tuple[
     if place.campaign in lost:
         asked["compare --resume"] = (("compare", "--resume", place.campaign), everything)
     if one:
-        other = present[0] if present else next(two for two in sorted(lost) if two != one)
+        other = next(two for two in [*present, *sorted(lost)] if two != one)
         asked |= {
             "sql over all": (("sql", _ALL), lost_sessions),
             "sql over it": (("sql", f"{_ALL} where session_id = '{one}'"), {one}),
@@ -164,7 +164,7 @@ def _stage(place: Place, session: str) -> Callable[[], Answer]:
 
 
 def is_named(answer: Answer, rests: Collection[str]) -> bool:
-    """Whether a road ended with 8 and named what it rests on: each by its id, or the first of them and how many."""
+    """Tell whether a road ended with 8 and named what it rests on: each id, or the first and their number."""
     named = [one for one in rests if one in answer.said]
     is_counted = f" {len(rests)} manifests are lost" in answer.said
     return answer.code == LakeError.exit_code and bool(named) and (len(named) == len(rests) or is_counted)
@@ -191,7 +191,7 @@ def made(folder: Path, sessions: int) -> Place:
 
 
 def run(place: Place) -> tuple[dict[tuple[str, str], bool], list[str]]:
-    """Whether each road named each case, and what was wrong of roads that were to be well."""
+    """Tell whether each road named each case, and what was wrong of roads that were to be well."""
     found: dict[tuple[str, str], bool] = {}
     member = members(place)[0]
     wrong = _well(place, member)

@@ -350,7 +350,7 @@ class Judge:
         return next((one for one in (file, folder) if (self.tree / one).exists()), None)
 
     def _pytest(self, tests: Sequence[str], seconds: int, *options: str) -> tuple[int | None, str, float]:
-        """How pytest ended, what it said and CPU seconds; None when it took six times its CPU time by the clock."""
+        """Exit code of pytest, what it said and CPU seconds; None when it took six times its CPU time by the clock."""
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed, tempfile.TemporaryFile("w+") as out:
             listed.write("\n".join(tests))
             listed.flush()

@@ -368,7 +368,7 @@ def _take_out_the_checks() -> None:
 
 
 def run_victim(kind: str, cache: Path, user: int, *, is_checked: bool = True) -> str:
-    """What a fresh process of that user says that does the work with that cache."""
+    """Output of a fresh process of that user that does the work with that cache."""
     options = [] if is_checked else ["--unchecked"]
     done = subprocess.run(
         [*_becoming(user), sys.executable, "-m", "benchmarks.reliability.planted_caches", "--work", kind, *options],

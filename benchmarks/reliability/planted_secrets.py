@@ -94,14 +94,14 @@ def secrets(seed: int, number: int, places: Sequence[str]) -> list[Secret]:
 
 
 def _fits(shape: str, line: str, place: str) -> bool:
-    """Whether a secret may be expected to be recognized at a place."""
+    """Tell whether a secret may be expected to be recognized at a place."""
     if place.startswith("name of"):
         return shape.startswith("x ") and _FILE_NAME.fullmatch(_last(line)) is not None
     return shape != _UNANNOUNCED or place not in _NAMES
 
 
 def _last(line: str) -> str:
-    """What of a line may be a name: a token that says by itself what it is."""
+    """Parts of a line that may be a name: a token that says by itself what it is."""
     return line.rpartition(" ")[2]
 
 
@@ -323,7 +323,7 @@ def _rows(path: Path) -> Iterator[str]:
 
 
 def found(folder: Path, planted: Sequence[Secret]) -> list[tuple[Secret, Path]]:
-    """Which secrets stand where."""
+    """List the secrets, with their places."""
     needles = [one.needle for one in planted]
     leaks = []
     for path, text in texts(folder):
@@ -333,7 +333,7 @@ def found(folder: Path, planted: Sequence[Secret]) -> list[tuple[Secret, Path]]:
 
 
 def _is_told(one: Secret, path: Path) -> bool:
-    """Whether the terminal only repeats a name that the command was given."""
+    """Tell whether the terminal only repeats a name that the command was given."""
     return one.place.startswith("name of") and path.suffix == ".log" and path.stem != "printed_daemon"
 
 

@@ -109,7 +109,7 @@ SCRIPT: Final = Path(__file__).with_suffix(".js")
 FEWEST_ATTACKS: Final = 30
 #: Without a door at least so many of the attacks must get through, else the page proves nothing.
 FEWEST_THROUGH: Final = 100
-#: Names of others lead to this host; every tab may be opened, as a person who clicks allows one at a time.
+#: Names of others lead to this host; every tab may be opened, as a user who clicks allows one at a time.
 BROWSER_FLAGS: Final = (
     "--host-resolver-rules=MAP evil.example 127.0.0.1, MAP rebind.example 127.0.0.1",
     "--disable-popup-blocking",
@@ -150,7 +150,7 @@ def attacker() -> Iterator[int]:
 
 
 def attack_from_everywhere(browser: Browser, port: int, evil: int, folder: Path) -> dict[str, dict[str, str]]:
-    """What each attack saw, from each kind of page."""
+    """Responses that each attack saw, from each kind of page."""
     page = folder / "attack.html"
     page.write_text(_PAGE.format(SCRIPT.read_text()))
     own, rebound = f"127.0.0.1:{port}", f"rebind.example:{port}"
@@ -196,7 +196,7 @@ def _open(browser: Browser, address: str, page: bytes) -> None:
 
 
 def settled(counts: Counts) -> int:
-    """How many requests have reached the application, once no more come."""
+    """Count the requests that have reached the application, once no more come."""
     before, since = -1, time.monotonic()
     while time.monotonic() - since < QUIET_SECONDS:
         now = len(counts.requests())

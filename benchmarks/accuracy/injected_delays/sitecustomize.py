@@ -77,7 +77,7 @@ def _install(folder: Path) -> None:
         act, following = acts.get(str(calls)), acts.get(str(calls + 1))
         calls += 1
         if following is not None and following["kind"] == "major_faults":
-            _evict(folder)  # in the iteration before: what is told apart is the faults
+            _evict(folder)  # in the iteration before: so that the faults stand apart
         if act is not None:
             before, start = resource.getrusage(resource.RUSAGE_SELF), time.monotonic_ns()
             _ACTS[act["kind"]](act["amount"], folder)

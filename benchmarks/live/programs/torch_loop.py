@@ -77,7 +77,7 @@ def warmed(step: Step) -> None:
 
 
 def activities(profiler: Any) -> Iterator[tuple[str, int, int]]:
-    """What the profiler saw on the device: name, start and duration in ns."""
+    """Device activity that the profiler saw: name, start and duration in ns."""
     for event in profiler.profiler.kineto_results.events():
         is_range = getattr(event, "is_user_annotation", lambda: False)()
         if event.device_type() == torch.autograd.DeviceType.CUDA and event.name() and not is_range:
