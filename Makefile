@@ -33,7 +33,7 @@ CAPTURE := $(VENV)/generated_mi300x.json.gz
 demo-mi300x: $(READY)
 	@[ "$(CAPTURE)" != "$(VENV)/generated_mi300x.json.gz" ] || { \
 		echo "--- No capture given: a generated trace stands in; nothing in it was measured"; \
-		$(BIN)/python benchmarks/generate_kineto.py "$(CAPTURE)"; }
+		$(BIN)/python -m benchmarks.performance.generate_kineto "$(CAPTURE)"; }
 	@echo "--- Taking the capture in and running all stages"
 	$(BIN)/aaco ingest "$(CAPTURE)"
 	$(BIN)/aaco show latest
@@ -52,36 +52,36 @@ nightly-tests: $(READY)
 	@echo "--- Testing the rest, and every command that a document shows"
 	$(TESTS) -m '' --hypothesis-profile=nightly tests $(COVERED:%=--ignore=tests/%) $(PYTEST_ARGUMENTS)
 
-# benchmarks/README.md says what each of these holds to. Results of another seed are not gone on from.
+# benchmarks/reliability/README.md has the question of each. Results of another seed are not resumed.
 nightly-kills: $(READY)
 	@echo "--- Killing writers, commands and Dagster's runs (seed $(SEED))"
 	@rm -rf $(NIGHT)/kills && mkdir -p $(NIGHT)/kills
-	$(BIN)/python -m benchmarks.kill_publishing --instants 100 --seed $(SEED)
-	$(BIN)/python -m benchmarks.kill_compaction --kills 20 --seed $(SEED) \
+	$(BIN)/python -m benchmarks.reliability.kill_publishing --instants 100 --seed $(SEED)
+	$(BIN)/python -m benchmarks.reliability.kill_compaction --kills 20 --seed $(SEED) \
 		--folder $(NIGHT)/kills/compaction --results $(NIGHT)/kills/compaction.jsonl
-	$(BIN)/python -m benchmarks.kill_recordings --kills 30 --seed $(SEED)
-	$(BIN)/python -m benchmarks.kill_runs --kills 24 --seed $(SEED) \
+	$(BIN)/python -m benchmarks.reliability.kill_recordings --kills 30 --seed $(SEED)
+	$(BIN)/python -m benchmarks.reliability.kill_runs --kills 24 --seed $(SEED) \
 		--folder $(NIGHT)/kills/runs --results $(NIGHT)/kills/runs.jsonl
-	$(BIN)/python -m benchmarks.kill_campaigns --kills 6 --seed $(SEED) \
+	$(BIN)/python -m benchmarks.reliability.kill_campaigns --kills 6 --seed $(SEED) \
 		--folder $(NIGHT)/kills/campaigns --results $(NIGHT)/kills/campaigns.jsonl
-	$(BIN)/python -m benchmarks.kill_optimizations --kills 6 --seed $(SEED) \
+	$(BIN)/python -m benchmarks.reliability.kill_optimizations --kills 6 --seed $(SEED) \
 		--folder $(NIGHT)/kills/optimizations --results $(NIGHT)/kills/optimizations.jsonl
-	$(BIN)/python -m benchmarks.readers_beside_writers --publications 50
-	$(BIN)/python -m benchmarks.lost_manifests --sessions 10
+	$(BIN)/python -m benchmarks.reliability.readers_beside_writers --publications 50
+	$(BIN)/python -m benchmarks.reliability.lost_manifests --sessions 10
 
 nightly-faults: $(READY)
 	@echo "--- Failing each call by which the lake is changed (seed $(SEED))"
-	$(BIN)/python -m benchmarks.fault_injection --seed $(SEED)
+	$(BIN)/python -m benchmarks.reliability.fault_injection --seed $(SEED)
 
 nightly-fuzzing: $(READY)
 	@echo "--- Damaging captures of every reader (inputs from number $(SEED)000 on)"
-	$(BIN)/python -m benchmarks.fuzz_readers --first $(SEED)000 --inputs 500
+	$(BIN)/python -m benchmarks.reliability.fuzz_readers --first $(SEED)000 --inputs 500
 
 nightly-hostile: $(READY)
 	@echo "--- Taking in captures made to do harm, and captures with secrets (seed $(SEED))"
-	$(BIN)/python -m benchmarks.hostile_captures
-	$(BIN)/python -m benchmarks.hostile_paths --races 1
-	$(BIN)/python -m benchmarks.planted_secrets --seed $(SEED)
+	$(BIN)/python -m benchmarks.reliability.hostile_captures
+	$(BIN)/python -m benchmarks.reliability.hostile_paths --races 1
+	$(BIN)/python -m benchmarks.reliability.planted_secrets --seed $(SEED)
 
 check: $(READY)
 	@echo "--- Checking style and types"

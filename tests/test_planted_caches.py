@@ -1,6 +1,6 @@
 """Code that another user put into a cache is not executed, through each module that executes such code.
 
-Every way to plant it is in `benchmarks.planted_caches`, and tried on the door itself in `test_cache_folder`.
+Every way to plant it is in `benchmarks.reliability.planted_caches`; `test_cache_folder` tries each on the door itself.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from benchmarks.planted_caches import (
+from benchmarks.reliability.planted_caches import (
     FIRED,
     INPUTS,
     KINDS,

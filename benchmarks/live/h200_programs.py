@@ -1,26 +1,12 @@
-"""Programs with a known cause on a real NVIDIA GPU: as they are, with the cause removed, traced, profiled, recorded.
+"""Run the programs with a known cause on a real NVIDIA GPU: plain, fixed, traced, profiled and recorded.
 
     python3 benchmarks/live/h200_programs.py OUT [--only NAME,…] [--ways WAY,…] [--rounds 5] [--seconds 390]
 
-Needs the standard library, nvcc, a C++ compiler and a Python with torch. Each run of a program is a fresh process, in
-one of the ways
-
-    plain, fixed             as it is, and with its cause removed
-    traced, traced_fixed     the same under the CUPTI injection library
-    profiled                 PyTorch's under torch.profiler
-    recorded                 by `aaco record`: fresh processes without a profiler, and one under CUPTI
-    recorded_fixed           by `aaco record --trace off`, with the cause removed
-
-In a round every program runs in all ways that were asked for, in random order, so that what tracing costs is a matter
-of neighbours in time; `traced_fixed` and the recorded ways come in the first round alone, the recorded ones behind it.
-`--only` takes names of programs and of the catalogue's sets. OUT gets runs.jsonl (a line a run, as it ends),
-captures_N.tar (gzipped streams of the first traced runs), recorded_N.tar.gz (the folders PROGRAM-recorded and
-PROGRAM-recorded_fixed), gpu.csv (what nvidia-smi says every half second). Nothing is judged here: `judge.py` does that,
-where the project is installed.
+Every run is a fresh process; ways alternate in random order within a round. `fixed` has the cause removed. OUT gets
+runs.jsonl, captures_N.tar and recorded_N.tar.gz, which `judge.py` evaluates where the project is installed.
 """
 
 import argparse
-import contextlib
 import gzip
 import io
 import json
@@ -56,9 +42,6 @@ _REPEATED: Final = ("plain", "fixed", "traced", "profiled")
 _RECORDED: Final = ("recorded", "recorded_fixed")
 #: Runs of a recorded way without a profiler. A process that imports PyTorch first is seconds old before its first step.
 _RECORDED_RUNS: Final = {CUDA: 3, TORCH: 2}
-_SAMPLED: Final = (
-    "timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,clocks_event_reasons.active"
-)
 
 
 class Bench:
@@ -222,7 +205,6 @@ class Bench:
                     archive.add(path, path.name)
 
     def close(self) -> None:
-        """End the servers."""
         for server in self._servers.values():
             assert server.stdin is not None
             server.stdin.close()
@@ -248,7 +230,7 @@ def compressed(folder: Path) -> int:
 
 
 def packed(kind: str, sizes: dict[Path, int]) -> list[list[Path]]:
-    """What lies in each archive of a kind; what finds no place is told."""
+    """What lies in each archive of a kind; what finds no place is printed."""
     archives: list[list[Path]] = []
     room = 0
     for path, size in sizes.items():
@@ -298,19 +280,6 @@ def planned(programs: list[Program], ways: Sequence[str], rounds: int) -> Iterat
             for program in sorted(programs, key=lambda one: way == "recorded_fixed" and not one.bounded):
                 if has(program, way):
                     yield number, program, way
-
-
-@contextlib.contextmanager
-def sampled(path: Path) -> Iterator[None]:
-    """What nvidia-smi says meanwhile, every half second."""
-    with path.open("w") as file:
-        command = ["nvidia-smi", f"--query-gpu={_SAMPLED}", "--format=csv,nounits", "--loop-ms=500"]
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def measure(bench: Bench, plan: Iterator[tuple[int, Program, str]], until: float, file: IO[str]) -> None:
@@ -365,8 +334,7 @@ def main() -> None:
             file.write(json.dumps(machine) + "\n")
             file.flush()
             print(json.dumps(machine), flush=True)
-            with sampled(asked.out / "gpu.csv"):
-                measure(bench, planned(asked.only, asked.ways, asked.rounds), until, file)
+            measure(bench, planned(asked.only, asked.ways, asked.rounds), until, file)
         finally:
             bench.pack()
             bench.close()

@@ -1,12 +1,9 @@
-"""The measured roofs of a real NVIDIA GPU beside what libraries reach on it, and from which level its caches read.
+"""Compare the measured roofs of a real NVIDIA GPU with what libraries reach, and locate its caches' reads.
 
     python3 benchmarks/live/h200_roofs.py OUT [--seconds 20] [--within 130]
 
-Parts, in this order, each as long as there is time: the kernels of L1 and L2 under ncu and by themselves
-(cache_levels.cu), the program of `aaco calibrate --device`, what libraries reach (library_rates.py), what decides how
-quickly matrices are multiplied (product_variants.py), and the program as it would be without rests and with windows of
-3 ms. Needs the standard library, nvcc, ncu and a Python with torch. Leaves OUT/roofs.json, OUT/roofs.jsonl,
-OUT/without_rests.jsonl, OUT/levels.jsonl, OUT/levels.csv and OUT/variants.json; prints a table.
+Needs nvcc, ncu and a Python with torch. Runs cache_levels.cu under ncu, the program of `aaco calibrate --device`,
+and library_rates.py; leaves JSON and CSV in OUT and prints a table.
 """
 
 import argparse
@@ -27,8 +24,6 @@ from aaco_pipeline.resources.calibrate import gpu  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 CLOCKS = "--query-gpu=clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu"
-#: Of what the program does, what makes the variant without rests.
-WITHOUT_RESTS = (("kRestSeconds = 0.1;", "kRestSeconds = 0;"), ("kWindowNs = 50e6;", "kWindowNs = 3e6;"))
 READ, WRITTEN = "lts__t_sectors_srcunit_tex_op_read", "lts__t_sectors_srcunit_tex_op_write"
 HITS, MISSES = "lts__t_sectors_srcunit_tex_lookup_hit", "lts__t_sectors_srcunit_tex_lookup_miss"
 L1_READ, L1_HITS = (f"l1tex__t_sectors_pipe_lsu_mem_global_op_ld{end}" for end in ("", "_lookup_hit"))
@@ -38,7 +33,7 @@ SECTOR_BYTES = 32
 
 
 def main() -> int:
-    """Every part there is time for; one that fails is told, and the next one tried."""
+    """Every part there is time for; one that fails is recorded, and the next one tried."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=20, help="of measuring by the program")
@@ -69,34 +64,19 @@ class Trial:
 
     def run(self) -> None:
         """The parts, the most wanted first, and what they say together."""
-        programs = {name: self.folder / name for name in ("gpu_roofs", "without_rests", "cache_levels")}
+        programs = {name: self.folder / name for name in ("gpu_roofs", "cache_levels")}
         if not self.build(programs):
             return
         self.levels(programs["cache_levels"])
         self.part("roofs", self.measuring(programs["gpu_roofs"], self.seconds, "roofs"))
         self.part("libraries", [sys.executable, str(HERE / "library_rates.py")])
-        variants = [sys.executable, str(HERE / "product_variants.py"), str(self.out)]
-        toolkit = [path for path in self.compiler.libraries() if "/cuda" in path and Path(path).exists()]
-        self.part(
-            "variants",
-            [*variants, "--seconds", f"{self.left() - 13:.0f}", *(["--library", *toolkit[:1]] * bool(toolkit))],
-        )
-        if self.left() > 11:
-            self.part("without_rests", self.measuring(programs["without_rests"], 4, "without_rests"))
         print_roofs(self.out, self.found)
         print_levels(self.out)
 
     def build(self, programs: dict[str, Path]) -> bool:
         """All programs at once; whether each was built."""
-        text = gpu.SOURCE.read_text()
-        for old, new in WITHOUT_RESTS:
-            if text.count(old) != 1:
-                raise ValueError(f"{gpu.SOURCE}: no {old!r}, which the variant without rests changes")
-            text = text.replace(old, new)
-        variant = self.folder / "without_rests.hip"
-        variant.write_text(text)
         commands = [list(self.compiler.compiling(program)) for program in programs.values()]
-        for command, source in zip(commands, (gpu.SOURCE, variant, HERE / "cache_levels.cu"), strict=True):
+        for command, source in zip(commands, (gpu.SOURCE, HERE / "cache_levels.cu"), strict=True):
             command[command.index(str(gpu.SOURCE))] = str(source)
         begun = time.monotonic()
         running = [
@@ -152,17 +132,14 @@ class Trial:
 
 
 def print_roofs(out: Path, found: dict[str, Any]) -> None:
-    """The program's best of every resource, with and without rests, beside the libraries'."""
-    tables = {part: best_of(out / f"{part}.jsonl") for part in ("roofs", "without_rests")}
-    print(f"\n{'':22s} {'roofs':>10s} {'median':>10s} {'no rests':>10s}   TB/s or TFLOP/s")
-    for name, (best, median, kernel) in tables["roofs"].items():
-        before = tables["without_rests"].get(name, (0.0, 0.0, ""))[0]
-        print(f"{name:22s} {best / 1e12:10.3f} {median / 1e12:10.3f} {before / 1e12:10.3f}   {kernel}")
+    """The program's best of every resource, beside the libraries'."""
+    print(f"\n{'':22s} {'roofs':>10s} {'median':>10s}   TB/s or TFLOP/s")
+    for name, (best, median, kernel) in best_of(out / "roofs.jsonl").items():
+        print(f"{name:22s} {best / 1e12:10.3f} {median / 1e12:10.3f}   {kernel}")
     said = found["parts"].get("libraries", {}).get("out", "")
     for name, rates in (json.loads(said) if said.startswith("{") else {}).items():
         if isinstance(rates, dict):
             print(f"{name:34s} {rates['best'] / 1e12:10.3f} {rates['median'] / 1e12:10.3f}")
-    print(found["parts"].get("variants", {}).get("out", ""))
 
 
 def best_of(path: Path) -> dict[str, tuple[float, float, str]]:

@@ -1,22 +1,7 @@
-"""What the pipeline says of the programs with a known cause that `h200_programs.py` ran on a real NVIDIA GPU.
+"""Judge the pipeline on the programs that `h200_programs.py` ran: records, class, resource, gain, tracing cost.
 
-Claims: (1) every kernel, fill and copy is in the tables: of the C++ programs as many as they counted, of PyTorch's the
-names and counts of torch.profiler in another process, its kernels' time within 2 %; (2) the answer's class, and its
-resource where the device limits and one is said, are those that the program was built for; (3) where the cause alone
-was removed, `saves_at_most` bounds what that gained in the unprofiled runs, and is at most 25 % above it in three
-quarters of the programs. Of a program that `aaco record` ran, answer and gain are those of its recordings: what is
-saved of an iteration as it runs without a profiler, and the loops of these runs. Of others the bound is the traced
-window's, and the gain that of the plain runs. A resource may be left unsaid, for these captures have neither counters
-nor shapes. Not judged are what tracing cost, which stands beside torch.profiler's, and busy time with copies: the host
-paces a pageable one, and processes differ by an eighth.
-
-Kernels of two processes are compared as they are, except where both keep the device busy throughout: then as parts of
-the loop by the program's own clock. Matrix products draw as much power as the limit allows, and the clock follows it:
-on an H100 that samples at 1,455 to 1,980 MHz under `sw_power_cap` the same product takes 1.39 to 1.62 ms within one
-loop, and loops of one program differ by 3 %.
-
-Run as `python -m benchmarks.live.judge RESULTS`, the folder that came back from the GPU machine; it exits with 1 when a
-claim fails. `--lake PATH` keeps the sessions, `--only` takes names of programs and of the catalogue's sets.
+Every kernel, fill and copy must be there; class and resource must be as built; `saves_at_most` must bound the gain
+measured without a profiler, within 25 % in three quarters of the programs. `--lake PATH` keeps the sessions.
 """
 
 import argparse
@@ -58,7 +43,7 @@ _COPY, _FILL = "Memcpy", "Memset"
 
 @dataclass(frozen=True)
 class Seen:
-    """What the pipeline holds of one traced run: names and counts of kernels in the loop, totals, and its answer."""
+    """The pipeline's view of one traced run: names and counts of kernels in the loop, totals, and its answer."""
 
     names: collections.Counter[str]
     totals: Mapping[str, int]
@@ -92,7 +77,7 @@ def union_ns(spans: pl.DataFrame) -> int:
 
 
 def seen(lake: TraceLake, sessions: Sequence[str]) -> Seen:
-    """What the sessions of one traced run hold; the answer is the first one's."""
+    """Read the sessions of one traced run; the answer is the first one's."""
     totals: collections.Counter[str] = collections.Counter()
     in_loop: collections.Counter[str] = collections.Counter()
     names: collections.Counter[str] = collections.Counter()
@@ -131,7 +116,7 @@ def idle_shares(lake: TraceLake, session: str) -> str:
 
 @dataclass
 class Results:
-    """What came back: runs by program and way, and the captures' folder."""
+    """Returned runs by program and way, and the captures' folder."""
 
     runs: Mapping[tuple[str, str], list[Run]]
     captures: Path
@@ -150,13 +135,13 @@ class Results:
         return [one["said"]["loop_ns"] for one in good]
 
     def said(self, program: Program, way: str) -> Run | None:
-        """What the first good run said of itself."""
+        """Output of the first good run."""
         good = [one for one in self.runs.get((program.name, way), []) if one["status"] == 0 and one["said"]]
         return good[0]["said"] if good else None
 
 
 def recorded_loops(folder: Path) -> list[int]:
-    """What each unprofiled run of a recording said of its loop, in ns."""
+    """Loop times that the unprofiled runs of a recording printed, in ns."""
     passes = json.loads((folder / "capture.json").read_text())["passes"]
     loops = []
     for one in passes:
@@ -243,7 +228,7 @@ class Gain:
 
 
 def gain(program: Program, answer: Mapping[str, Any], found: Results, ways: tuple[str, str]) -> Gain | None:
-    """What the cause cost in runs of two ways; None without runs of both."""
+    """Cost of the cause in runs of two ways; None without runs of both."""
     plain, fixed = (found.loops(program, way) for way in ways)
     if not plain or not fixed:
         return None
@@ -267,7 +252,6 @@ def cost(program: Program, own: Seen | None, found: Results, way: str) -> str:
 
 
 def told(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """One printed table."""
     print(f"\n{title}")
     lines = [[str(cell) for cell in row] for row in [columns, *rows]]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]

@@ -1,8 +1,4 @@
-"""What libraries reach on this GPU: copies and sums of PyTorch, and matrix products through cuBLAS; prints JSON.
-
-Rates are the best and the median of windows of 50 ms between two events, each after a rest, which is how `aaco
-calibrate --device` measures. Bytes are those read plus those written.
-"""
+"""Measure what libraries reach on this GPU, memory and matrix products, in windows of 50 ms; prints JSON."""
 
 import ctypes
 import json

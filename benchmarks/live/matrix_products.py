@@ -1,4 +1,4 @@
-"""Square matrix products through PyTorch, one a format, for counters: prints the operations of each as JSON."""
+"""Run square matrix products through PyTorch, one per format; prints the operations of each as JSON."""
 
 import json
 import sys

@@ -1,11 +1,8 @@
-"""Counters that `aaco record --counters` took of kernels of known work on a real NVIDIA GPU, against that work.
+"""Compare counters from `aaco record --counters` with the known work of counted_kernels.cu or matrix_products.py.
 
     python -m benchmarks.live.recorded_counters FOLDER…
 
-Each is a folder that the recorder left of counted_kernels.cu or matrix_products.py, which print what they do. Taken in
-as any recording is; each traced dispatch's work must be that of its kernel: operations within 0.5 %, bytes within 2 %
-of it (of memory's: of the arrays, where a kernel reads or writes none). Of a recording with --count-first every kernel
-must have so many counted executions, or all of its. Exits with 1 when one is off.
+Operations within 0.5 %, bytes within 2 %; with --count-first so many executions of each kernel.
 """
 
 import argparse
@@ -35,15 +32,12 @@ AMOUNTS: Final = {
     "shared_bytes": "lds_bytes",
 }
 #: True work times this is what is counted, and docs/counters.md says why.
-KNOWN: Final = {
-    ("multiply_adds_half", "fp16_operations"): 2.0,
-    ("sparse_stream", "dram_read_bytes"): 2.0,
-}
+KNOWN: Final = {("multiply_adds_half", "fp16_operations"): 2.0, ("sparse_stream", "dram_read_bytes"): 2.0}
 MATRIX: Final = ("matrix_fp64_flops", "matrix_xf32_flops", "matrix_fp16_flops", "matrix_bf16_flops", "matrix_fp8_flops")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Hold recorded counters against known work.")
+    parser = argparse.ArgumentParser(description="Compare recorded counters with known work.")
     parser.add_argument("folders", type=Path, nargs="+")
     good = True
     for folder in parser.parse_args().folders:
@@ -53,7 +47,7 @@ def main() -> int:
 
 
 def judge(folder: Path, lake: TraceLake) -> bool:
-    """Whether every amount of a recording is right; each that was looked at is printed."""
+    """Tell whether every amount of a recording is right; each that was looked at is printed."""
     session = new_session_id()
     (run,) = discover_runs(folder).runs
     with lake.receive_raw(session) as raw:
@@ -104,7 +98,7 @@ def _products(rows: pl.DataFrame, document: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _first_ones(tables: Mapping[str, pl.DataFrame], first: int) -> bool:
-    """Whether of every kernel of the trace as many executions were counted as asked for, each at a dispatch."""
+    """Tell whether as many executions of every kernel of the trace were counted as asked for, each at a dispatch."""
     dispatches = tables["dispatches"].select("dispatch_id", "kernel_id")
     ran = dispatches.group_by("kernel_id").agg(ran=pl.len())
     seen = tables["counters"].drop_nulls("dispatch_id").group_by("kernel_id").agg(pl.col("dispatch_id").n_unique())

@@ -14,7 +14,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.optimizing.sources import copy_samples
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.project_settings import TRUSTED_FOLDERS_FILE
-from benchmarks.hostile_paths import CASES, Kind, handed_over, laid_out, made, was_run
+from benchmarks.reliability.hostile_paths import CASES, Kind, handed_over, laid_out, made, was_run
 from tests.pipeline.optimizing.stand_in import SOURCE, costing
 
 

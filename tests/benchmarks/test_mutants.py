@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.mutants import Judge, changes, functions, mutants, replaced, summary
+from benchmarks.reliability.mutants import Judge, changes, functions, mutants, replaced, summary
 
 MODULE = '''"""A module."""
 

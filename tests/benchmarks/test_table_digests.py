@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from benchmarks.table_digests import differences, digest
+from benchmarks.reliability.table_digests import differences, digest
 
 LABELS = {"20261128T113458Z-4f3dc45c-one": "one", "20261128T113459Z-00000000-two": "two"}
 TABLE = pl.DataFrame(

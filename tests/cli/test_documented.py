@@ -31,7 +31,7 @@ from aaco_pipeline.cli.main import main
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.calibrate import calibration
 from aaco_pipeline.resources.host.kernel_files import Cache, caches
-from benchmarks.generate_kineto import document as generated_trace
+from benchmarks.performance.generate_kineto import document as generated_trace
 from tests.analysis.roofline.operators.graph_traces import Trace, layers
 from tests.cli.commands import COMMANDS
 from tests.cli.documented import Block, blocks, blocks_of

@@ -1,11 +1,8 @@
 """Ctrl-C and SIGTERM end a command with one line and its code, in a terminal and in the background.
 
-The trials come from `benchmarks/interrupted_commands.py`, which does the same with every command at many instants.
-
-A run that is killed or interrupted: nothing published is lost, and the next command finishes it.
-
-The kill comes from `benchmarks/kill_runs.py`, which does the same many more times. What a killed run leaves is asked in
-tests/pipeline, who holds the measurement slot and who ends the measured process in tests/resources/measure.
+A killed run loses nothing that was published, and the next command finishes it. Trials and kills are those of
+`benchmarks.reliability.interrupted_commands` and `kill_runs`, which repeat them for every command at many instants.
+tests/pipeline holds what a killed run leaves, tests/resources/measure who holds the slot and ends the process.
 """
 
 import os
@@ -22,8 +19,8 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.doctor import examine
 from aaco_pipeline.resources.measure import inference
 from aaco_pipeline.resources.project import Project
-from benchmarks import interrupted_commands, kill_runs
-from benchmarks.interrupted_commands import try_once
+from benchmarks.reliability import interrupted_commands, kill_runs
+from benchmarks.reliability.interrupted_commands import try_once
 from tests.cli.conftest import Aaco
 
 HEAR: Final = """

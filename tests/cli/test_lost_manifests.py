@@ -1,6 +1,6 @@
 """Every road of the command names manifests that were removed or renamed by hand.
 
-What is asked, and what is done to the lake, is `benchmarks/lost_manifests.py`, which does it to a larger one.
+Questions and damage are those of `benchmarks.reliability.lost_manifests`, which takes a larger lake.
 """
 
 import json
@@ -11,7 +11,7 @@ import pytest
 from aaco_pipeline.lake.layout import MANIFESTS, MARKED, MARKERS
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
-from benchmarks.lost_manifests import Place, run, table
+from benchmarks.reliability.lost_manifests import Place, run, table
 from tests.cli.conftest import Aaco
 from tests.pipeline.comparing import made_up
 

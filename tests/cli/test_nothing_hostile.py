@@ -13,7 +13,7 @@ from aaco_pipeline.automation.stage_events import expected_errors, markdown_tabl
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.project import Project
-from benchmarks import hostile_makers, hostile_parts
+from benchmarks.reliability import hostile_captures, hostile_parts
 from tests.cli.conftest import Aaco
 from tests.conftest import CapturedLake
 from tests.places import ROOT
@@ -127,8 +127,8 @@ def test_no_mark_leaves_through_the_page(aaco: Aaco, hostile: Project, tmp_path:
     ],
 )
 def test_a_hostile_capture_is_one_line_and_brings_nothing_of_the_host(name: str, aaco: Aaco, tmp_path: Path) -> None:
-    """A few of the set that `benchmarks/hostile_captures.py` ingests whole."""
-    (case,) = [one for one in hostile_makers.cases() if one.name == name]
+    """A few of the set that `benchmarks/reliability/hostile_captures.py` ingests whole."""
+    (case,) = [one for one in hostile_captures.cases() if one.name == name]
     (tmp_path / "stranger").mkdir()
     hostile_parts.fill_host(tmp_path / "host")
     path = case.make(tmp_path / "stranger", tmp_path / "host")

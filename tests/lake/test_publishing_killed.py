@@ -1,6 +1,6 @@
 """A publication that ends at any instant, by a kill or an error, leaves the old state or the new.
 
-The kills come from `benchmarks/kill_publishing.py`, which does the same at many more instants.
+The kills come from `benchmarks/reliability/kill_publishing.py`, which does the same at many more instants.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from aaco_pipeline.lake import storage
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 
-SCRIPT: Final = Path(aaco_pipeline.__file__).parents[1] / "benchmarks" / "kill_publishing.py"
+SCRIPT: Final = Path(aaco_pipeline.__file__).parents[1] / "benchmarks/reliability/kill_publishing.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The library of `benchmarks/fault_injection` counts a process's calls in one folder, and strikes the one named."""
+"""The library of `benchmarks.reliability.fault_injection` counts calls in one folder and strikes the named one."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from benchmarks.fault_injection.library import KINDS, State, build, environment
+from benchmarks.reliability.fault_injection.library import KINDS, State, build, environment
 
 #: Six calls in the folder, and two elsewhere.
 CALLS: Final = """

@@ -21,7 +21,7 @@ from aaco_pipeline.pipeline.scratch import scratch
 from aaco_pipeline.pipeline.trusted_models import register_trusted
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.project_settings import TRUSTED_FOLDERS_FILE
-from benchmarks.hostile_paths import CASES, Place, handed_over, laid_out, made, was_run
+from benchmarks.reliability.hostile_paths import CASES, Place, handed_over, laid_out, made, was_run
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.places import ROOT
 
 def generate(path: Path, dispatches: int) -> None:
     """A database made by the benchmarks' generator, which is a script beside the package."""
-    script = ROOT / "benchmarks/generate_rocpd.py"
+    script = ROOT / "benchmarks/performance/generate_rocpd.py"
     specification = importlib.util.spec_from_file_location("generate_rocpd", script)
     assert specification is not None
     assert specification.loader is not None

@@ -20,7 +20,7 @@ from aaco_pipeline.resources.project_settings import (
     run_hook,
     trusted_folders,
 )
-from benchmarks.hostile_paths import CASES, Kind, laid_out, made
+from benchmarks.reliability.hostile_paths import CASES, Kind, laid_out, made
 
 TRIES = 300
 

@@ -25,7 +25,9 @@ GUID = "00003fdc_92cb_72cb_9169_c7e541b1fcdf"
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small database as rocprofv3 writes it, from the benchmarks' generator."""
-    specification = importlib.util.spec_from_file_location("generate_rocpd", ROOT / "benchmarks/generate_rocpd.py")
+    specification = importlib.util.spec_from_file_location(
+        "generate_rocpd", ROOT / "benchmarks/performance/generate_rocpd.py"
+    )
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)

@@ -16,7 +16,7 @@ import uvicorn
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.web.door import App, Door, Keys, Message, Receive, Scope, Send, names_of
 from aaco_pipeline.web.serving import LOOPBACK, listen, port_of
-from benchmarks.web_door.attacks import BROWSER_FLAGS, FEWEST_ATTACKS, attack_from_everywhere, attacker
+from benchmarks.reliability.web_attacks import BROWSER_FLAGS, FEWEST_ATTACKS, attack_from_everywhere, attacker
 from tests.report.html.browser import CHROMIUM, Browser
 from tests.served import served
 

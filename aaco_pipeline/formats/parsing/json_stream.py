@@ -1,9 +1,8 @@
 """Scan large JSON documents in pieces: locate strings, brackets and colons with whole-array operations.
 
 The scanner checks only what it needs to navigate; a reader that needs more hands the piece to a parser. No library
-replaces it: orjson and others build a Python object for every value of the document, which
-`benchmarks/kineto_ingest.py` shows to be slower than this whole reader and unbounded in memory; Polars' parser, used
-where records have a fixed form, reads lines only.
+replaces it: parsers such as orjson build a Python object for every value of the whole document, while memory is bounded
+here; Polars' parser, used where records have a fixed form, reads lines only.
 """
 
 import io

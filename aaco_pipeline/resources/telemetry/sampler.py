@@ -83,7 +83,7 @@ def nvidia_addresses(sys: Path) -> tuple[str, ...]:
 FORMAT: Final = "aaco-telemetry"
 #: Version 2 has NVIDIA GPUs among its recordings.
 FORMAT_VERSION: Final = 2
-#: Ten milliseconds; `benchmarks/sampler_cost.py` measures what that costs the measured process.
+#: Ten milliseconds.
 DEFAULT_INTERVAL_NS: Final = 10_000_000
 #: Share of one CPU that a single source may cost; a dearer one is read less often.
 SOURCE_BUDGET_RATIO: Final = 0.0015

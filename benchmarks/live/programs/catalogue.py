@@ -1,7 +1,4 @@
-"""The programs of this folder and what each is slow by: by construction, not by measurement.
-
-Standard library alone, for it is read on the GPU machine too.
-"""
+"""The programs of this folder and the cause that each was built to have. Standard library alone."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -46,17 +43,13 @@ PROGRAMS: Final = (
         *(_DEVICE, ("compute_vector",)),
     ),
     Program(
-        *("gemm_tf32", TORCH, 60, "products of 8192² matrices in TF32", "bfloat16"),
-        *(_DEVICE, ("compute_matrix",)),
+        *("gemm_tf32", TORCH, 60, "products of 8192² matrices in TF32", "bfloat16"), *(_DEVICE, ("compute_matrix",))
     ),
     Program(
         *("gemm_bf16", TORCH, 80, "products of 8192² matrices in bfloat16", "8-bit floating point"),
         *(_DEVICE, ("compute_matrix",)),
     ),
-    Program(
-        *("stream", CUDA, 100, "two passes over 1 GiB arrays", "both in one pass"),
-        *(_DEVICE, ("memory_dram",)),
-    ),
+    Program(*("stream", CUDA, 100, "two passes over 1 GiB arrays", "both in one pass"), *(_DEVICE, ("memory_dram",))),
     Program(
         *("random_gather", CUDA, 60, "single floats from all over 1 GiB", "the same, in order"),
         *(_DEVICE, ("memory_dram", "memory_l2", "latency")),
@@ -108,10 +101,7 @@ PROGRAMS: Final = (
         *(("host",),),
         bounded=True,
     ),
-    Program(
-        *("two_processes", CUDA, 150, "two processes take turns on one GPU", "one process"),
-        *(_DEVICE,),
-    ),
+    Program(*("two_processes", CUDA, 150, "two processes take turns on one GPU", "one process"), *(_DEVICE,)),
 )
 
 COSTS: Final = (
@@ -123,14 +113,8 @@ COSTS: Final = (
         *("resnet_inference", TORCH, 100, "ResNet-50 on 128 images at once", ""),
         *(_DEVICE, ("compute_matrix", "memory_dram")),
     ),
-    Program(
-        *("launches_200k", CUDA, 200, "200,000 launches of a tiny kernel, back to back", ""),
-        *(("launch",),),
-    ),
-    Program(
-        *("launches_10m", CUDA, 10_000, "10,000,000 launches of a tiny kernel, back to back", ""),
-        *(("launch",),),
-    ),
+    Program(*("launches_200k", CUDA, 200, "200,000 launches of a tiny kernel, back to back", ""), *(("launch",),)),
+    Program(*("launches_10m", CUDA, 10_000, "10,000,000 launches of a tiny kernel, back to back", ""), *(("launch",),)),
 )
 
 HELD_OUT: Final = (

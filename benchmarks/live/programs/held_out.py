@@ -1,7 +1,4 @@
-"""Programs with a known cause in PyTorch that are run once, when the analysis is done: nothing was tuned on them.
-
-`catalogue.py` says what each is slow by and why, `torch_loop.py` how to run them.
-"""
+"""Held-out PyTorch programs with a known cause: run once, when the analysis is done, and never tuned on."""
 
 import collections
 import sys

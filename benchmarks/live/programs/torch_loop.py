@@ -1,14 +1,10 @@
-"""What the PyTorch programs of this folder share: the marked loop, torch.profiler around it, how they are called.
+"""The marked loop that the PyTorch programs share, with torch.profiler around it.
 
     python3 SCRIPT NAME [--steps N] [--fixed] [--profiled]
     python3 SCRIPT --serve
 
-A program prints one JSON object: the time of its steps and, with --profiled, what torch.profiler saw of them. Every
-step is an NVTX range "step N" and a marked iteration; those before the loop lie in the phase "warm-up", all others in
-the range and phase "loop", which ends when the device has done them. Steps do not wait for the device unless waiting is
-the cause. `--serve` imports PyTorch once and forks for each line on standard input, a JSON object with `arguments`,
-`environment`, `output` (a file) and `timeout_s`; it answers each with a line. CUDA begins in the forked process alone,
-so every run has its own context and whatever is injected into it.
+A program prints one JSON object: the time of its steps and, with --profiled, what torch.profiler saw. `--serve` forks
+for each JSON line on standard input, so that every run has its own CUDA context but PyTorch is imported once.
 """
 
 import argparse
@@ -81,7 +77,7 @@ def warmed(step: Step) -> None:
 
 
 def activities(profiler: Any) -> Iterator[tuple[str, int, int]]:
-    """What the profiler saw on the device: name, start and duration in ns."""
+    """Device activity that the profiler saw: name, start and duration in ns."""
     for event in profiler.profiler.kineto_results.events():
         is_range = getattr(event, "is_user_annotation", lambda: False)()
         if event.device_type() == torch.autograd.DeviceType.CUDA and event.name() and not is_range:

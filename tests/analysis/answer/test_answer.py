@@ -15,8 +15,8 @@ from aaco_pipeline.analysis.answer.answer import INPUTS, Answer, answer_of, sess
 from aaco_pipeline.analysis.timeline.activities import RECORDED_FROM, recorded
 from aaco_pipeline.lake.contracts import contract, polars_schema, polars_types
 from aaco_pipeline.providers import CPU_PROVIDER
-from benchmarks.answers import EVIDENCE, WEAKER
-from benchmarks.mixtures import Mixture, Tables, answered
+from benchmarks.accuracy.answers import EVIDENCE, WEAKER
+from benchmarks.accuracy.mixtures import Mixture, Tables, answered
 from tests.analysis.answer.made_up import gap, rows
 
 Rows = list[dict[str, Any]]

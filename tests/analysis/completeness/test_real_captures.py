@@ -92,7 +92,7 @@ def test_a_blocking_copy_without_recorded_work_is_inferred_to_wait_for_work_of_b
 
 def lost_records() -> ModuleType:
     """The benchmark, which does the same more often and on more captures."""
-    specification = importlib.util.spec_from_file_location("lost_records", ROOT / "benchmarks/lost_records.py")
+    specification = importlib.util.spec_from_file_location("lost_records", ROOT / "benchmarks/accuracy/lost_records.py")
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)

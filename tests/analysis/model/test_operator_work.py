@@ -28,7 +28,7 @@ from aaco_pipeline.analysis.model.product_formulas import (
     UNARY,
 )
 
-SCRIPT: Final = Path(aaco_pipeline.__file__).parents[1] / "benchmarks" / "model_graph.py"
+SCRIPT: Final = Path(aaco_pipeline.__file__).parents[1] / "benchmarks/accuracy/model_graph.py"
 Shape = tuple[int | None, ...]
 #: A shape of float32, a shape with its type, or a tensor of unknown type.
 Operand = Shape | TensorType | None

@@ -33,7 +33,9 @@ FROM_FORMULAS: Final = {"laplacian_k1/MI250X": 3, "llamacpp_decode/gfx1151": 9}
 
 @cache
 def oracle() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("counter_oracle", ROOT / "benchmarks" / "counter_oracle.py")
+    specification = importlib.util.spec_from_file_location(
+        "counter_oracle", ROOT / "benchmarks/accuracy/counter_oracle.py"
+    )
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)

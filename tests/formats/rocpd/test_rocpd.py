@@ -33,7 +33,9 @@ OTHER_GUID: Final = "11113fdc-92cb-72cb-9169-c7e541b1fcdf"
 
 
 def generator() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("generate_rocpd", ROOT / "benchmarks/generate_rocpd.py")
+    specification = importlib.util.spec_from_file_location(
+        "generate_rocpd", ROOT / "benchmarks/performance/generate_rocpd.py"
+    )
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)

@@ -16,7 +16,7 @@ from aaco_pipeline.report.html.plots import rank_values
 from aaco_pipeline.report.session.document import session_document
 from aaco_pipeline.report.session.ranks import per_repetition, told_of_ranks
 from aaco_pipeline.report.session.sentences import answer
-from benchmarks import generate_rocpd as rocpd
+from benchmarks.performance import generate_rocpd as rocpd
 from tests.formats.cupti import ranks
 from tests.formats.program.recorded import recorded
 from tests.places import ROOT, SHARED
@@ -334,7 +334,7 @@ def test_streams_of_ranks_that_come_together_name_nobody(empty_lake: TraceLake, 
 def test_streams_of_two_real_gpus_name_the_rank_that_was_late_by_construction(
     empty_lake: TraceLake, tmp_path: Path
 ) -> None:
-    """Two H100 by `aaco record` of `benchmarks/live/programs/two_ranks.py`: in each of 50 steps 10 products and 30.
+    """Two H100 by `aaco record` of a two-rank program: in each of 50 steps 10 products and 30.
 
     By the events of both GPUs the others waited 4.085 ms a step (median) for rank 1, which comes to 32 MB last and by
     14 µs leaves last, too.
