@@ -1,4 +1,4 @@
-"""The stage `kernel_trace` on really measured sessions: every kernel of the profile, each time counted once."""
+"""The stage `kernel_trace` on measured sessions counts every kernel of the profile once."""
 
 import gzip
 import json

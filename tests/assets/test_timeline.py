@@ -1,4 +1,4 @@
-"""The stage `timeline`: the window is busy time and gaps, statistics count what was measured, launches cost."""
+"""The stage `timeline`: busy time and gaps fill the window, statistics match, and launches have costs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What tests of publishing, reading and health share: ids, small tables, where a table's file is, a dead process."""
+"""Helpers for tests of publishing, reading and health: ids, small tables, files of tables, a dead process."""
 
 import subprocess
 import sys

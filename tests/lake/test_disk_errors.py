@@ -1,4 +1,4 @@
-"""A disk that is full, closed or no disk: the old state stays, and one line says so."""
+"""A full, closed or missing disk leaves the old state, and one line reports it."""
 
 import errno
 import os

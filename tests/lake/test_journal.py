@@ -1,4 +1,4 @@
-"""The journal: entries survive, damaged ones are unknown, one holder a capture, and no path is written down."""
+"""Entries of the journal survive, damaged ones are ignored, each capture has one holder, and no path is stored."""
 
 import os
 import subprocess

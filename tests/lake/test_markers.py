@@ -1,4 +1,4 @@
-"""A marker says what was committed: a manifest that is gone or misnamed is named on every road."""
+"""Every way into the lake reports a manifest that is lost or misnamed."""
 
 import shutil
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def lose(lake: TraceLake, identifier: str) -> Path:
 
 
 def roads(lake: TraceLake, session: str) -> dict[str, Callable[[], object]]:
-    """What asks about all sessions, or about this one."""
+    """All ways to ask about all sessions, or about this one."""
     return {
         "sql over all": lambda: lake.sql(COUNT),
         "sql over it": lambda: lake.sql(f"SELECT count(*) FROM session_metrics WHERE session_id = '{session}'"),
@@ -192,7 +192,7 @@ def test_removing_a_lost_one_takes_what_is_left_of_it(populated: TraceLake) -> N
 
 
 class Killed(BaseException):
-    """What a kill is to the code it meets: nothing catches it."""
+    """A simulated kill, which nothing catches."""
 
 
 STEPS: Final = ("place", "write", "create", "remove", "clear", "remove_folder", "drop_lock")

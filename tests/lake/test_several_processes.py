@@ -1,4 +1,4 @@
-"""Writers, readers and removals of several processes at once."""
+"""Several processes write, read and remove at once."""
 
 import contextlib
 import os

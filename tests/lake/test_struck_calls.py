@@ -1,4 +1,4 @@
-"""The library of `benchmarks/fault_injection` counts a process's calls in one folder, and strikes the one named."""
+"""`benchmarks/fault_injection` counts a process's system calls in one folder, and fails the one named."""
 
 import json
 import subprocess

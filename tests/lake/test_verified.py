@@ -1,4 +1,4 @@
-"""No byte of the lake is read that is not the one that was written, on any road, and each file is hashed once."""
+"""Every byte read from the lake is verified, on every path, and each file is hashed once."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -157,7 +157,7 @@ def test_gfx950_reads_are_by_size_or_bubble_or_taken_for_128_bytes_which_is_told
     pieces = {"TCC_EA_RDREQ_DRAM_32B": 4.0, "TCC_EA_RDREQ_GMI_32B": 2.0, "TCC_EA_RDREQ_IO_32B": 1.0}
     assert evaluated(formula, **pieces, **requests) == 7 * 32
     assert evaluated(assumed, **pieces, **requests) is False
-    assert evaluated(formula, FETCH_SIZE=100) is None, "FETCH_SIZE is made of TCC_BUBBLE there"
+    assert evaluated(formula, FETCH_SIZE=100) is None, "FETCH_SIZE includes TCC_BUBBLE there"
     assert evaluated(assumed) is False
     assert evaluated(read_size_is_assumed(Family.GFX942), **requests, TCC_BUBBLE=0) is False
 

@@ -1,4 +1,4 @@
-"""What the tests of segments share: a lake that is compacted, and what of it can be looked at."""
+"""Helpers for tests of segments: compacting a lake and inspecting it."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Torn, orphaned and half-written segments: what is read all the same, what is told, and what mends it."""
+"""Torn, orphaned and half-written segments are reported and repaired, and intact rows stay readable."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
