@@ -318,63 +318,63 @@ def tear(lake: TraceLake) -> Path:
 
 
 def test_what_is_published_is_found_again_and_every_stage_has_to_run_again(
-    populated: TraceLake, metrics: Metrics, filled: Filled, snapshot: Snapshot
+    rebuildable: TraceLake, metrics: Metrics, filled: Filled, snapshot: Snapshot
 ) -> None:
-    whole, before = populated.manifest(SESSION), snapshot(populated.path)
-    path = tear(populated)
-    (fault,) = faults(populated)
+    whole, before = rebuildable.manifest(SESSION), snapshot(rebuildable.path)
+    path = tear(rebuildable)
+    (fault,) = faults(rebuildable)
     assert (fault.path, fault.session) == (path, SESSION)
-    assert mend(populated, fault)
-    found = populated.manifest(SESSION)
+    assert mend(rebuildable, fault)
+    found = rebuildable.manifest(SESSION)
     assert found.entries == tuple(entry for entry in whole.entries if entry.file)
-    progress = populated.progress(SESSION)
+    progress = rebuildable.progress(SESSION)
     assert [state.stage for state in progress.failed] == ["a", "b_c"]
     assert all("manifest was torn" in (state.failure or "") for state in progress.failed)
     assert (progress.published, progress.is_whole) == ((), False)
-    assert faults(populated) == []
-    populated.expect(SESSION, ["a", "b_c", "d"])
-    publish(populated, metrics, filled)
-    assert snapshot(populated.path) == before
+    assert faults(rebuildable) == []
+    rebuildable.expect(SESSION, ["a", "b_c", "d"])
+    publish(rebuildable, metrics, filled)
+    assert snapshot(rebuildable.path) == before
 
 
-def test_a_file_that_is_torn_or_anothers_is_not_taken(populated: TraceLake) -> None:
-    kept = [populated.path / entry.file for entry in populated.manifest(SESSION).of_table("kernels")]
-    torn = file_of(populated, "session_metrics")
-    tear(populated)
+def test_a_file_that_is_torn_or_anothers_is_not_taken(rebuildable: TraceLake) -> None:
+    kept = [rebuildable.path / entry.file for entry in rebuildable.manifest(SESSION).of_table("kernels")]
+    torn = file_of(rebuildable, "session_metrics")
+    tear(rebuildable)
     torn.write_bytes(torn.read_bytes()[:-1] + b"?")
     for stranger in (f"iterations/session_id={SESSION}/{kept[0].name}", f"kernels/session_id={SESSION}/{torn.name}"):
-        path = populated.path / stranger
+        path = rebuildable.path / stranger
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(kept[0].read_bytes())
-    assert {entry.file for entry in rebuild_manifest(populated, SESSION).entries} == {
-        path.relative_to(populated.path).as_posix() for path in kept
+    assert {entry.file for entry in rebuild_manifest(rebuildable, SESSION).entries} == {
+        path.relative_to(rebuildable.path).as_posix() for path in kept
     }
 
 
-def test_of_two_files_of_a_table_none_is_taken(populated: TraceLake, metrics: Metrics, filled: Filled) -> None:
+def test_of_two_files_of_a_table_none_is_taken(rebuildable: TraceLake, metrics: Metrics, filled: Filled) -> None:
     """The published one is unknown; the stage runs again."""
-    first = file_of(populated, "session_metrics")
+    first = file_of(rebuildable, "session_metrics")
     content = first.read_bytes()
-    populated.publish(SESSION, "a", {"session_metrics": metrics(2.0), "kernels": kernels(filled, "gemm")})
+    rebuildable.publish(SESSION, "a", {"session_metrics": metrics(2.0), "kernels": kernels(filled, "gemm")})
     first.write_bytes(content)
-    tear(populated)
-    assert {(e.table, e.stage) for e in rebuild_manifest(populated, SESSION).entries} == {
+    tear(rebuildable)
+    assert {(e.table, e.stage) for e in rebuild_manifest(rebuildable, SESSION).entries} == {
         ("kernels", "a"),
         ("kernels", "b_c"),
     }
-    assert {fault.kind for fault in faults(populated)} == {"orphan file"}
+    assert {fault.kind for fault in faults(rebuildable)} == {"orphan file"}
 
 
-def test_a_manifest_that_is_whole_or_newer_is_left_alone(populated: TraceLake) -> None:
-    before = populated.manifest(SESSION)
-    assert rebuild_manifest(populated, SESSION) == before
-    path = populated.manifest_path(SESSION, "session")
+def test_a_manifest_that_is_whole_or_newer_is_left_alone(rebuildable: TraceLake) -> None:
+    before = rebuildable.manifest(SESSION)
+    assert rebuild_manifest(rebuildable, SESSION) == before
+    path = rebuildable.manifest_path(SESSION, "session")
     document = {key: value for key, value in json.loads(path.read_bytes()).items() if key != "digest"}
     path.write_text(json.dumps({**document, "manifest_version": 99}))
     content = path.read_bytes()
     with pytest.raises(LakeError, match="newer"):
-        rebuild_manifest(populated, SESSION)
-    (fault,) = faults(populated)
+        rebuild_manifest(rebuildable, SESSION)
+    (fault,) = faults(rebuildable)
     assert (fault.mendable, fault.session) == (False, None)
     assert path.read_bytes() == content
 

@@ -49,12 +49,12 @@ def _for_arrow(folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def two_sessions(filled: Filled, tmp_path_factory: pytest.TempPathFactory) -> TraceLake:
+def twice(filled: Filled, tmp_path_factory: pytest.TempPathFactory) -> TraceLake:
     """A lake in which every table of sessions has a row in each of two sessions, but one that has none in the first.
 
     Look, do not touch: it is written once for all readers of all tables.
     """
-    lake = TraceLake(tmp_path_factory.mktemp("two_sessions") / "lake")
+    lake = TraceLake(tmp_path_factory.mktemp("twice") / "lake")
     for session in (SESSION, NAMED):
         firsts = {t.name: t.columns[0] for t in all_tables().values() if t.scope == "session"}
         tables = {name: filled(name, {c.name: ["a" if c.dtype == STRING else 1]}) for name, c in firsts.items()}
@@ -66,11 +66,9 @@ def two_sessions(filled: Filled, tmp_path_factory: pytest.TempPathFactory) -> Tr
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("table", [name for name, table in all_tables().items() if table.scope == "session"])
-def test_other_programs_read_a_table_as_one_partitioned_data_set(
-    reader: str, table: str, two_sessions: TraceLake
-) -> None:
-    found = READERS[reader](two_sessions.path / table)
-    expected = two_sessions.read(table)
+def test_other_programs_read_a_table_as_one_partitioned_data_set(reader: str, table: str, twice: TraceLake) -> None:
+    found = READERS[reader](twice.path / table)
+    expected = twice.read(table)
     assert set(found.columns) == set(expected.columns)
     assert sorted(found.get_column("session_id").cast(pl.String)) == expected.get_column("session_id").to_list()
     for name in expected.columns:
@@ -159,7 +157,7 @@ THIRD, FOURTH = "20250103T000000Z-0000000c", "20250104T000000Z-0000000d"
 
 
 @pytest.fixture
-def lake(lake: TraceLake, filled: Filled) -> TraceLake:
+def three_sessions(lake: TraceLake, filled: Filled) -> TraceLake:
     for session in (SESSION, LATER, THIRD):
         lake.publish(session, "a", {"kernels": kernels(filled, *(f"{session}-{i}" for i in range(9)))})
     return lake
@@ -178,25 +176,25 @@ def read_by(tool: str, lake: TraceLake) -> pl.DataFrame:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_tool_reads_what_is_published_before_compaction_in_the_grace_with_dead_parts_and_after(
-    tool: str, lake: TraceLake, filled: Filled
+    tool: str, three_sessions: TraceLake, filled: Filled
 ) -> None:
     def require_same() -> None:
-        read, published = read_by(tool, lake), lake.read("kernels").sort("session_id", "kernel_id")
+        read, published = read_by(tool, three_sessions), three_sessions.read("kernels").sort("session_id", "kernel_id")
         assert read.schema == published.schema
         assert read.equals(published)
 
     require_same()
-    compact(lake, NOW)
+    compact(three_sessions, NOW)
     require_same()
-    lake.publish(LATER, "a", {"kernels": kernels(filled, "anew")})
-    lake.publish(FOURTH, "a", {"kernels": kernels(filled, "added")})
-    lake.remove(SESSION)
-    assert lake.read("kernels").height == 11
+    three_sessions.publish(LATER, "a", {"kernels": kernels(filled, "anew")})
+    three_sessions.publish(FOURTH, "a", {"kernels": kernels(filled, "added")})
+    three_sessions.remove(SESSION)
+    assert three_sessions.read("kernels").height == 11
     require_same()
-    compact(lake, NOW + timedelta(hours=1))
+    compact(three_sessions, NOW + timedelta(hours=1))
     require_same()
-    compact(lake, NOW + timedelta(days=3))
-    assert not list(lake.path.glob("kernels/*/*"))
+    compact(three_sessions, NOW + timedelta(days=3))
+    assert not list(three_sessions.path.glob("kernels/*/*"))
     require_same()
 
 
