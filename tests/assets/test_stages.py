@@ -62,6 +62,13 @@ def test_every_stage_says_what_it_had_and_why_something_is_missing(stage: str, l
     assert [one.item for one in evidence if one.status != "present" and not one.reason] == []
 
 
+@pytest.mark.parametrize("stage", [name for name, one in stages().items() if one.checks])
+def test_every_check_of_a_stage_holds_on_measured_sessions(stage: str, lake: TraceLake, session: str) -> None:
+    opened = Session(lake, session, CONFIGS)
+    findings = [check.finding(opened) for check in stages()[stage].checks]
+    assert [finding.statement for finding in findings if not finding.holds] == []
+
+
 @pytest.mark.parametrize("view", views())
 def test_a_view_makes_its_file_and_publishes_nothing(
     view: str, captured: CapturedLake, session: str, lake_path: Path
