@@ -59,7 +59,7 @@ def test_launch_cost_is_among_the_figures_of_a_session(ingested: tuple[TraceLake
     assert said(made_by(lake, session, "timeline"))["launch cost"][0] == "present"
 
 
-def test_figures_of_one_of_several_devices_and_lower_bounds_are_told_as_such(ingested: tuple[TraceLake, str]) -> None:
+def test_figures_of_one_of_several_devices_and_lower_bounds_are_marked(ingested: tuple[TraceLake, str]) -> None:
     lake, session = ingested
     trace = tables_of(lake, session, "kernel_trace")
     first = pl.col("dispatch_id") == 0

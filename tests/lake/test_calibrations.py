@@ -191,7 +191,7 @@ def test_a_session_gets_the_ceilings_of_its_machine_for_its_cpu(tmp_path: Path) 
         ({"cpu__governor": "powersave"}, 2, "cpu.governor (calibrated not known, session powersave)"),
     ],
 )
-def test_a_session_of_another_machine_gets_none_and_is_told_why(
+def test_a_session_of_another_machine_gets_none_and_a_reason(
     tmp_path: Path, change: dict[str, str | None], threads: int | None, reason: str
 ) -> None:
     write_calibration(tmp_path, CALIBRATION)

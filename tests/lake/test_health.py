@@ -63,7 +63,7 @@ def test_a_damaged_file_is_mended_by_its_stage_running_again(
     assert faults(populated) == []
 
 
-def test_a_damaged_file_without_a_raw_capture_needs_a_person(populated: TraceLake, snapshot: Snapshot) -> None:
+def test_a_damaged_file_without_a_raw_capture_is_not_mendable(populated: TraceLake, snapshot: Snapshot) -> None:
     file = file_of(populated, "kernels")
     flip(file)
     (fault,) = faults(populated)

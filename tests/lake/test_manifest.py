@@ -116,7 +116,7 @@ def test_views_that_an_earlier_version_made_as_stages_are_not_part_of_a_session(
     assert not progress_of(earlier).is_whole
 
 
-def test_what_a_person_states_stays_until_it_is_stated_anew() -> None:
+def test_stated_facts_stay_until_they_are_replaced() -> None:
     before = Manifest("session", SESSION).stating({"arch": "gfx942"})
     assert Manifest.from_bytes(before.to_bytes(), "it") == before
     after = before.stating({"arch": "gfx950", "product": "MI350X"}).with_stage("a", [entry("kernels", "a")])

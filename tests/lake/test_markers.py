@@ -126,7 +126,7 @@ def test_a_manifest_under_another_name_is_named_and_put_back(name: str, populate
     assert populated.sql(COUNT).item() == 2
 
 
-def test_a_copy_of_a_manifest_is_named_until_it_is_gone_and_what_differs_is_left_to_a_person(
+def test_a_copy_of_a_manifest_is_reported_until_it_is_gone_and_one_that_differs_is_left_alone(
     populated: TraceLake,
 ) -> None:
     path = populated.path / MANIFESTS / "copy.json"
@@ -349,7 +349,7 @@ def test_a_session_removed_while_a_lake_is_marked_is_not_marked(
     assert faults(earlier) == []
 
 
-def test_a_marker_that_is_gone_is_told_and_made_again(populated: TraceLake) -> None:
+def test_a_missing_marker_is_reported_and_made_again(populated: TraceLake) -> None:
     marker = populated.marker_path(LATER, "session")
     marker.unlink()
     assert populated.sql(COUNT).item() == 2

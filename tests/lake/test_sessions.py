@@ -51,7 +51,7 @@ def test_ids_of_one_second_differ_and_ids_sort_by_time() -> None:
         (None, ""),
     ],
 )
-def test_an_id_ends_with_what_a_person_calls_the_workload(workload: str | None, end: str) -> None:
+def test_an_id_ends_with_the_name_of_the_workload(workload: str | None, end: str) -> None:
     made = new_session_id(workload)
     assert require_session_id(made) == made
     assert made[25:] == end

@@ -219,9 +219,7 @@ def test_what_was_written_under_a_newer_contract_is_left_alone_and_told(
     assert values(two_sessions, SESSION) == [0.0, 1.0]
 
 
-def test_a_torn_file_stays_and_is_told_and_the_others_are_put_together(
-    two_sessions: TraceLake, metrics: Metrics
-) -> None:
+def test_a_torn_file_stays_and_is_reported_and_the_others_are_merged(two_sessions: TraceLake, metrics: Metrics) -> None:
     two_sessions.publish(THIRD, "a", {"session_metrics": metrics(1.0)})
     torn = file_of(two_sessions, "session_metrics")
     torn.write_bytes(torn.read_bytes()[:-1])
@@ -242,7 +240,7 @@ def test_a_torn_manifest_keeps_everything_of_its_session(two_sessions: TraceLake
     assert values(two_sessions) == [0.0, 1.0, 10.0, 11.0, 1.0]
 
 
-def test_a_second_compaction_is_told_who_is_at_work(two_sessions: TraceLake) -> None:
+def test_a_second_compaction_names_the_running_one(two_sessions: TraceLake) -> None:
     with two_sessions.compacting(), pytest.raises(LakeError, match=r"compaction is locked by process [0-9]+") as raised:
         compact(two_sessions, NOW)
     assert raised.value.exit_code == 8

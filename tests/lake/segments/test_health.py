@@ -178,7 +178,7 @@ def test_a_file_that_is_torn_while_it_waits_is_read_from_the_segment_and_removed
     assert values(published, SESSION) == [0.0, 1.0]
 
 
-def test_what_a_killed_compaction_left_is_told_and_removed_but_not_while_one_is_at_work(compacted: TraceLake) -> None:
+def test_leftovers_of_a_killed_compaction_are_reported_and_removed_unless_one_is_running(compacted: TraceLake) -> None:
     folder = (compacted.path / segment_of(compacted).file).parent
     (folder / f".tmp-{dead_process()}-2").write_bytes(b"half")
     (folder / "0123456789abcdef.parquet").write_bytes(b"no list names it")
