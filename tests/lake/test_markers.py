@@ -17,7 +17,7 @@ from aaco_pipeline.lake.retention import session_facts
 from aaco_pipeline.lake.segments.compaction import GRACE, compact
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.published import LATER, SESSION, Filled, Metrics, kernels
+from tests.lake.published import LATER, SESSION, Filled, Killed, Metrics, kernels
 from tests.lake.segments.compacted import NOW
 
 CAMPAIGN: Final = "nightly"
@@ -189,10 +189,6 @@ def test_removing_a_lost_one_takes_what_is_left_of_it(populated: TraceLake) -> N
     assert not list(populated.path.glob(f"*/*{LATER}*"))
     assert not list(populated.path.glob(f"*/*{CAMPAIGN}*"))
     assert faults(populated) == []
-
-
-class Killed(BaseException):
-    """A simulated kill, which nothing catches."""
 
 
 STEPS: Final = ("place", "write", "create", "remove", "clear", "remove_folder", "drop_lock")

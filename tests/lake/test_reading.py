@@ -8,7 +8,7 @@ import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.segments.compaction import compact
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
-from tests.lake.published import LATER, SESSION, Filled, Metrics, Snapshot, kernels
+from tests.lake.published import LATER, SESSION, Filled, Metrics, Snapshot, kernels, values
 from tests.places import ROOT
 
 NAMED: Final = "20250102T000000Z-0000000b-squeezenet"
@@ -196,10 +196,6 @@ def test_a_tool_reads_what_is_published_before_compaction_in_the_grace_with_dead
     compact(three_sessions, NOW + timedelta(days=3))
     assert not list(three_sessions.path.glob("kernels/*/*"))
     require_same()
-
-
-def values(lake: TraceLake, session: str | Sequence[str] | None = SESSION) -> list[Any]:
-    return lake.read("session_metrics", session).get_column("value").to_list()
 
 
 @pytest.fixture

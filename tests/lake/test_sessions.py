@@ -14,7 +14,7 @@ from aaco_pipeline.lake.layout import SESSION_ID, new_session_id, require_campai
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST
-from tests.lake.published import LATER, SESSION, Filled, Metrics, Snapshot, dead_process, kernels
+from tests.lake.published import LATER, SESSION, Filled, Metrics, Snapshot, dead_process, kernels, kinds
 
 
 def test_a_new_id_is_a_valid_id_of_this_moment() -> None:
@@ -170,10 +170,6 @@ def test_a_new_session_is_the_latest_whatever_the_clock_says(lake: TraceLake, me
     assert lake.find_session("latest") == made[4]
     lake.request("99999999T999999Z-0000000a", "{}")  # an id, and no time
     assert lake.new_session().startswith("20990101T000002Z-")
-
-
-def kinds(lake: TraceLake) -> dict[str, bool]:
-    return {fault.kind: fault.mendable for fault in faults(lake)}
 
 
 def test_what_is_to_be_measured_is_kept_until_it_is_withdrawn(lake: TraceLake, snapshot: Snapshot) -> None:

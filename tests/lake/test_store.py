@@ -3,7 +3,7 @@
 import contextlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -21,11 +21,7 @@ from aaco_pipeline.lake.evidence import Evidence, evidence_frame
 from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.published import LATER, SESSION, Filled, Metrics, Snapshot, file_of, kernels
-
-
-def values(lake: TraceLake, session: str | Sequence[str] | None = SESSION) -> list[Any]:
-    return lake.read("session_metrics", session).get_column("value").to_list()
+from tests.lake.published import LATER, SESSION, Filled, Killed, Metrics, Snapshot, file_of, kernels, values
 
 
 def test_what_a_stage_publishes_is_what_one_reads(lake: TraceLake, metrics: Metrics, filled: Filled) -> None:
@@ -368,10 +364,6 @@ def test_the_harness_sees_a_lake_that_breaks_its_promises(lake: TraceLake, killi
     for part in ("published but missing: iterations", "published but torn: session_metrics", "evidence is lost"):
         assert part in text
     assert "the tables show generation 0, and 1 was done" in text
-
-
-class Killed(BaseException):
-    """A simulated kill, which nothing catches."""
 
 
 STEPS: Final[dict[str, tuple[object, str, bool, bool]]] = {

@@ -38,10 +38,3 @@ def values(lake: TraceLake, session: str | None = None) -> list[Any]:
 
 def own_files(lake: TraceLake) -> list[Path]:
     return sorted(lake.path.glob("*/*_id=*/*.parquet"))
-
-
-def flip(path: Path, at: int) -> None:
-    """Turn one byte of a file into another."""
-    content = bytearray(path.read_bytes())
-    content[at] ^= 0xFF
-    path.write_bytes(content)

@@ -18,18 +18,8 @@ from aaco_pipeline.lake.segments.compaction import TableRound, compact
 from aaco_pipeline.lake.segments.format import PART_COLUMN
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.published import LATER, SESSION, Filled, Metrics, dead_process, every_table, file_of, kernels
-from tests.lake.segments.compacted import (
-    AFTER_GRACE,
-    CAMPAIGN,
-    NOW,
-    THIRD,
-    compacted,
-    flip,
-    own_files,
-    segments_of,
-    values,
-)
+from tests.lake.published import LATER, SESSION, Filled, Metrics, dead_process, every_table, file_of, flip, kernels
+from tests.lake.segments.compacted import AFTER_GRACE, CAMPAIGN, NOW, THIRD, compacted, own_files, segments_of, values
 
 
 @pytest.mark.parametrize("table", every_table())

@@ -13,7 +13,8 @@ from aaco_pipeline.lake.segments import writing
 from aaco_pipeline.lake.segments.compaction import compact
 from aaco_pipeline.lake.segments.format import Segment, readable_lists
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.published import LATER, SESSION, Metrics, dead_process, file_of
+from tests.lake.published import LATER, SESSION, Metrics, dead_process, file_of, flip
+from tests.lake.segments.compacted import values
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 LATER_ON: Final = NOW + timedelta(days=1)
@@ -42,16 +43,6 @@ def compacted(published: TraceLake) -> TraceLake:
 def segment_of(lake: TraceLake) -> Segment:
     (only,) = readable_lists(lake.path, "session_metrics")
     return only.segment
-
-
-def values(lake: TraceLake, session: str | None = None) -> list[float]:
-    return lake.read("session_metrics", session).get_column("value").to_list()
-
-
-def flip(path: Path, at: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[at] ^= 0xFF
-    path.write_bytes(content)
 
 
 def tear(lake: TraceLake, row_group: int) -> Path:
