@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -46,6 +45,7 @@ from aaco_pipeline.lake.segments.health import (
     mend_segment,
     unfinished_segments,
 )
+from aaco_pipeline.lake.segments.health import Fault as Fault  # noqa: PLC0414  (part of this module)
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_raw_intact
 
@@ -67,20 +67,6 @@ UNMARKED: Final = "unmarked manifest"
 _BY_A_WRITER: Final = "left by a writer that died"
 #: Tables that name artefacts, with the column.
 _NAMING: Final = (("baselines", "artefact"), ("bisection_builds", "artefact"), ("optimizations", "journal"))
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Damage in the lake, and whether `mend` can repair it.
-
-    With a `session`, `mend` marks the session as not whole, and running its stages again repairs the fault.
-    """
-
-    kind: str
-    path: Path
-    explanation: str
-    mendable: bool
-    session: str | None = None
 
 
 def faults(lake: LakeReader) -> list[Fault]:
@@ -118,8 +104,7 @@ def faults(lake: LakeReader) -> list[Fault]:
         ]
         artefacts = () if unreadable or unknown else _unnamed_artefacts(lake)
         # Torn segments come after the sessions whose rows they lost, which are repaired first.
-        torn = [Fault(*one) for one in segments.faults]
-        return [*found, *torn, *_captures(lake), *orphans, *artefacts, *_stale_locks(lake)]
+        return [*found, *segments.faults, *_captures(lake), *orphans, *artefacts, *_stale_locks(lake)]
 
 
 def leftovers(lake: LakeReader) -> list[Fault]:
@@ -131,8 +116,12 @@ def leftovers(lake: LakeReader) -> list[Fault]:
     with lake_errors(lake.path):
         with lake.catalogue() as known:
             published = known.files()
-        segments = (Fault(*one) for one in unfinished_segments(lake))
-        unneeded = (*segments, *_unpublished_files(lake, published), *_unnamed_artefacts(lake), *_stale_locks(lake))
+        unneeded = (
+            *unfinished_segments(lake),
+            *_unpublished_files(lake, published),
+            *_unnamed_artefacts(lake),
+            *_stale_locks(lake),
+        )
         return [fault for fault in unneeded if fault.mendable]
 
 

@@ -1,4 +1,4 @@
-"""The really measured sessions of two models, one after the other, as their stages published them."""
+"""Measured sessions of two models, as published by their stages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The stage `att_enrichment` on captures that were taken in: its tables, its evidence, its headline numbers."""
+"""The stage `att_enrichment` on ingested captures: tables, evidence and headline numbers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The stage `capture`: measured once and whole, or not at all."""
+"""The stage `capture` measures once and completely, or not at all."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The stage `completeness`, and that stages which read its findings make void what they void and tell every bound."""
+"""The stage `completeness`, and the effect of its findings on stages that read them."""
 
 import gzip
 import json

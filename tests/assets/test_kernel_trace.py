@@ -1,10 +1,9 @@
-"""The stage `kernel_trace` on really measured sessions: every kernel of the profile, each time counted once."""
+"""The stage `kernel_trace` on measured sessions counts every kernel of the profile once."""
 
 import gzip
 import json
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from aaco_pipeline.lake.store import TraceLake
@@ -37,14 +36,6 @@ def test_self_times_are_durations_less_those_of_children(lake: TraceLake, sessio
     assert bool(within) == (model == "control_flow")
     for row in dispatches:
         assert row["self_ns"] == max(0, row["end_ns"] - row["start_ns"] - within.get(row["dispatch_id"], 0))
-
-
-def test_kernel_self_times_fit_into_every_iteration(lake: TraceLake, session: str) -> None:
-    dispatches = lake.read("dispatches", session)
-    traced = lake.read("iterations", session).filter(pl.col("pass") == "trace")
-    for row in traced.rows(named=True):
-        own = dispatches.filter(pl.col("iteration") == row["iteration"]).get_column("self_ns")
-        assert own.sum() <= row["latency_ns"] + 1_000 * own.len()
 
 
 # A session whose runtime leaves no profile, and one of a device.

@@ -115,7 +115,7 @@ def compiled(
     materialize(Session(lake, session, CONFIGS), ["timeline"])
     folder = tmp_path / "base"
     folder.mkdir()
-    # The capture as if it had a base pass under rocprofv3: opened here, where it is told so, and forgotten afterwards.
+    # The capture as if it had a base pass under rocprofv3: opened with that setting, and forgotten afterwards.
     monkeypatch.setattr(capture, "_OPENED", {})
     monkeypatch.setattr(client, "open_capture", capture.open_capture)
     monkeypatch.setattr(measured, "base_pass", lambda documents: SimpleNamespace(folder=folder))

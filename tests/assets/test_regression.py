@@ -1,4 +1,4 @@
-"""A session among earlier ones of the lake: its place, what changed, and that no other session can stop it."""
+"""A session is placed among earlier ones, changes are named, and no other session can stop it."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.conftest import CapturedLake
 from tests.sessions import made_by, said
 
 MODEL = "control_flow"
-#: What stands for a whole session here: of its tables only what is held against others.
+#: The tables of a session that are compared with others.
 COPIED = ("sessions", "environment", "devices", "iterations")
 
 

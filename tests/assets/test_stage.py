@@ -1,4 +1,4 @@
-"""What a stage is: found by its module, ordered by its tables, versioned by its code, published only as it declares."""
+"""Stages are found by module, ordered by tables, versioned by code, and publish only what they declare."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""What the tests of the lake share: a lake, frames that fulfil a contract, snapshots of folders, child processes."""
+"""Fixtures of the lake: a lake, frames that fulfil a contract, snapshots of folders, child processes."""
 
 import os
 import shutil
@@ -116,3 +116,10 @@ def populated(lake: TraceLake, two_sessions: Path) -> TraceLake:
     """A lake of two sessions of one's own."""
     shutil.copytree(two_sessions, lake.path)
     return lake
+
+
+@pytest.fixture
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the lakes' caches, private to the test."""
+    monkeypatch.setenv("AACO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "lakes"

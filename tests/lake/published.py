@@ -1,4 +1,4 @@
-"""What tests of publishing, reading and health share: ids, small tables, where a table's file is, a dead process."""
+"""Helpers for tests of publishing, reading and health: ids, small tables, files of tables, a dead process."""
 
 import subprocess
 import sys
@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from aaco_pipeline.lake.contracts import all_tables
+from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.store import TraceLake
 
 SESSION: Final = "20250101T000000Z-0000000a"
@@ -44,3 +45,23 @@ def dead_process() -> int:
     with subprocess.Popen([sys.executable, "-S", "-c", ""]) as child:
         child.wait()
     return child.pid
+
+
+def values(lake: TraceLake, session: str | Sequence[str] | None = SESSION) -> list[Any]:
+    return lake.read("session_metrics", session).get_column("value").to_list()
+
+
+def kinds(lake: TraceLake) -> dict[str, bool]:
+    """The kinds of all faults, and whether they can be repaired."""
+    return {fault.kind: fault.mendable for fault in faults(lake)}
+
+
+def flip(path: Path, at: int) -> None:
+    """Change one byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0xFF
+    path.write_bytes(content)
+
+
+class Killed(BaseException):
+    """A simulated kill, which nothing catches."""

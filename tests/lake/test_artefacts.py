@@ -1,4 +1,4 @@
-"""A baseline's model is kept in the lake whole, once, and with its weights; what no baseline names is left over."""
+"""A baseline's model is kept completely and once, with its weights; unreferenced artefacts are found."""
 
 import os
 import shutil

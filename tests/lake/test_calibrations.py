@@ -1,4 +1,4 @@
-"""Calibrations in the lake: kept whole, read with suspicion, found only for the machine and threads they hold for."""
+"""Calibrations are kept completely, checked when read, and used only for the matching machine and threads."""
 
 import json
 import os
@@ -191,12 +191,12 @@ def test_a_session_gets_the_ceilings_of_its_machine_for_its_cpu(tmp_path: Path) 
         ({"cpu__governor": "powersave"}, 2, "cpu.governor (calibrated not known, session powersave)"),
     ],
 )
-def test_a_session_of_another_machine_gets_none_and_is_told_why(
+def test_a_session_of_another_machine_gets_none_and_a_reason(
     tmp_path: Path, change: dict[str, str | None], threads: int | None, reason: str
 ) -> None:
     write_calibration(tmp_path, CALIBRATION)
     (tmp_path / "calibrations" / f"{'0' * 16}-2.json").write_text("torn, and of no matter here")
-    (tmp_path / "calibrations" / "a person's notes").mkdir()
+    (tmp_path / "calibrations" / "a user's notes").mkdir()
     found = ceilings_for(tmp_path, environment(**change), devices("cpu"), threads)
     assert found.frame is None
     assert found.reason is not None

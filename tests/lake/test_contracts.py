@@ -1,6 +1,6 @@
 """The contracts hold what the public interface promises, and each declaration is complete and consistent.
 
-What the page made from them looks like is tested in `test_dictionary`.
+The page generated from them is tested in `test_views`.
 """
 
 from pathlib import Path

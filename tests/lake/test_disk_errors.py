@@ -1,10 +1,10 @@
-"""A disk that is full, closed or no disk: the old state stays, and one line says so."""
+"""A full, closed or missing disk leaves the old state, and one line reports it."""
 
 import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,16 +18,7 @@ from aaco_pipeline.lake.files import exclusive_lock, lake_errors
 from aaco_pipeline.lake.health import faults, mend
 from aaco_pipeline.lake.manifest import Entry
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.published import SESSION, Metrics
-
-
-def values(lake: TraceLake, session: str | Sequence[str] | None = SESSION) -> list[Any]:
-    return lake.read("session_metrics", session).get_column("value").to_list()
-
-
-def kinds(lake: TraceLake) -> dict[str, bool]:
-    return {fault.kind: fault.mendable for fault in faults(lake)}
-
+from tests.lake.published import SESSION, Metrics, kinds, values
 
 PUBLISH_LARGE: Final = """
 import resource, sys

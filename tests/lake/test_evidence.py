@@ -1,12 +1,11 @@
-"""Every stage states what it had or lacked through one place, and never lacks something without a reason."""
+"""Every stage states its evidence in one place, and gives a reason for anything missing."""
 
 import pytest
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import Evidence, Status, evidence_frame
 from aaco_pipeline.lake.store import TraceLake
-
-SESSION = "20250101T000000Z-0000000a"
+from tests.lake.published import SESSION
 
 
 def test_statements_become_rows_of_the_table_evidence(lake: TraceLake) -> None:

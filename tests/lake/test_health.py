@@ -1,6 +1,7 @@
-"""What is torn, orphaned or stale in a lake is found, and only what nothing needs is removed."""
+"""Damage and leftovers are found, and repaired or reported without touching anything that is needed."""
 
 import contextlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake import health
 from aaco_pipeline.lake.files import exclusive_lock
 from aaco_pipeline.lake.health import Fault, faults, mend
+from aaco_pipeline.lake.manifest import Manifest
+from aaco_pipeline.lake.rebuilding import rebuild_manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import raw_list
 from tests.lake.published import LATER, SESSION, Filled, Metrics, Snapshot, dead_process, file_of, kernels
@@ -60,7 +63,7 @@ def test_a_damaged_file_is_mended_by_its_stage_running_again(
     assert faults(populated) == []
 
 
-def test_a_damaged_file_without_a_raw_capture_needs_a_person(populated: TraceLake, snapshot: Snapshot) -> None:
+def test_a_damaged_file_without_a_raw_capture_is_not_mendable(populated: TraceLake, snapshot: Snapshot) -> None:
     file = file_of(populated, "kernels")
     flip(file)
     (fault,) = faults(populated)
@@ -232,7 +235,7 @@ def test_an_unfinished_write_is_removed_when_its_writer_is_dead_and_left_when_it
 def test_an_empty_folder_of_a_table_is_removed_unless_a_writer_is_at_work(populated: TraceLake) -> None:
     empty = populated.path / "evidence" / f"session_id={SESSION}"
     empty.mkdir(parents=True)
-    (populated.path / "evidence" / "session_id=of a person").mkdir()
+    (populated.path / "evidence" / "session_id=of a user").mkdir()
     (fault,) = faults(populated)
     assert fault == Fault("empty folder", empty, "left by a writer that died", mendable=True)
     with populated.locked(SESSION, "session"):
@@ -292,3 +295,98 @@ def test_with_a_manifest_that_cannot_be_read_none_of_its_files_is_called_an_orph
     orphan.parent.mkdir()
     orphan.touch()
     assert {one.path for one in faults(populated)} == {manifest, orphan}
+
+
+def publish(lake: TraceLake, metrics: Metrics, filled: Filled) -> None:
+    lake.publish(SESSION, "a", {"session_metrics": metrics(1.0), "kernels": kernels(filled, "gemm")}, code_version="1")
+    lake.publish(SESSION, "b_c", {"kernels": kernels(filled, "softmax"), "markers": filled("markers", {"name": []})})
+
+
+@pytest.fixture
+def rebuildable(lake: TraceLake, metrics: Metrics, filled: Filled) -> TraceLake:
+    lake.expect(SESSION, ["a", "b_c", "d"])
+    publish(lake, metrics, filled)
+    return lake
+
+
+def tear(lake: TraceLake) -> Path:
+    path = lake.manifest_path(SESSION, "session")
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+def test_what_is_published_is_found_again_and_every_stage_has_to_run_again(
+    rebuildable: TraceLake, metrics: Metrics, filled: Filled, snapshot: Snapshot
+) -> None:
+    whole, before = rebuildable.manifest(SESSION), snapshot(rebuildable.path)
+    path = tear(rebuildable)
+    (fault,) = faults(rebuildable)
+    assert (fault.path, fault.session) == (path, SESSION)
+    assert mend(rebuildable, fault)
+    found = rebuildable.manifest(SESSION)
+    assert found.entries == tuple(entry for entry in whole.entries if entry.file)
+    progress = rebuildable.progress(SESSION)
+    assert [state.stage for state in progress.failed] == ["a", "b_c"]
+    assert all("manifest was torn" in (state.failure or "") for state in progress.failed)
+    assert (progress.published, progress.is_whole) == ((), False)
+    assert faults(rebuildable) == []
+    rebuildable.expect(SESSION, ["a", "b_c", "d"])
+    publish(rebuildable, metrics, filled)
+    assert snapshot(rebuildable.path) == before
+
+
+def test_a_file_that_is_torn_or_anothers_is_not_taken(rebuildable: TraceLake) -> None:
+    kept = [rebuildable.path / entry.file for entry in rebuildable.manifest(SESSION).of_table("kernels")]
+    torn = file_of(rebuildable, "session_metrics")
+    tear(rebuildable)
+    torn.write_bytes(torn.read_bytes()[:-1] + b"?")
+    for stranger in (f"iterations/session_id={SESSION}/{kept[0].name}", f"kernels/session_id={SESSION}/{torn.name}"):
+        path = rebuildable.path / stranger
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(kept[0].read_bytes())
+    assert {entry.file for entry in rebuild_manifest(rebuildable, SESSION).entries} == {
+        path.relative_to(rebuildable.path).as_posix() for path in kept
+    }
+
+
+def test_of_two_files_of_a_table_none_is_taken(rebuildable: TraceLake, metrics: Metrics, filled: Filled) -> None:
+    """The published one is unknown; the stage runs again."""
+    first = file_of(rebuildable, "session_metrics")
+    content = first.read_bytes()
+    rebuildable.publish(SESSION, "a", {"session_metrics": metrics(2.0), "kernels": kernels(filled, "gemm")})
+    first.write_bytes(content)
+    tear(rebuildable)
+    assert {(e.table, e.stage) for e in rebuild_manifest(rebuildable, SESSION).entries} == {
+        ("kernels", "a"),
+        ("kernels", "b_c"),
+    }
+    assert {fault.kind for fault in faults(rebuildable)} == {"orphan file"}
+
+
+def test_a_manifest_that_is_whole_or_newer_is_left_alone(rebuildable: TraceLake) -> None:
+    before = rebuildable.manifest(SESSION)
+    assert rebuild_manifest(rebuildable, SESSION) == before
+    path = rebuildable.manifest_path(SESSION, "session")
+    document = {key: value for key, value in json.loads(path.read_bytes()).items() if key != "digest"}
+    path.write_text(json.dumps({**document, "manifest_version": 99}))
+    content = path.read_bytes()
+    with pytest.raises(LakeError, match="newer"):
+        rebuild_manifest(rebuildable, SESSION)
+    (fault,) = faults(rebuildable)
+    assert (fault.mendable, fault.session) == (False, None)
+    assert path.read_bytes() == content
+
+
+def test_a_campaign_is_rebuilt_too(lake: TraceLake, filled: Filled) -> None:
+    lake.publish("nightly", "comparison", {"verdicts": filled("verdicts", {"metric": ["x"]})}, scope="campaign")
+    entries = lake.manifest("nightly", "campaign").entries
+    lake.manifest_path("nightly", "campaign").write_text("{")
+    (fault,) = faults(lake)
+    assert (fault.mendable, fault.session) == (True, None)
+    assert mend(lake, fault)
+    found = lake.manifest("nightly", "campaign")
+    assert isinstance(found, Manifest)
+    assert found.entries == entries
+    assert lake.read("verdicts").height == 1

@@ -1,4 +1,4 @@
-"""The journal: entries survive, damaged ones are unknown, one holder a capture, and no path is written down."""
+"""Entries of the journal survive, damaged ones are ignored, each capture has one holder, and no path is stored."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def test_a_place_is_remembered_until_it_is_left_and_its_name_stands_nowhere(jour
     assert journal.at(place) == {}
 
 
-def test_a_second_holder_waits_and_is_told_whom_for(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_holder_waits_and_learns_whom_for(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAIT_SECONDS", 0.0)
     with journal.held(DIGEST), pytest.raises(LakeError, match=f"locked by process {os.getpid()}"), journal.held(DIGEST):
         pass

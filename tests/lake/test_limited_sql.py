@@ -1,4 +1,4 @@
-"""A statement ends: at its deadline, at its memory, at Ctrl-C; what it spills is bounded and gone afterwards."""
+"""A statement ends at its deadline, memory limit or Ctrl-C; what it spills is bounded and removed."""
 
 import os
 import signal

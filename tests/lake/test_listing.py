@@ -1,11 +1,9 @@
-"""A list of sessions is what their manifests, tables and folders say, and is read once from what does not change."""
+"""A list of sessions matches manifests, tables and folders, and unchanged facts are read once."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import polars as pl
 import pytest
 
 from aaco_pipeline.lake import listing
@@ -13,9 +11,7 @@ from aaco_pipeline.lake.listing import FACTS, listed
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
-from tests.lake.published import LATER, SESSION, file_of
-
-Filled = Callable[[str, Mapping[str, Sequence[Any]]], pl.DataFrame]
+from tests.lake.published import LATER, SESSION, Filled, file_of
 
 
 @pytest.fixture

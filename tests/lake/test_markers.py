@@ -1,4 +1,4 @@
-"""A marker says what was committed: a manifest that is gone or misnamed is named on every road."""
+"""Every way into the lake reports a manifest that is lost or misnamed."""
 
 import shutil
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from aaco_pipeline.lake.retention import session_facts
 from aaco_pipeline.lake.segments.compaction import GRACE, compact
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.published import LATER, SESSION, Filled, Metrics, kernels
+from tests.lake.published import LATER, SESSION, Filled, Killed, Metrics, kernels
 from tests.lake.segments.compacted import NOW
 
 CAMPAIGN: Final = "nightly"
@@ -48,7 +48,7 @@ def lose(lake: TraceLake, identifier: str) -> Path:
 
 
 def roads(lake: TraceLake, session: str) -> dict[str, Callable[[], object]]:
-    """What asks about all sessions, or about this one."""
+    """All ways to ask about all sessions, or about this one."""
     return {
         "sql over all": lambda: lake.sql(COUNT),
         "sql over it": lambda: lake.sql(f"SELECT count(*) FROM session_metrics WHERE session_id = '{session}'"),
@@ -126,7 +126,7 @@ def test_a_manifest_under_another_name_is_named_and_put_back(name: str, populate
     assert populated.sql(COUNT).item() == 2
 
 
-def test_a_copy_of_a_manifest_is_named_until_it_is_gone_and_what_differs_is_left_to_a_person(
+def test_a_copy_of_a_manifest_is_reported_until_it_is_gone_and_one_that_differs_is_left_alone(
     populated: TraceLake,
 ) -> None:
     path = populated.path / MANIFESTS / "copy.json"
@@ -189,10 +189,6 @@ def test_removing_a_lost_one_takes_what_is_left_of_it(populated: TraceLake) -> N
     assert not list(populated.path.glob(f"*/*{LATER}*"))
     assert not list(populated.path.glob(f"*/*{CAMPAIGN}*"))
     assert faults(populated) == []
-
-
-class Killed(BaseException):
-    """What a kill is to the code it meets: nothing catches it."""
 
 
 STEPS: Final = ("place", "write", "create", "remove", "clear", "remove_folder", "drop_lock")
@@ -349,7 +345,7 @@ def test_a_session_removed_while_a_lake_is_marked_is_not_marked(
     assert faults(earlier) == []
 
 
-def test_a_marker_that_is_gone_is_told_and_made_again(populated: TraceLake) -> None:
+def test_a_missing_marker_is_reported_and_made_again(populated: TraceLake) -> None:
     marker = populated.marker_path(LATER, "session")
     marker.unlink()
     assert populated.sql(COUNT).item() == 2

@@ -1,4 +1,4 @@
-"""Tables larger than memory should hold: what is written piece by piece is what it was, wherever the pieces end."""
+"""Tables too large for memory are written and read in pieces without changing."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Writers, readers and removals of several processes at once."""
+"""Several processes write, read and remove at once."""
 
 import contextlib
 import os
@@ -19,12 +19,7 @@ from aaco_pipeline.lake.health import faults
 from aaco_pipeline.lake.manifest import Entry, Manifest
 from aaco_pipeline.lake.storage import LocalStorage
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.published import LATER, SESSION, Metrics
-
-
-def values(lake: TraceLake, session: str | Sequence[str] | None = SESSION) -> list[Any]:
-    return lake.read("session_metrics", session).get_column("value").to_list()
-
+from tests.lake.published import LATER, SESSION, Metrics, values
 
 PUBLISH_MANY_TIMES: Final = """
 import sys

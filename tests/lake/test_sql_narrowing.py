@@ -1,7 +1,7 @@
-"""Which sessions a statement can mean: their files alone are opened, and the answer is that over all."""
+"""A statement opens only the files of sessions that matter to it, and its answer is that over all."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import duckdb
 import polars as pl
@@ -13,8 +13,8 @@ from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.sql import meant_by, reads_only, select_rows
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.views import HELPER_VIEWS
+from tests.lake.published import Filled
 
-Filled = Callable[[str, Mapping[str, Sequence[Any]]], pl.DataFrame]
 SESSIONS: Final = tuple(f"2025010{day}T000000Z-0000000{day}" for day in range(1, 6))
 FIRST, SECOND, *_ = SESSIONS
 

@@ -1,6 +1,6 @@
-"""What keeps a lake's files: an address that is no folder is refused, and what the interface promises of each method.
+"""Storage refuses addresses with a scheme, and keeps the promises of each method.
 
-The mechanics of files below it are tested in `test_files` and `test_writers`.
+The mechanics of files below it are tested in `test_files`.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""The library of `benchmarks.reliability.fault_injection` counts calls in one folder and strikes the named one."""
+"""`benchmarks.reliability.fault_injection` counts a process's system calls in one folder, and fails the one named."""
 
 import json
 import subprocess

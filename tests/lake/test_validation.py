@@ -12,8 +12,7 @@ import pytest
 from aaco_pipeline.errors import ContractError
 from aaco_pipeline.lake.contracts import all_tables, contract, polars_schema, polars_types
 from aaco_pipeline.lake.validation import conform, empty_table, to_contract
-
-SESSION = "20250101T000000Z-0000000a"
+from tests.lake.published import SESSION
 
 
 @pytest.mark.parametrize("name", list(all_tables()))

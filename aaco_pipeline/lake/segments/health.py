@@ -4,10 +4,11 @@ Faults of everything else, and the form of all reports, are `aaco_pipeline.lake.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.contracts import all_tables
@@ -30,20 +31,25 @@ TORN_SEGMENT: Final = "torn segment"
 UNFINISHED_SEGMENT: Final = "unfinished segment"
 
 
-class SegmentFault(NamedTuple):
-    """Damage of a segment, and whether `mend_segment` can repair it."""
+@dataclass(frozen=True)
+class Fault:
+    """Damage in the lake, and whether it can be repaired.
+
+    With a `session`, repairing marks the session as not whole, and running its stages again repairs the fault.
+    """
 
     kind: str
     path: Path
     explanation: str
     mendable: bool
+    session: str | None = None
 
 
 class Segments:
     """Every segment of a lake, each read once from disk and verified by its list."""
 
     def __init__(self, lake: LakeFolder) -> None:
-        self.faults: list[SegmentFault] = []
+        self.faults: list[Fault] = []
         self._torn: dict[str, set[int]] = {}
         #: Short digests of the keys of intact parts, by table: a large lake has half a million of them.
         self._whole: dict[str, set[bytes]] = {}
@@ -71,13 +77,13 @@ class Segments:
         except LakeError as error:
             is_newer = isinstance(error, NewerSegmentError)  # intact, not to be touched
             kind = "newer segment" if is_newer else TORN_SEGMENT
-            self.faults.append(SegmentFault(kind, path, str(error), not is_newer))
+            self.faults.append(Fault(kind, path, str(error), not is_newer))
             return None
         if one is not None:
             torn = self._torn[one.segment.file] = set(torn_sections(lake.path, one.segment))
             if torn:
                 told = f"{len(torn)} of its {len(one.segment.sections)} sections are not what was written"
-                self.faults.append(SegmentFault(TORN_SEGMENT, path, f"{told}; the others are written anew", True))
+                self.faults.append(Fault(TORN_SEGMENT, path, f"{told}; the others are written anew", True))
         return one
 
 
@@ -86,12 +92,12 @@ def _short(key: PartKey) -> bytes:
     return blake2b("\n".join(key).encode(), digest_size=16).digest()
 
 
-def unfinished_segments(lake: LakeFolder) -> Iterator[SegmentFault]:
+def unfinished_segments(lake: LakeFolder) -> Iterator[Fault]:
     """Yield leftovers of killed compactions; none while one is running."""
     left = list(unlisted(lake))
     if not lake.is_compacting():
         for path in left:
-            yield SegmentFault(UNFINISHED_SEGMENT, path, "left by a compaction that was killed", True)
+            yield Fault(UNFINISHED_SEGMENT, path, "left by a compaction that was killed", True)
 
 
 def mend_segment(lake: TraceLake, path: Path) -> bool:

@@ -33,6 +33,7 @@ from aaco_pipeline.lake.segments.format import (
     require_part_intact,
 )
 from aaco_pipeline.lake.storage import STORAGE
+from aaco_pipeline.lake.validation import to_contract
 from aaco_pipeline.lake.verified import missing, section_digest, torn
 
 if TYPE_CHECKING:
@@ -220,16 +221,7 @@ def _read_all(lake: Path, table: Table, batch: Sequence[Source]) -> tuple[Sequen
             frames += [next(of_segment[source.held.segment.file]) for source in sources if source.held is not None]
         else:
             frames.append(_read_files(lake, table, list(sources)))
-    complete = [_completed(table, frame) for frame in frames]
-    return batch, pl.concat(complete)
-
-
-def _completed(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the columns that the contract gained since the frame was written, as nulls."""
-    types = polars_types(table.name)
-    return frame.select(
-        pl.col(name) if name in frame.columns else pl.lit(None, dtype).alias(name) for name, dtype in types.items()
-    )
+    return batch, pl.concat([to_contract(table.name, frame) for frame in frames])
 
 
 def _read_files(lake: Path, table: Table, sources: Sequence[Source]) -> pl.DataFrame:

@@ -236,7 +236,7 @@ TABLES: Final[tuple[Table, ...]] = (
                 "not decide, `cleared`, `acknowledged`, `recovering` at the first sight of its end, `resolved`, or "
                 "`missing`."),
             column("at", TIMESTAMP, DATE, "When the last session that it rests on began; when it was said, of what a "
-                "person or a calendar says."),
+                "user or a calendar says."),
             nullable("night", DAY, CALENDAR, "Night that it belongs to, as in `campaigns`; null for what a user "
                 "says."),
             nullable("campaign", STRING, ID, "Campaign that it was read from; null when it was read from none."),

@@ -144,7 +144,7 @@ def test_a_bubble_is_a_read_of_128_bytes_on_gfx942() -> None:
     assert evaluated(term("fabric_read_bytes", Family.GFX942), **counted) is None
 
 
-def test_gfx950_reads_are_by_size_or_bubble_or_taken_for_128_bytes_which_is_told() -> None:
+def test_gfx950_reads_are_by_size_or_bubble_or_assumed_to_be_128_bytes() -> None:
     formula, assumed = term("fabric_read_bytes", Family.GFX950), read_size_is_assumed(Family.GFX950)
     requests = {"TCC_EA_RDREQ": 65_612.0, "TCC_EA_RDREQ_32B": 0.0}
     assert evaluated(formula, **requests, TCC_BUBBLE=0) == 65_612 * 128
@@ -157,7 +157,7 @@ def test_gfx950_reads_are_by_size_or_bubble_or_taken_for_128_bytes_which_is_told
     pieces = {"TCC_EA_RDREQ_DRAM_32B": 4.0, "TCC_EA_RDREQ_GMI_32B": 2.0, "TCC_EA_RDREQ_IO_32B": 1.0}
     assert evaluated(formula, **pieces, **requests) == 7 * 32
     assert evaluated(assumed, **pieces, **requests) is False
-    assert evaluated(formula, FETCH_SIZE=100) is None, "FETCH_SIZE is made of TCC_BUBBLE there"
+    assert evaluated(formula, FETCH_SIZE=100) is None, "FETCH_SIZE includes TCC_BUBBLE there"
     assert evaluated(assumed) is False
     assert evaluated(read_size_is_assumed(Family.GFX942), **requests, TCC_BUBBLE=0) is False
 
@@ -293,9 +293,7 @@ def test_every_formula_gives_what_its_worked_example_says(formula: Formula) -> N
         ("vl1d_to_l2_bandwidth", {**dict.fromkeys(TO_L2, 1), "duration_s": 2}, 160),
     ],
 )
-def test_formulas_made_of_others_read_the_counters_of_these(
-    name: str, counted: dict[str, float], expected: float
-) -> None:
+def test_formulas_that_use_others_read_their_counters(name: str, counted: dict[str, float], expected: float) -> None:
     one = figure(Family.GFX942, name)
     assert one.denominator is not None
     quotient = one.numerator / one.denominator

@@ -1,4 +1,4 @@
-"""What the tests of segments share: a lake that is compacted, and what of it can be looked at."""
+"""Helpers for tests of segments: compacting a lake and inspecting it."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,10 +38,3 @@ def values(lake: TraceLake, session: str | None = None) -> list[Any]:
 
 def own_files(lake: TraceLake) -> list[Path]:
     return sorted(lake.path.glob("*/*_id=*/*.parquet"))
-
-
-def flip(path: Path, at: int) -> None:
-    """Turn one byte of a file into another."""
-    content = bytearray(path.read_bytes())
-    content[at] ^= 0xFF
-    path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""A lake to put together."""
+"""A lake of two sessions to compact."""
 
 import pytest
 

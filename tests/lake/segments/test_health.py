@@ -1,4 +1,4 @@
-"""Torn, orphaned and half-written segments: what is read all the same, what is told, and what mends it."""
+"""Torn, orphaned and half-written segments are reported and repaired, and intact rows stay readable."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,8 @@ from aaco_pipeline.lake.segments import writing
 from aaco_pipeline.lake.segments.compaction import compact
 from aaco_pipeline.lake.segments.format import Segment, readable_lists
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.published import LATER, SESSION, Metrics, dead_process, file_of
+from tests.lake.published import LATER, SESSION, Metrics, dead_process, file_of, flip
+from tests.lake.segments.compacted import values
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 LATER_ON: Final = NOW + timedelta(days=1)
@@ -42,16 +43,6 @@ def compacted(published: TraceLake) -> TraceLake:
 def segment_of(lake: TraceLake) -> Segment:
     (only,) = readable_lists(lake.path, "session_metrics")
     return only.segment
-
-
-def values(lake: TraceLake, session: str | None = None) -> list[float]:
-    return lake.read("session_metrics", session).get_column("value").to_list()
-
-
-def flip(path: Path, at: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[at] ^= 0xFF
-    path.write_bytes(content)
 
 
 def tear(lake: TraceLake, row_group: int) -> Path:
@@ -178,7 +169,7 @@ def test_a_file_that_is_torn_while_it_waits_is_read_from_the_segment_and_removed
     assert values(published, SESSION) == [0.0, 1.0]
 
 
-def test_what_a_killed_compaction_left_is_told_and_removed_but_not_while_one_is_at_work(compacted: TraceLake) -> None:
+def test_leftovers_of_a_killed_compaction_are_reported_and_removed_unless_one_is_running(compacted: TraceLake) -> None:
     folder = (compacted.path / segment_of(compacted).file).parent
     (folder / f".tmp-{dead_process()}-2").write_bytes(b"half")
     (folder / "0123456789abcdef.parquet").write_bytes(b"no list names it")

@@ -1,4 +1,4 @@
-"""Whatever is published, removed, compacted and killed in whatever order: what is read is what a plain model holds."""
+"""After any sequence of publishing, removing, compacting and kills, a lake reads like a plain model of it."""
 
 import tempfile
 from collections.abc import Callable, Iterator

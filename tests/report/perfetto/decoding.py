@@ -1,4 +1,4 @@
-"""What the tests of traces share: rows to draw, and a decoder, which is Perfetto's own protobuf classes."""
+"""Helpers for tests of traces: rows to draw, and a decoder based on Perfetto's protobuf classes."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the kernel recorded as lines of a trace: nothing counts twice, lasts longer than is known, or is left out.
+"""Kernel events become tracks of a trace: nothing counts twice, lasts too long, or is left out.
 
 Switches as a viewer takes them: on every CPU who leaves is who came, also where the kernel left one out.
 """

@@ -1,4 +1,4 @@
-"""What goes on which track of the trace: queues, streams, the critical path and idle time with its causes.
+"""Every row of a session goes on its track: queues, streams, the critical path, and idle time by cause.
 
 Samples as counters, each device's by itself; a limit holds from the sample before the one that tells it.
 """

@@ -1,4 +1,4 @@
-"""Whatever becomes of manifests, lists and the cache, in whatever order: the answers are those of the manifests."""
+"""In whatever order manifests, lists and the cache change, the answers are those of the manifests."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from aaco_pipeline.lake.segments.format import (
     where_held,
 )
 from aaco_pipeline.lake.store import TraceLake
-from tests.lake.catalogue.asked import (
+from tests.lake.catalogue_answers import (
     OWNERS,
     PAGE,
     SEGMENT_NAMES,
@@ -69,7 +69,7 @@ class CacheAndManifests(RuleBasedStateMachine):
 
     @rule(owner=st.sampled_from(OWNERS), failure=st.sampled_from(("", "out of memory")), stated=st.booleans())
     def restate(self, owner: tuple[Scope, str], failure: str, stated: bool) -> None:
-        """What is expected, what failed, what a person said, a file beside the tables."""
+        """Expected stages, a failure, the user's facts, a file beside the tables."""
         before = self.lake.manifest(owner[1], owner[0]) if self._is_readable(owner) else Manifest(*owner)
         after = before.expecting(("capture", "timeline")).with_artifact(Artifact("report", "reports/é.html", 3, "ab"))
         after = after.with_failure("timeline", "1", failure) if failure else after

@@ -1,4 +1,4 @@
-"""What the tests of the catalogue share: manifests and lists to write, what can be asked, and the truth beside it."""
+"""Helpers for tests of the catalogue: manifests and lists to write, all questions, and the true answers."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
