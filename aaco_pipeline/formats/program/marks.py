@@ -55,7 +55,7 @@ class Marks:
 
 
 def read_marks(path: Path, limits: Limits) -> Marks:
-    """The marks in a file. CaptureError for what is no such file, is of a later version, or is beyond the limits."""
+    """Read the marks in a file. CaptureError for another file, a later version, or one beyond the limits."""
     try:
         with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
