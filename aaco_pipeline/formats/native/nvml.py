@@ -35,7 +35,7 @@ _RAW: Final = (
     *("gpu_busy_percent", "memory_busy_percent", "memory_used_bytes", "event_reasons", "pcie_generation", "pcie_lanes"),
     *("ecc_corrected", "ecc_uncorrected", *_HELD_COLUMN.values()),
 )
-#: Which raw reading a column of `gpu_samples` is made of.
+#: Columns of `gpu_samples` by the raw reading that they come from.
 _AS_READ: Final = ("memory_used_bytes", "pcie_generation", "pcie_lanes", "ecc_corrected", "ecc_uncorrected")
 _MADE_OF: Final[Mapping[str, str]] = {
     **{"power_w": "power_mw", "energy_j": "energy_mj"},
@@ -45,7 +45,7 @@ _MADE_OF: Final[Mapping[str, str]] = {
     **{"throttle_reasons": "event_reasons", **{name: name for name in _AS_READ}},
 }
 _NO_HOTSPOT: Final = "NVML gives no temperature of the hottest spot; temperature_gpu_c is its sensor of the die"
-_MIG: Final = "MIG is on: what is read is of the whole GPU, and NVML does not say how busy its instances are"
+_MIG: Final = "MIG is on: all readings describe the whole GPU, and NVML does not say how busy its instances are"
 
 
 class _Facts(TypedDict):

@@ -281,7 +281,7 @@ def _waking(one: Some) -> pl.DataFrame:
 
 
 def _ran(one: Some) -> pl.DataFrame:
-    """How long a thread had had the CPU, as the kernel settles its account: from the last time or its switching in."""
+    """Read how long a thread had the CPU, as the kernel accounts it: since the last account or its switching in."""
     length = one.values("runtime")
     return one.frame("ran", thread_id=one.values("pid"), duration_ns=length).with_columns(
         pl.col("time_ns") - pl.col("duration_ns")
@@ -293,7 +293,7 @@ def _fork(one: Some) -> pl.DataFrame:
 
 
 def _resident(one: Some) -> pl.DataFrame:
-    """Where the thread's own process has got or lost memory, and not another's whose memory it takes back."""
+    """Read where the thread's own process gained or lost memory, not one whose memory it reclaims."""
     own = replace(one, records=only(one.records, one.values("curr") != 0))
     return own.frame(RESIDENT)
 
@@ -311,11 +311,11 @@ def _softirq(one: Some, kind: str) -> pl.DataFrame:
     return one.frame(kind, name=names)
 
 
-#: What a fault's row ends with where it is seen, and no row of its own in `kernel_events`.
+#: Marker of the end of a page fault; makes no row in `kernel_events`.
 RESIDENT: Final = "resident"
-#: How the two ends of what has an extent are marked until they are paired.
+#: Suffixes of the two ends of an interval until they are paired.
 ENTRY, EXIT = " entry", " exit"
-#: What makes rows of each event.
+#: Readers of each event into rows.
 READERS: Final[Mapping[str, Callable[[Some], pl.DataFrame]]] = {
     "sched/sched_switch": _switch,
     "sched/sched_waking": _waking,

@@ -152,6 +152,15 @@ def read(
     return CaptureTables({table: frame}, tuple(findings.evidence))
 
 
+def read_from(
+    folder: Path, document: Mapping[str, Any] | None, process_ids: Collection[int], axis_zero_monotonic_ns: int
+) -> CaptureTables:
+    """Read the events file that the document names in a capture's folder; see `read`."""
+    file = None if document is None else document.get("file")
+    lines = () if file is None else event_lines(folder, str(file))
+    return read(document, lines, process_ids, axis_zero_monotonic_ns)
+
+
 def event_lines(folder: Path, name: str, limits: Limits | None = None) -> Iterator[str]:
     """Read the lines of a trace's compressed events file in a capture's folder. CaptureError when it is damaged,
     missing, or elsewhere.
@@ -282,7 +291,7 @@ def _perf_record(line: str) -> _Switch | _Waking | None:
 _PARSERS: Final = {"bpftrace": _bpftrace_record, "perf": _perf_record}
 
 
-#: What a thread that leaves a CPU waits for, by the first letter of its state in perf's output.
+#: Reasons why a thread leaves a CPU, by the first letter of its state in perf's output.
 _PERF_STATES: Final = {
     **{"R": "runnable", "S": "sleeping", "I": "sleeping", "P": "sleeping", "D": "disk_sleep", "T": "stopped"},
     **{"t": "stopped", "X": "dead", "Z": "dead"},

@@ -106,7 +106,7 @@ _RAW_COLUMNS: Final = (
     *("clock_khz", "process_cpu_ns", "rss_pages", "major_faults", "run_delay_ns"),
     *("voluntary_switches", "involuntary_switches"),
 )
-#: Which raw readings a column of `system_samples` is made of.
+#: Columns of `system_samples` by the raw readings that they come from.
 _AS_READ: Final = ("process_cpu_ns", "run_delay_ns", "voluntary_switches", "involuntary_switches", "major_faults")
 _MADE_OF: Final[Mapping[str, str]] = {
     "cpu_ratio": "host_busy_ticks",

@@ -131,7 +131,7 @@ def nesting(
 
     `position` is increasing (file order, which is order of end), times are whole ticks cut off downwards. An event
     is inside a later one if it started no earlier; an event of no measured length that begins on the same tick as
-    the later one cannot be told from its left neighbour and counts as such. Vectorized: O(n log n).
+    the later one looks like its left neighbour and counts as such. Vectorized: O(n log n).
     """
     count = len(position)
     parent = np.full(count, -1, np.int64)
