@@ -1,12 +1,12 @@
-"""What was recorded, opened in this process: `open_capture` gives every kind of raw capture the same face.
+"""Open a recorded capture in this process: `open_capture` gives every kind of raw capture the same interface.
 
-Whoever opens captures of strangers goes through `aaco_pipeline.resources.confinement.client`, which reads them in a
-process that can do nothing else; this is what that process does, and what tests may.
+Untrusted captures are opened through `aaco_pipeline.resources.confinement.client`, which reads them in a process that
+can do nothing else; this is what that process does, and what tests may.
 
-The kinds are beside this module: `measured` (this project's own runs), `profiled` (those with passes under rocprofv3),
-`ingested` (captures made elsewhere) and `program` (what `aaco record` ran, here or elsewhere). Finding runs in a folder
-is `discovery`, putting a run's parts together `merging`, what may be asked to be measured `request`. What a file's
-bytes mean is `aaco_pipeline.formats`.
+The kinds are `measured` (this project's own runs, with passes under rocprofv3 or without), `ingested` (captures made
+elsewhere) and `program` (what `aaco record` ran, here or elsewhere). Runs in a folder are found in `discovery`, a run's
+parts are combined in `merging`, settings of a measurement are in `request`. The meaning of a file's bytes is in
+`aaco_pipeline.formats`.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ from aaco_pipeline.lake.verified import is_of_capture, require_raw_intact
 
 
 def file_digests(raw: Path) -> list[tuple[str, str]]:
-    """Name and SHA-256 of every file of a raw folder, by name. A file that did not change is read once a process.
+    """List name and SHA-256 of every file of a raw folder, by name; an unchanged file is read once per process.
 
-    LakeError when one is not as it was received; the list that tells is not among them.
+    LakeError when a file is not as it was received; the list of the received files is not included.
     """
     raw = settled(raw)
     digests = {name: _digest(file) for name, file in _files(raw)}
@@ -31,7 +31,7 @@ def file_digests(raw: Path) -> list[tuple[str, str]]:
 
 
 def content_digest(raw: Path) -> str:
-    """SHA-256 over the names and digests of a raw folder's files. CaptureError when there is no such folder."""
+    """Hash the names and digests of a raw folder's files. CaptureError when there is no such folder."""
     if not raw.is_dir():
         raise CaptureError(f"{raw}: no capture here; ingest or measure the session again")
     listed = "".join(f"{name}\0{digest}\n" for name, digest in file_digests(raw))
@@ -39,18 +39,18 @@ def content_digest(raw: Path) -> str:
 
 
 def raw_bytes(raw: Path) -> int:
-    """Bytes of all files of a raw folder."""
+    """Sum the sizes of all files of a raw folder."""
     return sum(file.lstat().st_size for _, file in _files(settled(raw)))
 
 
 def _files(raw: Path) -> list[tuple[str, Path]]:
-    """The capture's files with their names."""
+    """List the capture's files with their names."""
     named = ((file.relative_to(raw).as_posix(), file) for file in files_beneath(raw)[0])
     return [(name, file) for name, file in named if is_of_capture(name)]
 
 
 def digest_of(file: Path) -> str:
-    """SHA-256 of a regular file's bytes. CaptureError when it cannot be read, or a link leads to it."""
+    """Return the SHA-256 of a regular file. CaptureError when it cannot be read, or a link leads to it."""
     try:
         with open_regular(file) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -70,18 +70,18 @@ _DIGESTS: Final[dict[tuple[int, ...], str]] = {}
 
 
 class Identity(NamedTuple):
-    """The digest of a capture's content, and where it lies; None for an ingested one, which is the same anywhere."""
+    """The digest of a capture's content, and its place; None for an ingested one, which is the same anywhere."""
 
     digest: str
     place: Path | None
 
 
 def open_capture(raw: Path) -> Capture:
-    """The capture in a session's raw folder; the same object for the same content, however often it is asked for.
+    """Open the capture in a session's raw folder; returns the same object for the same content.
 
-    An ingested capture is the same wherever it lies, because it is parsed at once; a measured one reads its files when
-    they are asked for, so that it is the same at its place only. The newest one only is kept, because a capture's
-    tables may be most of the memory. CaptureError when the folder holds no capture, or a damaged one.
+    An ingested capture is the same wherever it lies, because it is parsed at once; a measured one reads its files on
+    demand, so it is the same at its place only. Only the newest one is kept, because a capture's tables may take most
+    of the memory. CaptureError when the folder holds no capture, or a damaged one.
     """
     known = identity(raw)
     if known not in _OPENED:
@@ -100,7 +100,7 @@ def open_capture(raw: Path) -> Capture:
 
 
 def identity(raw: Path) -> Identity:
-    """What the capture in a raw folder is known by. CaptureError when there is no such folder."""
+    """Return what identifies the capture in a raw folder. CaptureError when there is no such folder."""
     from aaco_pipeline.capture import ingested
 
     digest = content_digest(raw)

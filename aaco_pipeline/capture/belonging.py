@@ -1,15 +1,14 @@
-"""What belongs together: which parts found in one folder are one run of a workload.
+"""Decide which parts found in one folder are one run of a workload.
 
-Different processes, programs, agents and thread traces are never one run unless they say that they are. What counts as
-saying so:
+Different processes, programs, agents and thread traces are never one run unless they say so, by one of these:
 
 - passes: folders or names `pass_<n>`, as rocprofv3 makes them for one command; each pass ran the program once more
-- names of one process's files: its prefix, or the prefix of a trace with a word behind it (`decode`, `decode_waves`)
+- names of one process's files: its prefix, or the prefix of a trace followed by a word (`decode`, `decode_waves`)
 - a database or results file that repeats a process, or whose process is the other's parent; processes of one parent and
   one command, alive at the same time; ranks of one command, on one host alive at the same time
-- a thread trace whose raw files name the process, or whose agent, dispatch and kernel the only database has
+- a thread trace whose raw files name the process, or whose agent, dispatch and kernel only this database has
 
-Files are recognized by `aaco_pipeline.capture.discovery`; here only what was read of them is compared.
+Files are recognized by `aaco_pipeline.capture.discovery`; only their statements are compared here.
 """
 
 import re
@@ -21,14 +20,14 @@ from typing import Final
 from aaco_pipeline.formats.capture_tables import StatedProcess
 
 Join = Callable[[int, int], None]
-#: A life from its beginning to its end: whose, and its colour; two of one colour do not belong together by it.
+#: A lifetime: start, end, colour and owner; two of one colour do not belong together by it.
 _Life = tuple[int, int, Hashable, int]
 
 
 def join_related(stated: Iterable[tuple[Hashable, int, StatedProcess]], join: Join) -> None:
-    """Call `join` with owners of processes that belong together, often enough that all are joined that are to be.
+    """Call `join` with owners of processes that belong together, often enough to connect all of them.
 
-    Each process is given with the pass it is of, apart from which nothing is compared, and its owner's number.
+    Each process comes with its pass, within which it is compared, and its owner's number.
     """
     guids: dict[Hashable, int] = {}
     lives: dict[Hashable, list[_Life]] = {}
@@ -51,7 +50,7 @@ def join_related(stated: Iterable[tuple[Hashable, int, StatedProcess]], join: Jo
 
 
 def _shared(one: StatedProcess, owner: int) -> Iterable[tuple[tuple[Hashable, ...], Hashable]]:
-    """The keys under which processes of a host that lived at one time belong together, each with the colour in it."""
+    """Yield the keys under which simultaneous processes of a host belong together, each with its colour."""
     if one.pid is not None:
         yield ("parent", one.pid), "parent"
     if one.parent_pid is not None:
@@ -68,11 +67,11 @@ def _shared(one: StatedProcess, owner: int) -> Iterable[tuple[tuple[Hashable, ..
 
 
 def _join_overlapping(lives: Sequence[_Life], join: Join) -> None:
-    """Join lives that overlap and differ in colour, in one sweep over their beginnings.
+    """Join lives that overlap and differ in colour, in one sweep over their starts.
 
-    What is alive and of one colour alone waits by that colour. At most one cluster is of several: whatever begins joins
-    all but those of its own colour alone. Of that cluster two lives are kept, the last to end and the last to end of
-    another colour, for these tell whom it still meets.
+    Lives of a single colour wait by that colour. At most one cluster has several colours: a new life joins everything
+    except lives of its own colour alone. Two lives of that cluster are kept, the last to end and the last to end of
+    another colour, because they decide whom it still meets.
     """
     waiting: dict[Hashable, list[_Life]] = {}
     mixed: list[_Life] = []
@@ -93,7 +92,7 @@ def _join_overlapping(lives: Sequence[_Life], join: Join) -> None:
 
 
 def _join_across_hosts(listed: Sequence[tuple[str, int, int]], join: Join) -> None:
-    """Join ranks of one command that differ in host and rank, outward from one, and looking at none again."""
+    """Join ranks of one command that differ in host and rank, outward from one, visiting none twice."""
     cells: dict[tuple[str, int], list[int]] = {}
     for host, rank, owner in listed:
         cells.setdefault((host, rank), []).append(owner)
@@ -123,12 +122,12 @@ _PASS: Final = re.compile(r"(?:^|/)(pass_\d+)(?=[/_]|$)")
 
 @dataclass(frozen=True)
 class Marks:
-    """What a part says of itself. `name` is its path in the run's folder.
+    """Statements of a part about itself. `name` is its path in the run's folder.
 
-    `stem` is what all files of its process are called, None where names say nothing. `is_trace` says that it holds a
-    kernel trace. Of a decoded thread trace `agent` and `dispatch` are those in its folder's name, `pids` the processes
-    that the raw files of that dispatch name, and `kernels` the functions in its listing. `traced` tells of a database
-    whether it has a dispatch: by agent, number and kernels. `is_devices` is for samples of devices, of no process.
+    `stem` is the common name of its process's files, None where names say nothing. `is_trace`: it holds a kernel trace.
+    For a decoded thread trace `agent` and `dispatch` come from its folder's name, `pids` are the processes in the names
+    of that dispatch's raw files, and `kernels` the functions in its listing. `traced` tells whether a database has a
+    dispatch, by agent, number and kernels. `is_devices`: samples of devices, of no process.
     """
 
     name: str
@@ -145,13 +144,13 @@ class Marks:
 
     @property
     def pass_name(self) -> str | None:
-        """The pass that it is of, if its path says one."""
+        """The pass that its path names, if any."""
         found = _PASS.search(self.name)
         return found[1] if found else None
 
 
 class _Groups:
-    """Numbers 0 … n-1 in groups, each number in one of them; at first all are apart."""
+    """Disjoint groups of the numbers 0 … n-1; initially each is alone."""
 
     def __init__(self, count: int) -> None:
         self._above = list(range(count))
@@ -167,11 +166,11 @@ class _Groups:
         self._above[high] = low
 
     def part(self, one: int) -> None:
-        """Leave a number alone; of a group that is parted every number has to be."""
+        """Leave a number alone; every number of a parted group has to be parted."""
         self._above[one] = one
 
     def among(self, members: Iterable[int]) -> list[list[int]]:
-        """The groups that the members are in, each with those of them, in order."""
+        """Return the groups of the members, each with the members in it, in order."""
         found: dict[int, list[int]] = {}
         for one in members:
             found.setdefault(self.of(one), []).append(one)
@@ -179,7 +178,7 @@ class _Groups:
 
 
 def together(marks: Sequence[Marks]) -> list[list[int]]:
-    """The parts in groups, one for each run: their positions, in order."""
+    """Group the parts by run: their positions, in order."""
     groups = _Groups(len(marks))
     programs = [i for i, one in enumerate(marks) if not one.is_thread_trace and not one.is_devices]
     traces = [i for i, one in enumerate(marks) if one.is_thread_trace]
@@ -200,7 +199,7 @@ def together(marks: Sequence[Marks]) -> list[list[int]]:
 
 
 def _join_named(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int]) -> None:
-    """Join parts of one pass whose files are called alike, or like a trace with a word behind it."""
+    """Join parts of one pass whose files have one name, or a trace's name followed by a word."""
     called: dict[Hashable, int] = {}
     traces: dict[Hashable, int] = {}
     for i in programs:
@@ -217,21 +216,17 @@ def _join_named(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int]
 
 
 def _part_repeated_ranks(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int]) -> None:
-    """Take a job apart that has one rank twice: two jobs on several hosts, and nothing says who is of which."""
+    """Split a job that has one rank twice: two jobs on several hosts, whose ranks cannot be assigned."""
     for members in groups.among(programs):
-        ranks = [one.rank for i in members for one in _distinct(marks[i].processes) if one.rank is not None]
+        ranks = [one.rank for i in members for one in dict.fromkeys(marks[i].processes) if one.rank is not None]
         guids = [one.guid for i in members for one in marks[i].processes if one.guid is not None]
         if len(set(ranks)) < len(ranks) and len(set(guids)) == len(guids):
             for i in members:
                 groups.part(i)
 
 
-def _distinct(processes: Iterable[StatedProcess]) -> list[StatedProcess]:
-    return list(dict.fromkeys(processes))
-
-
 def _join_passes(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int]) -> None:
-    """Join what each pass of one command ran: where a pass ran several processes, those that can be told again."""
+    """Join what each pass of one command ran; where a pass ran several processes, those that can be matched."""
     passes: dict[str | None, list[list[int]]] = {}
     for members in groups.among(programs):
         passes.setdefault(marks[members[0]].pass_name, []).append(members)
@@ -251,10 +246,8 @@ def _join_passes(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int
         first = alike.setdefault((len(found), told), found)
         if first is not found:
             _join_paired(groups, first, found, marks)
-    for first, second in combinations(alike.values(), 2):
+    for first, second in (*combinations(alike.values(), 2), *product(alike.values(), ([one] for one in alone))):
         _join_paired(groups, first, second, marks)
-    for first, one in product(alike.values(), alone):
-        _join_paired(groups, first, [one], marks)
 
 
 def _join_alone(groups: _Groups, alone: Sequence[list[int]], marks: Sequence[Marks]) -> None:
@@ -271,21 +264,14 @@ def _join_alone(groups: _Groups, alone: Sequence[list[int]], marks: Sequence[Mar
 def _join_paired(
     groups: _Groups, first: Sequence[list[int]], second: Sequence[list[int]], marks: Sequence[Marks]
 ) -> None:
-    for mine, theirs in _paired(first, second, marks):
-        groups.join(mine[0], theirs[0])
-
-
-def _paired(
-    first: Sequence[list[int]], second: Sequence[list[int]], marks: Sequence[Marks]
-) -> Iterable[tuple[list[int], list[int]]]:
-    """Which processes of two passes, of which one ran several, are one program's: those alike in what tells them."""
+    """Join processes of two passes, of which one ran several, by the first key that tells each pass's apart."""
     for key in (_ranks, _commands, _stems):
         mine, theirs = ({key(group, marks): group for group in side} for side in (first, second))
-        if len(mine) == len(first) and len(theirs) == len(second):
-            shared = [one for one in mine if one and one in theirs]
-            if shared:
-                yield from ((mine[one], theirs[one]) for one in shared)
-                return
+        shared = [one for one in mine if one and one in theirs]
+        if len(mine) == len(first) and len(theirs) == len(second) and shared:
+            for one in shared:
+                groups.join(mine[one][0], theirs[one][0])
+            return
 
 
 def _commands(members: Sequence[int], marks: Sequence[Marks]) -> frozenset[str]:
@@ -297,7 +283,7 @@ def _ranks(members: Sequence[int], marks: Sequence[Marks]) -> frozenset[Hashable
 
 
 def _stems(members: Sequence[int], marks: Sequence[Marks]) -> frozenset[str]:
-    """What the files are called inside their pass, where that is no number of a process."""
+    """Return the files' names within their pass, except process numbers."""
     found = {_PASS.sub("", marks[i].stem or "").strip("/_") for i in members}
     return frozenset(one for one in found if one and not one.rpartition("/")[2].isdigit())
 
@@ -305,7 +291,7 @@ def _stems(members: Sequence[int], marks: Sequence[Marks]) -> frozenset[str]:
 def _join_thread_traces(
     groups: _Groups, marks: Sequence[Marks], traces: Sequence[int], programs: Sequence[int]
 ) -> None:
-    """Join each thread trace to the run that it says it is of, if there is one."""
+    """Join each thread trace to the run that it names, if there is one."""
     of_pass: dict[str | None, list[int]] = {}
     for k in programs:
         of_pass.setdefault(marks[k].pass_name, []).append(k)
@@ -332,7 +318,7 @@ def _join_thread_traces(
 
 
 def _has_dispatch(members: Sequence[int], marks: Sequence[Marks], trace: Marks) -> bool:
-    """Whether a database among parts has the dispatch that a thread trace is of."""
+    """Tell whether a database among the parts has the dispatch of a thread trace."""
     agent, dispatch = trace.agent, trace.dispatch
     if agent is None or dispatch is None:
         return False
@@ -341,7 +327,7 @@ def _has_dispatch(members: Sequence[int], marks: Sequence[Marks], trace: Marks) 
 
 
 def pids_of(marks: Iterable[Marks]) -> frozenset[int]:
-    """The processes of parts: stated, in their names, or named by the raw files of a thread trace."""
+    """Return the processes of parts: stated, in their names, or named by the raw files of a thread trace."""
     each = list(marks)
     stated = {one.pid for mark in each for one in mark.processes if one.pid is not None}
     words = (word for mark in each for word in re.split(r"[/_]", mark.stem or ""))

@@ -45,9 +45,11 @@ _OF_PROCESS: Final = re.compile(r"(\d{1,18})_.*\.(?:att|out)")
 
 
 def homes(paths: Sequence[Path], runs: Sequence[tuple[Path, frozenset[int]]]) -> Iterator[tuple[int | None, str]]:
-    """For each path the number of its run, or None and in the second place why, where a process decides.
+    """Yield for each path the number of its run, or None and why, where a process decides.
 
-    `runs` are folders with the processes that are known of each run; a folder may hold several.
+    A file that no reader takes goes with the run of the nearest folder around it. Raw thread traces and code objects
+    are named after their process: among several runs of a folder each goes with the one of its process, if exactly one
+    is. `runs` are folders with the known processes of each run.
     """
     by_folder: dict[Path, list[int]] = {}
     for number, (folder, _) in enumerate(runs):
@@ -67,29 +69,29 @@ def homes(paths: Sequence[Path], runs: Sequence[tuple[Path, frozenset[int]]]) ->
             yield None, f"with no run: {len(found) or 'none'} of the folder's {len(beside)} are of its process {pid}"
 
 
-#: A folder of Kineto traces, beside those of replays, in which the replayed graphs were captured; vLLM's profiler
-#: calls it so.
+#: A folder of Kineto traces in which replayed graphs were captured, beside the traces of replays; named by vLLM's
+#: profiler.
 CAPTURE_TRACES: Final = "capture_traces"
-#: Formats of samples of devices, which are of whatever ran beside them.
+#: Formats of samples of devices, which belong to whatever ran beside them.
 OF_DEVICES: Final[tuple[Reader, ...]] = (gpu_metrics, prometheus)
 
 
 @dataclass(frozen=True)
 class Found:
-    """A recognized file or folder with its reader, and the folder, or the file alone, that its run is."""
+    """A recognized file or folder with its reader, and the folder of its run, or the file alone."""
 
     path: Path
     recognition: DetectedFormat
     reader: Reader
     run: Path
-    #: Tells ranks of one job, or a trace with captures, from another run of the same folder: the first of their files.
+    #: The first file of a job of ranks, or of a trace with captures; separates it from other runs of the folder.
     job: Path | None = None
 
 
 def with_ranks_together(found: Sequence[Found]) -> list[Found]:
-    """The files with Kineto traces of one job's ranks in one run, and with why they are, or are not.
+    """Put Kineto traces of one job's ranks into one run, with the reason why they are one or are not.
 
-    Traces in a folder `capture_traces` beside them belong to each of these runs, and are none of their own.
+    Traces in a folder `capture_traces` beside them belong to each of these runs, and are no run themselves.
     """
     by_folder: dict[Path, dict[Path, Found]] = {}
     for one in sorted(found, key=lambda one: str(one.path)):
@@ -124,9 +126,9 @@ def with_ranks_together(found: Sequence[Found]) -> list[Found]:
 
 
 def with_devices_beside(found: Sequence[Found]) -> list[Found]:
-    """Samples of devices in the run of the one trace that lies beside them; beside several they are a run of their own.
+    """Put samples of devices into the run of the only trace beside them; beside several they are a separate run.
 
-    Whatever says by itself which parts are of one run is told apart later, by `belonging`.
+    Parts that state their run themselves are separated later, in `belonging`.
     """
     told = list(found)
     for folder in sorted({one.run for one in found if one.reader in OF_DEVICES}):
@@ -147,9 +149,9 @@ def with_devices_beside(found: Sequence[Found]) -> list[Found]:
     return told
 
 
-#: How the reason begins why a file is not read that the system could not open.
+#: Start of the reason for a file that the system could not open.
 UNREADABLE: Final = "cannot be read: "
-#: How the sums of a decoded thread trace are named, beside its folder.
+#: Name of the sums of a decoded thread trace, beside its folder.
 STATISTICS: Final = "stats_ui_output_"
 _PASS_FOLDER: Final = re.compile(r"pass_\d+")
 _PROCESS_FILE: Final = re.compile(r"\d+_.+")
@@ -168,8 +170,8 @@ _KEPT_RAW: Final = {
 class Part:
     """Files of one run that one reader reads together. `name` is their common path inside the run.
 
-    `path` is the file or folder that the reader is given; None where it is given the files. `counts_first` says that
-    of each kernel only the first executions were counted.
+    `path` is the file or folder given to the reader; None where it gets the files. `counts_first`: only the first
+    executions of each kernel were counted.
     """
 
     name: str
@@ -182,11 +184,11 @@ class Part:
 
     @property
     def holds_captures(self) -> bool:
-        """Whether it is a trace in which graphs were captured that the run's own traces replay."""
+        """True for a trace in which graphs were captured that the run's own traces replay."""
         return self.reader == _name(kineto) and self.name.startswith(f"{CAPTURE_TRACES}/")
 
     def read(self, limits: Limits) -> CaptureTables:
-        """What the files hold. CaptureError when they cannot be read."""
+        """Read the files. CaptureError when they cannot be read."""
         if self.path is None:
             return _BY_FILES[self.reader](self.files, limits)
         return _BY_NAME[self.reader].read(self.path, limits)
@@ -204,8 +206,8 @@ class Unread:
 class Run:
     """One run of a workload: what becomes one session.
 
-    `digest` is that of its content where the look at it has taken it along, None where it is still to be asked for.
-    `pids` are the processes that its parts state, where its folder holds several runs.
+    `digest` is that of its content where discovery computed it, else None. `pids` are the processes that its parts
+    state, where its folder holds several runs.
     """
 
     folder: Path
@@ -224,14 +226,12 @@ class DiscoveredRuns:
 
 
 def discover_runs(path: Path) -> DiscoveredRuns:
-    """Recognize everything under `path`. CaptureError when it does not exist, is a link or no file, or is a folder that
-    one cannot look through.
-    """
+    """Recognize everything under `path`. CaptureError when it is missing, a link, no file, or an unreadable folder."""
     return _discovered(path, apart=True)
 
 
 def _discovered(path: Path, *, apart: bool) -> DiscoveredRuns:
-    """What is under a path; with `apart` not false what lies in one folder is one run only where it says so."""
+    """Find the runs under a path; with `apart` the parts in one folder are one run only where they say so."""
     path = settled(path)
     found: list[Found] = []
     unread: list[Unread] = []
@@ -252,9 +252,9 @@ def _discovered(path: Path, *, apart: bool) -> DiscoveredRuns:
 
 
 def the_run(folder: Path, remedy: str) -> Run:
-    """The one run that a raw folder holds: what was taken in together is not told apart again.
+    """Return the one run in a raw folder; files that were ingested together are not separated again.
 
-    CaptureError, with what to do, when it holds none, or several that were never one.
+    CaptureError, with the remedy, when it holds none, or several that were never one.
     """
     found = _discovered(folder, apart=False).runs
     if len(found) != 1:
@@ -263,7 +263,7 @@ def the_run(folder: Path, remedy: str) -> Run:
 
 
 def _entries(path: Path) -> Iterator[Entry]:
-    """Every file, and every folder that is a format by itself in place of its files; links are not followed."""
+    """Yield every file, and every folder that is a format in place of its files; links are not followed."""
     if not is_folder(path):
         yield Entry(path, is_folder=False)
         return
@@ -285,7 +285,7 @@ def _entries(path: Path) -> Iterator[Entry]:
 
 
 def _recognized(entry: Entry, top: Path) -> Found | Unread | None:
-    """The entry with its reader and the folder of its run, or why it is not read."""
+    """Return the entry with its reader and the folder of its run, or why it is not read."""
     path = entry.path
     if entry.refused is not None:
         return Unread(path, entry.refused)
@@ -301,7 +301,7 @@ def _recognized(entry: Entry, top: Path) -> Found | Unread | None:
 
 
 def _unreadable(path: Path) -> str | None:
-    """Why nobody here can read a file, which says nothing of what it is."""
+    """Return why a file cannot be read by this user, which says nothing about its format."""
     try:
         open_regular(path).close()
     except OSError as error:
@@ -310,7 +310,7 @@ def _unreadable(path: Path) -> str | None:
 
 
 def _run_folder(path: Path, reader: Reader, top: Path) -> Path:
-    """The folder of the run that an entry belongs to: rocprofv3 puts hosts and passes into folders of their own."""
+    """Return the folder of an entry's run: rocprofv3 makes separate folders for hosts and passes."""
     if reader in _ALONE or (reader is thread_trace and (path == top or not path.name.startswith("ui_output_"))):
         return path
     folder = path.parent
@@ -322,7 +322,7 @@ def _run_folder(path: Path, reader: Reader, top: Path) -> Path:
 
 
 def _is_host_folder(folder: Path, path: Path, reader: Reader) -> bool:
-    """Whether a folder is the one that rocprofv3 names after the host, below the folder of the run."""
+    """Tell whether a folder is the one that rocprofv3 names after the host, below the folder of the run."""
     beside = [entry.path.name for entry in readable_entries(folder.parent) if entry.is_folder]
     if any(name.startswith("ui_output_") for name in beside) or _PASS_FOLDER.fullmatch(folder.parent.name):
         return True
@@ -330,7 +330,7 @@ def _is_host_folder(folder: Path, path: Path, reader: Reader) -> bool:
 
 
 def _runs(found: Sequence[Found], others: Sequence[Path], *, apart: bool) -> list[Run]:
-    """The recognized files as runs; `others` are files that no reader takes, whose names may say something."""
+    """Group the recognized files into runs; `others` are unread files, whose names may say something."""
     runs: dict[tuple[Path, Path | None], Run] = {}
     texts: dict[Path, dict[str, list[Path]]] = {}
     series: dict[tuple[Path, Path | None], list[Found]] = {}
@@ -358,30 +358,19 @@ def _part(run: Run, one: Found) -> Part:
     if one.reader in FOLDER_READERS:
         files, others = files_beneath(one.path)
         run.unread += [Unread(entry.path, entry.refused or "") for entry in others]
-    return Part(
-        one.path.relative_to(run.folder).as_posix() if one.path != run.folder else one.path.name,
-        one.recognition.format,
-        one.recognition.detail,
-        tuple(files),
-        _name(one.reader),
-        one.path,
-    )
+    name = one.path.relative_to(run.folder).as_posix() if one.path != run.folder else one.path.name
+    return Part(name, one.recognition.format, one.recognition.detail, tuple(files), _name(one.reader), one.path)
 
 
 def _text_part(run: Run, key: str, paths: list[Path]) -> Part:
     kinds = ", ".join(sorted(path.name for path in paths))
     name = Path(key).relative_to(run.folder).as_posix() if Path(key).is_relative_to(run.folder) else key
-    return Part(
-        name or run.folder.name,
-        "rocprofv3-csv",
-        f"rocprofv3 CSV: {kinds}",
-        tuple(paths),
-        _name(rocprofv3_csv),
-    )
+    detail = f"rocprofv3 CSV: {kinds}"
+    return Part(name or run.folder.name, "rocprofv3-csv", detail, tuple(paths), _name(rocprofv3_csv))
 
 
 def _series_part(run: Run, found: Sequence[Found]) -> Part:
-    """All files of one folder with series of its devices' sensors."""
+    """Combine all files of one folder with series of its devices' sensors."""
     if len(found) == 1:
         return _part(run, found[0])
     first = found[0].recognition
@@ -390,7 +379,7 @@ def _series_part(run: Run, found: Sequence[Found]) -> Part:
 
 
 def _drop_repetitions(run: Run) -> None:
-    """One process's run in several output formats is read once, from the one that holds most."""
+    """Read one process's run in several output formats only from the richest one."""
     by_stem: dict[str, list[Part]] = {}
     for part in run.parts:
         if part.format in _RICHEST_FIRST:
@@ -406,7 +395,7 @@ def _drop_repetitions(run: Run) -> None:
 
 
 def _stem(part: Part) -> str:
-    """What the output files of one process have in common: their path without `_results` and the suffixes."""
+    """Return the common path of one process's output files, without `_results` and suffixes."""
     if part.reader in (_name(rocprof), _name(rocprof_db)):
         folder, slash, file = part.name.rpartition("/")
         return f"{folder}{slash}{file.split('.')[0]}"
@@ -414,7 +403,7 @@ def _stem(part: Part) -> str:
 
 
 def _split(run: Run, others: Sequence[Path]) -> list[Run]:
-    """What lies in one folder as the runs that it is of, each in the order of its first part."""
+    """Split the parts in one folder into runs, each in the order of its first part."""
     if len(run.parts) < 2:
         return [run]
     raws = [(path.parent, raw) for path in others if (raw := thread_trace.raw_trace(path)) is not None]
@@ -428,21 +417,14 @@ def _split(run: Run, others: Sequence[Path]) -> list[Run]:
 
 
 def _marks(run: Run, part: Part, raws: Sequence[tuple[Path, tuple[str, int, int]]]) -> Marks:
-    """What a part says of itself, by which it is told to be of one run with others."""
+    """Return what a part states of itself, by which it may belong to one run with others."""
     name = part.files[0].relative_to(run.folder).as_posix() if part.files else part.name
     if part.reader == _name(thread_trace):
         place = part.path or run.folder
         own = thread_trace.traced_dispatch(place)
         beneath = [raw for folder, raw in raws if folder.is_relative_to(place.parent)]
-        pids = {pid for agent, dispatch, pid in beneath if (agent, dispatch) == (own.agent, own.dispatch)}
-        return Marks(
-            name,
-            is_thread_trace=True,
-            agent=own.agent,
-            dispatch=own.dispatch,
-            pids=frozenset(pids),
-            kernels=own.kernels,
-        )
+        pids = frozenset(pid for agent, number, pid in beneath if (agent, number) == (own.agent, own.dispatch))
+        return Marks(name, is_thread_trace=True, agent=own.agent, dispatch=own.dispatch, pids=pids, kernels=own.kernels)
     if part.reader in map(_name, OF_DEVICES):
         return Marks(name, is_devices=True)
     if part.reader in map(_name, (*_ALONE, cupti)):

@@ -1,28 +1,24 @@
-"""The face that every kind of raw capture has: its facts, its tables, its model, its evidence.
+"""The interface of every kind of raw capture: its facts, tables, model and evidence.
 
-Which kinds there are says `aaco_pipeline.capture`, which opens them.
+The kinds are listed in `aaco_pipeline.capture`, which opens them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import polars as pl
 
-if TYPE_CHECKING:
-    import polars as pl
-
-    from aaco_pipeline.lake.evidence import Evidence
-
+from aaco_pipeline.lake.evidence import Evidence
 
 #: `timed` is measured without a trace: a campaign takes many such sessions, and traces a few others.
 Kind = Literal["measured", "profiled", "ingested", "timed", "program"]
-#: Element type and sizes of a tensor, each None where it is not known.
+#: Element type and sizes of a tensor, each None where unknown.
 TensorType = tuple[str | None, tuple[int | None, ...] | None]
-#: What a statement of evidence is about; each is published by the stage that answers for it.
+#: Subject of a statement of evidence; each is published by the stage responsible for it.
 Subject = Literal["files", "host", "iterations", "trace", "telemetry", "kernel"]
-#: Frames of thread traces that `tables` gives beside the lake's tables; `analysis.instructions` says what is in them.
+#: Frames of thread traces that `tables` gives beside the lake's tables; described in `analysis.instructions`.
 THREAD_TRACE: Final = (
     *("instruction_parts", "wait_executions", "wait_dependencies", "waves", "wave_starts", "sampled_stalls"),
 )
@@ -30,11 +26,11 @@ THREAD_TRACE: Final = (
 
 @dataclass(frozen=True)
 class Facts:
-    """What kind of capture it is, as far as an analysis may care.
+    """The kind of a capture, as far as an analysis may depend on it.
 
-    `kernels_named_by`: whether names are a compiler's (a GPU's kernels) or the model's nodes. `ran_here`: whether this
-    project measured it, so that the calibrations of its machine hold. `asked_to_trace`: kernels that a thread trace was
-    asked for. `summary`: what the stage `capture` shows of it.
+    `kernels_named_by`: names are a compiler's (a GPU's kernels) or the model's nodes. `ran_here`: this project measured
+    it, so the calibrations of its machine hold. `asked_to_trace`: kernels for which a thread trace was requested.
+    `summary`: shown by the stage `capture`.
     """
 
     kind: Kind
@@ -46,7 +42,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class InferredTypes:
-    """Types of a model's tensors by name, in one line why some are missing, and its edges with those types."""
+    """Types of a model's tensors by name, a one-line reason for missing ones, and its edges with those types."""
 
     types: Mapping[str, TensorType]
     reason: str | None
@@ -91,9 +87,9 @@ class Capture(Protocol):
     """A raw capture, parsed when first asked and once."""
 
     def tables(self) -> Mapping[str, "pl.DataFrame"]:
-        """Every table of the lake that a capture can state, by name, without the session key; empty where it does not.
+        """Return every table of the lake that a capture can state, by name, without the session key; else empty.
 
-        Beside them, where a thread trace was taken, the frames named in `THREAD_TRACE`; of a session measured here
+        With a thread trace, the frames named in `THREAD_TRACE` are included; for a session measured here also
         `kernel_throttling`, `kernel_probes` and `kernel_costs` (`formats.native.kernel_plane`). A table is read when it
         is taken from the mapping: CaptureError where its file is damaged.
         """
@@ -102,11 +98,11 @@ class Capture(Protocol):
     def facts(self) -> Facts: ...
 
     def model(self) -> Model | None:
-        """The model that ran, with what the runtime left of it; None where the capture holds no model."""
+        """Return the model that ran, with what the runtime left of it; None where the capture holds no model."""
         ...
 
     def evidence(self, subject: Subject) -> "tuple[Evidence, ...]":
-        """What the capture has and lacks of one subject."""
+        """Report what the capture has and lacks of one subject."""
         ...
 
 
@@ -114,7 +110,7 @@ Source = Callable[[], Mapping[str, pl.DataFrame]]
 
 
 class LazyTables(Mapping[str, pl.DataFrame]):
-    """A mapping over `sources`: for each name the function that reads it, with its neighbours or alone."""
+    """A mapping over `sources`, which read a table by name, possibly with its neighbours."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self._sources = sources

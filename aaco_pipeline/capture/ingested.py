@@ -1,7 +1,7 @@
 """The capture of a session made elsewhere: foreign files as they came, minus secrets, and a list of them.
 
-Copying files in is `aaco_pipeline.resources.ingestion`; which format a file is says `discovery`, how the parts of a run
-become one `merging`.
+Files are copied in by `aaco_pipeline.resources.ingestion`; formats are recognized in `discovery`, the parts of a run
+combined in `merging`.
 """
 
 import json
@@ -19,21 +19,21 @@ from aaco_pipeline.capture.discovery import Run, the_run
 from aaco_pipeline.capture.face import Facts, Subject
 from aaco_pipeline.capture.merging import read_run
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.formats.capture_tables import CaptureTables, table_of
 from aaco_pipeline.formats.parsing.json_document import json_document
 from aaco_pipeline.formats.parsing.regular_files import is_regular, settled
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import empty_table
 
 FORMAT: Final = "aaco-ingest"
 FORMAT_VERSION: Final = 1
-#: The list of what was ingested, and the folder with the files themselves.
+#: The list of ingested files, and the folder with the files themselves.
 LIST_FILE: Final = "ingest.json"
 FILES_FOLDER: Final = "files"
-#: Where files are kept untouched, when that is asked for; nothing reads them.
+#: Folder of untouched files, when requested; nothing reads them.
 ORIGINALS_FOLDER: Final = "originals"
 _KEYS: Final = ("workload", "capture_digest", "files", "unread")
-#: Tables that only this project's own runner, recorder and sampler can fill, and no profiler's files.
+#: Tables that only this project's runner, recorder and sampler can fill.
 _NEVER: Final = (
     *("iteration_blocks", "program_runs", "program_marks", "system_samples", "scheduler_events"),
     *("kernel_events", "kernel_threads", "kernel_losses"),
@@ -41,7 +41,7 @@ _NEVER: Final = (
 
 
 def probe(raw: Path) -> bool:
-    """Whether a session's raw folder holds an ingested capture."""
+    """Tell whether a session's raw folder holds an ingested capture."""
     try:
         return is_regular(settled(raw) / LIST_FILE)
     except CaptureError:
@@ -49,7 +49,7 @@ def probe(raw: Path) -> bool:
 
 
 def read(raw: Path) -> "IngestedCapture":
-    """The capture in a raw folder. CaptureError when its list is damaged or of a newer version."""
+    """Read the capture in a raw folder. CaptureError when its list is damaged or of a newer version."""
     raw = settled(raw)
     path = raw / LIST_FILE
     listed = json_document(path)
@@ -61,7 +61,7 @@ def read(raw: Path) -> "IngestedCapture":
 
 
 def state_version(raw: Path, version: int, follows: str, earlier: Path) -> None:
-    """Have the list in `raw` state that the capture is a later version of one whose raw folder is `earlier`."""
+    """Record in the list of `raw` that the capture is a later version of the one in raw folder `earlier`."""
     listed = dict(read(raw).listed)
     listed["version"] = {"number": version, "follows": follows, "change": _change(listed["files"], earlier)}
     (raw / LIST_FILE).write_text(json.dumps(listed, indent=1, sort_keys=True) + "\n")
@@ -76,12 +76,12 @@ class IngestedCapture:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the files as they were handed over, whatever they were called."""
+        """SHA-256 over the files as they were handed over, regardless of names."""
         return str(self.listed["capture_digest"])
 
     @cached_property
     def contents(self) -> CaptureTables:
-        """All parts of the run as one set of tables. CaptureError if none can be read."""
+        """Combine all parts of the run into one set of tables. CaptureError if none can be read."""
         return read_run(self._run)
 
     def tables(self) -> Mapping[str, pl.DataFrame]:
@@ -102,7 +102,7 @@ class IngestedCapture:
         return Facts("ingested", "compiler", ran_here=False, summary=summary)
 
     def model(self) -> None:
-        """No profiler's files hold the model."""
+        """Return None: no profiler's files hold the model."""
 
     def evidence(self, subject: Subject) -> tuple[Evidence, ...]:
         tables = self.contents.tables
@@ -135,12 +135,12 @@ class IngestedCapture:
 
     @cached_property
     def _formats(self) -> str:
-        """The formats of the capture's parts, each once."""
+        """List the formats of the capture's parts, each once."""
         return "+".join(dict.fromkeys(part.format for part in self._run.parts))
 
     @cached_property
     def _named(self) -> tuple[str | None, Evidence]:
-        """What the workload is called, and by what."""
+        """Return the workload's name, and its origin."""
         return workload.named(self.contents.tables, self.listed["workload"], self.listed.get("found_as"))
 
     @cached_property
@@ -157,11 +157,11 @@ class IngestedCapture:
             "fingerprint": fingerprint(rows) if rows.height else None,
             "capture_digest": self.digest,
         }
-        return to_contract("sessions", pl.DataFrame([row]))
+        return table_of("sessions", [row])
 
 
 def _version(stated: Mapping[str, Any] | None) -> tuple[Evidence, ...]:
-    """That the capture goes on from what an earlier session holds of it."""
+    """Report that the capture continues one that an earlier session holds."""
     if stated is None:
         return ()
     reason = f"version {stated['number']} of session {stated['follows']}: {stated['change']}"
@@ -169,7 +169,7 @@ def _version(stated: Mapping[str, Any] | None) -> tuple[Evidence, ...]:
 
 
 def _change(files: Sequence[Mapping[str, Any]], earlier: Path) -> str:
-    """How the files differ from those of an earlier version, in words."""
+    """Describe how the files differ from those of an earlier version."""
     try:
         before = {one["name"]: one["sha256"] for one in read(earlier).listed["files"]}
     except CaptureError:
@@ -185,20 +185,15 @@ def _change(files: Sequence[Mapping[str, Any]], earlier: Path) -> str:
 
 
 def _kept(one: Mapping[str, Any], rules: int) -> Evidence:
-    """A file with its digest as it was handed over, and what the rules of redaction hid in it."""
+    """Report a file with its original digest, and how much the redaction rules hid in it."""
     hidden = one["redactions"]
-    return Evidence(
-        f"raw file {one['name']}",
-        "partial" if hidden else "present",
-        f"{hidden} places that looked like secrets were hidden (redaction rules {rules})" if hidden else None,
-        f"raw/{FILES_FOLDER}/{one['name']}",
-        None,
-        one["sha256"],
-    )
+    reason = f"{hidden} places that looked like secrets were hidden (redaction rules {rules})" if hidden else None
+    item, source = f"raw file {one['name']}", f"raw/{FILES_FOLDER}/{one['name']}"
+    return Evidence(item, "partial" if hidden else "present", reason, source, None, one["sha256"])
 
 
 def _original(one: Mapping[str, Any]) -> Evidence:
-    """A file as it was handed over, beside its copy."""
+    """Report an untouched file beside its copy."""
     source = f"raw/{ORIGINALS_FOLDER}/{one['name']}"
     return Evidence(f"original {one['name']}", "present", "untouched, for its owner alone", source, None, one["sha256"])
 
@@ -208,7 +203,7 @@ def _unread(one: Mapping[str, Any]) -> Evidence:
 
 
 def _iterations(count: int) -> tuple[Evidence, ...]:
-    """A capture made elsewhere was profiled throughout: it says nothing of the speed without a profiler."""
+    """Report iterations; a capture made elsewhere was profiled throughout and says nothing of unprofiled speed."""
     traced = (
         Evidence("iterations", "present", None, "markers", count)
         if count
@@ -218,7 +213,7 @@ def _iterations(count: int) -> tuple[Evidence, ...]:
 
 
 def _telemetry(samples: int) -> tuple[Evidence, ...]:
-    """The samples of GPUs that came with the capture; its host was not sampled."""
+    """Report the GPU samples that came with the capture; its host was not sampled."""
     gpus = (
         Evidence("gpu samples", "present", None, None, samples)
         if samples
@@ -232,7 +227,7 @@ def _telemetry(samples: int) -> tuple[Evidence, ...]:
 
 
 def started(clocks: pl.DataFrame) -> datetime | None:
-    """Wall-clock time at the axis' zero, where the capture ties its clock to it."""
+    """Return wall-clock time at the axis' zero, where the capture ties its clock to it."""
     offsets = clocks.filter(pl.col("domain") == "realtime").get_column("offset_ns").drop_nulls()
     if not len(offsets):
         return None

@@ -18,20 +18,20 @@ from aaco_pipeline.capture.face import THREAD_TRACE, Facts, InferredTypes, Kind,
 from aaco_pipeline.capture.merging import moved, read_run
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import native, onnx, ort_profile
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits, table_of
 from aaco_pipeline.formats.native import InferenceCapture, ProfilerPass, kernel_plane, scheduler, telemetry
 from aaco_pipeline.formats.native.kernel_plane import read_probes
 from aaco_pipeline.formats.onnx import ModelGraph
 from aaco_pipeline.formats.parsing.compression import read_decompressed
 from aaco_pipeline.formats.parsing.regular_files import is_regular, readable_entries, settled
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import empty_table
 from aaco_pipeline.providers import CPU_PROVIDER
 
 
 @dataclass(frozen=True)
 class RecordedModel:
-    """The graph as it was handed to the runtime (`file`), and as it was executed (`optimized_file`, where left).
+    """The graph given to the runtime (`file`), and the executed one (`optimized_file`, where left).
 
     `input_shapes` are those of the run. `kernel_shapes` has kernel_id and the shapes that the runtime's profile states
     for each kernel; None where it has none. `partition_files` are the parts that a runtime handed to a compiler.
@@ -49,7 +49,7 @@ class RecordedModel:
 
     @cached_property
     def optimized(self) -> ModelGraph | None:
-        """The graph that the runtime made of it; None where it did not leave it."""
+        """The runtime's optimized graph; None where it did not leave it."""
         if not is_regular(self.optimized_file):
             return None
         return onnx.read(_content_of(self.optimized_file), self.optimized_file.name)
@@ -61,9 +61,9 @@ class RecordedModel:
         return {name: graph.nodes.get_column("name").drop_nulls().to_list() for name, graph in graphs}
 
     def inferred(self, seen: Mapping[str, TensorType]) -> InferredTypes:
-        """Types of all tensors for the inputs of the run, given those that were seen at run time.
+        """Infer types of all tensors for the inputs of the run, given those seen at run time.
 
-        The edges are the graph's with the types of their tensors, seen ones first, as the table `model_edges`.
+        The edges are the graph's with the types of their tensors, seen ones first, as in the table `model_edges`.
         """
         found = onnx.inferred_shapes(self._content, self.input_shapes, seen)
         return InferredTypes(found.types, found.reason, onnx.typed_edges(self.graph.edges, {**found.types, **seen}))
@@ -74,7 +74,7 @@ class RecordedModel:
 
 
 def _content_of(file: Path) -> bytes:
-    """The bytes of a model without weights."""
+    """Read a model without weights."""
     limits = Limits()
     return read_decompressed(file, replace(limits, whole_bytes=limits.document_bytes))
 
@@ -97,12 +97,12 @@ _ABSENT: Final = (
 
 
 def is_untraced(raw: Path) -> bool:
-    """Whether a raw folder holds a session that was measured for its latency alone."""
+    """Tell whether a raw folder holds a session measured only for its latency."""
     return (raw / "latency.json").is_file() and not (raw / "trace.json").exists()
 
 
 class MeasuredCapture:
-    """A session's documents and what they refer to."""
+    """A session's documents and the files that they refer to."""
 
     def __init__(self, documents: InferenceCapture) -> None:
         self._documents = documents
@@ -166,20 +166,17 @@ class MeasuredCapture:
         return environment(self._documents.host["facts"])
 
     def _machine(self) -> dict[str, pl.DataFrame]:
-        """Devices, processes and clocks; of GPUs what the sampler saw of them."""
+        """Return devices, processes and clocks; GPUs as the sampler saw them."""
         sampled = self._samples.details.get("gpu_devices")
         devices = self._documents.devices()
         if sampled is not None:
             devices = pl.concat([devices, sampled]).unique("device_id", keep="first", maintain_order=True)
-        return {
-            "devices": devices,
-            "processes": self._documents.processes(),
-            "clock_domains": self._documents.clock_domains(),
-        }
+        own = self._documents
+        return {"devices": devices, "processes": own.processes(), "clock_domains": own.clock_domains()}
 
     @cached_property
     def _trace(self) -> CaptureTables:
-        """What the session's kernels are taken from: the runtime's own profile, where it left one."""
+        """Read the source of the session's kernels: the runtime's own profile, where it left one."""
         own = self._documents
         if not own.is_traced:
             reason = "the profiled pass left no profile" if "trace" in own.passes else "there was no profiled pass"
@@ -189,7 +186,7 @@ class MeasuredCapture:
         )
 
     def _frames_beside(self) -> tuple[str, ...]:
-        """Names of the frames of a thread trace, which the runtime's profile never holds."""
+        """Return the names of thread trace frames, which the runtime's profile never holds."""
         return ()
 
     def _of_trace(self) -> dict[str, pl.DataFrame]:
@@ -197,16 +194,14 @@ class MeasuredCapture:
         return {name: read[name] if name in read else empty_table(name) for name in TRACE_TABLES}
 
     def _trace_evidence(self) -> tuple[Evidence, ...]:
-        """What the profile holds, and what it cannot hold."""
+        """Report what the profile holds, and what it cannot hold."""
         if not self._trace.tables:
             return self._trace.evidence
         absent = [Evidence(item, "absent", reason, native.PROFILE_FILE) for item, reason in _ABSENT]
         provider = self._documents.capture["provider"]
         if provider != CPU_PROVIDER:
-            reason = (
-                f"the runtime's profile holds host-side times of the partitions that {provider} runs, not the kernels "
-                "on the device; these need rocprofv3"
-            )
+            held = f"the runtime's profile holds host-side times of the partitions that {provider} runs"
+            reason = f"{held}, not the kernels on the device; these need rocprofv3"
             absent.append(Evidence("device kernels", "absent", reason, native.PROFILE_FILE))
         return (*self._trace.evidence, *absent)
 
@@ -238,20 +233,15 @@ class MeasuredCapture:
     def _scheduler(self) -> CaptureTables:
         own = self._documents
         document = telemetry.load(own.folder / scheduler.SCHEDULER_FILE)
-        file = document.get("file") if document is not None else None
-        return scheduler.read(
-            document,
-            scheduler.event_lines(own.folder, str(file)) if file is not None else (),
-            {one["process_id"] for one in own.passes.values()},
-            own.axis_zero_monotonic_ns,
-        )
+        pids = {one["process_id"] for one in own.passes.values()}
+        return scheduler.read_from(own.folder, document, pids, own.axis_zero_monotonic_ns)
 
 
 FOLDER: Final = "rocprofv3"
 
 
 def read(raw: Path) -> MeasuredCapture:
-    """The capture of a session that this project measured, with passes under rocprofv3 or without.
+    """Read the capture of a session that this project measured, with passes under rocprofv3 or without.
 
     CaptureError when a document is damaged.
     """
@@ -260,7 +250,7 @@ def read(raw: Path) -> MeasuredCapture:
 
 
 def base_pass(documents: InferenceCapture) -> ProfilerPass | None:
-    """The session's kernel trace under rocprofv3, when one was asked for."""
+    """Return the session's kernel trace under rocprofv3, when one was requested."""
     return next((one for one in documents.profiler_passes if one.kind == "base"), None)
 
 
@@ -268,27 +258,18 @@ class ProfiledCapture(MeasuredCapture):
     """A measured session with passes under rocprofv3."""
 
     def facts(self) -> Facts:
-        asked = (one.kernel for one in self._documents.profiler_passes if one.kind == "thread_trace")
-        return Facts(
-            "profiled",
-            "compiler",
-            ran_here=True,
-            asked_to_trace=tuple(kernel for kernel in asked if kernel is not None),
-            summary=super().facts().summary,
-        )
+        passes = self._documents.profiler_passes
+        asked = tuple(one.kernel for one in passes if one.kind == "thread_trace" and one.kernel is not None)
+        return Facts("profiled", "compiler", ran_here=True, asked_to_trace=asked, summary=super().facts().summary)
 
     def model(self) -> RecordedModel:
         base = base_pass(self._documents)
-        files = (
-            [one.path for one in readable_entries(base.folder) if one.path.suffix == ".onnx"]
-            if base is not None
-            else ()
-        )
-        own = super().model()
-        return RecordedModel(own.file, own.optimized_file, own.input_shapes, None, tuple(files))
+        listed = [] if base is None else readable_entries(base.folder)
+        files = tuple(one.path for one in listed if one.path.suffix == ".onnx")
+        return replace(super().model(), kernel_shapes=None, partition_files=files)
 
     def _machine(self) -> dict[str, pl.DataFrame]:
-        """What the profiler says of a device goes before what its sampler saw."""
+        """Return the same, with the profiler's facts of a device before the sampler's."""
         own, profiled = super()._machine(), self._trace.tables
         cpu = own["devices"].filter(pl.col("device_id").is_in(self._documents.devices().get_column("device_id")))
         devices = pl.concat([cpu, profiled["devices"], own["devices"]])
@@ -300,11 +281,11 @@ class ProfiledCapture(MeasuredCapture):
 
     @cached_property
     def _trace(self) -> CaptureTables:
-        """All tables of the profiler passes, on the session's axis and with its process and device numbers.
+        """Read all tables of the profiler passes, on the session's axis and with its process and device numbers.
 
         Processes follow the session's own (0 unprofiled, 1 the runtime's profile), devices follow the CPU, which is 0.
-        Iterations are the base pass's, as its measured process timed them. CaptureError when the tool's files are
-        damaged or the process read no boot clock, by which alone the tool's times have a place on the axis.
+        Iterations are the base pass's, as timed by its measured process. CaptureError when the tool's files are damaged
+        or the process read no boot clock, which alone places the tool's times on the axis.
         """
         documents = self._documents
         base = base_pass(documents)
@@ -319,14 +300,11 @@ class ProfiledCapture(MeasuredCapture):
         by_ns = zero_of_boot + clock[0] - documents.axis_zero_monotonic_ns
         processes, devices = documents.processes().height, documents.devices().height
         placed = moved(reading, by_ns, processes=processes, devices=devices)
-        rows = {
-            "domain": ["boottime"],
-            "offset_ns": [clock[0] - documents.axis_zero_monotonic_ns],
-            "uncertainty_ns": [clock[1]],
-            "anchor": ["readings of CLOCK_BOOTTIME and CLOCK_MONOTONIC around the base pass, by the measured process"],
-        }
+        anchor = "readings of CLOCK_BOOTTIME and CLOCK_MONOTONIC around the base pass, by the measured process"
+        offset_ns = clock[0] - documents.axis_zero_monotonic_ns
+        row = {"domain": "boottime", "offset_ns": offset_ns, "uncertainty_ns": clock[1], "anchor": anchor}
         said = Evidence("device kernels", "present", None, FOLDER, placed.tables["dispatches"].height)
-        tables = {**placed.tables, "clock_domains": to_contract("clock_domains", pl.DataFrame(rows))}
+        tables = {**placed.tables, "clock_domains": table_of("clock_domains", [row])}
         return CaptureTables(tables, (*placed.evidence, said), placed.details)
 
     def _frames_beside(self) -> tuple[str, ...]:

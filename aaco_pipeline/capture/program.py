@@ -1,7 +1,7 @@
-"""The capture of a program that `aaco record` ran, here or anywhere: its runs and marks, samples, and profilers' files.
+"""The capture of a program that `aaco record` ran, here or elsewhere: its runs, marks, samples and profilers' files.
 
-What the recorder itself knows is read by `aaco_pipeline.formats.program`. What a profiler left in a pass's
-folder is recognized and read as any capture's files are, and placed on the axis of the runs by the clock it states.
+The recorder's documents are read by `aaco_pipeline.formats.program`. A profiler's files in a pass's folder are
+recognized and read like any capture's, and placed on the axis of the runs by the clock that they state.
 """
 
 from collections.abc import Mapping
@@ -24,27 +24,27 @@ from aaco_pipeline.capture.merging.iterations import as_iterations, placed_in
 from aaco_pipeline.capture.workload import program_of
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import program
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
+from aaco_pipeline.formats.capture_tables import CaptureTables, Limits, table_of
 from aaco_pipeline.formats.native import kernel_plane, scheduler, telemetry
 from aaco_pipeline.formats.native.kernel_plane import read_probes
 from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.formats.parsing.regular_files import is_folder, readable_entries, settled
 from aaco_pipeline.formats.program.runs import MARKS_FOLDER, RUN_FILE, ProgramDocuments, read_documents, tables_of
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import empty_table
 
-#: What the recorder leaves in a run's folder; anything else there is a profiler's.
+#: Files of the recorder in a run's folder; all others are a profiler's.
 _OF_THE_RECORDER: Final = (RUN_FILE, MARKS_FOLDER, "stdout_tail", "stderr_tail")
 _TELEMETRY_TABLES: Final = ("system_samples", "gpu_samples", "scheduler_events")
 
 
 def probe(raw: Path) -> bool:
-    """Whether a session's raw folder holds what `aaco record` left."""
+    """Tell whether a session's raw folder holds a recording of `aaco record`."""
     return ingested.probe(raw) and _recorded_in(raw) is not None
 
 
 def read(raw: Path) -> IngestedCapture:
-    """The capture in a raw folder that was taken in: of a program where it is one. CaptureError when it is damaged."""
+    """Read an ingested capture: of a program where it is one. CaptureError when it is damaged."""
     capture = ingested.read(raw)
     folder = _recorded_in(raw)
     return capture if folder is None else ProgramCapture(capture, folder)
@@ -59,7 +59,7 @@ def _recorded_in(raw: Path) -> Path | None:
 
 
 class ProgramCapture(IngestedCapture):
-    """A recorded program's runs with what samplers and profilers left beside them, parsed when first asked."""
+    """A recorded program's runs with samplers' and profilers' files, parsed on demand."""
 
     def __init__(self, taken: IngestedCapture, recorded: Path) -> None:
         super().__init__(taken.folder, taken.listed)
@@ -67,13 +67,17 @@ class ProgramCapture(IngestedCapture):
 
     @cached_property
     def contents(self) -> CaptureTables:
-        """All that was recorded as one set of tables."""
+        """Combine everything recorded into one set of tables."""
         own, traced = self._own, self._trace
         tables = {name: traced.tables.get(name, empty_table(name)) for name in TRACE_TABLES}
         dispatches, iterations = self._with_iterations(tables)
-        devices = [own.tables["devices"], *([traced.tables["devices"]] if "devices" in traced.tables else [])]
         sampled = self._samples.details.get("gpu_devices")
-        devices += [] if sampled is None else [sampled]
+        beside = {
+            name: [own.tables[name], traced.tables.get(name, empty_table(name))]
+            for name in ("devices", "processes", "clock_domains")
+        }
+        beside["devices"] += [] if sampled is None else [sampled]
+        together = {name: pl.concat(frames) for name, frames in beside.items()}
         tables |= {
             "program_runs": own.tables["program_runs"],
             "program_marks": own.tables["program_marks"],
@@ -81,23 +85,20 @@ class ProgramCapture(IngestedCapture):
             "iterations": iterations,
             "iteration_blocks": empty_table("iteration_blocks"),
             "environment": self._environment,
-            "devices": pl.concat(devices).unique("device_id", keep="first", maintain_order=True),
-            "processes": pl.concat([own.tables["processes"], traced.tables.get("processes", empty_table("processes"))]),
-            "clock_domains": pl.concat(
-                [own.tables["clock_domains"], traced.tables.get("clock_domains", empty_table("clock_domains"))]
-            ),
+            **together,
+            "devices": together["devices"].unique("device_id", keep="first", maintain_order=True),
             # Ceilings that a profiler's files bring along are another machine's.
             "ceilings": empty_table("ceilings"),
             **self._kernel.tables,
             **{name: {**self._samples.tables, **self._scheduler.tables}[name] for name in _TELEMETRY_TABLES},
         }
         evidence = (*own.evidence, *traced.evidence)
-        beside = {
+        details = {
             "iteration_threads": own.details["iteration_threads"],
             "kernel_throttling": self._kernel.details["throttling"],
             **read_probes({}, self._documents.axis_zero_monotonic_ns),  # a program works as it is, without probes
         }
-        return CaptureTables(tables, evidence, {**traced.details, **beside})
+        return CaptureTables(tables, evidence, {**traced.details, **details})
 
     def tables(self) -> Mapping[str, pl.DataFrame]:
         return {**self.contents.details, **self.contents.tables, "sessions": self._session}
@@ -109,7 +110,7 @@ class ProgramCapture(IngestedCapture):
             "failure": self._documents.failure,
             "raw_bytes": sum(one["bytes"] for one in self.listed["files"]),
         }
-        # What lies between its iterations is the program's own; where it ran may be another machine.
+        # The gaps between its iterations are the program's own, and it may have run on another machine.
         return Facts("program", "compiler", ran_here=False, summary=summary)
 
     def evidence(self, subject: Subject) -> tuple[Evidence, ...]:
@@ -141,7 +142,7 @@ class ProgramCapture(IngestedCapture):
 
     @cached_property
     def _workload(self) -> str | None:
-        """As whoever took it in calls it, else as the recording says, else the program's own name."""
+        """Name the workload as the user does, else as the recording says, else after the program."""
         stated = self.listed["workload"] or self._documents.capture["workload"]["name"]
         called = stated or program_of(self._documents.command) or "program"
         return safe_name(called)
@@ -168,13 +169,13 @@ class ProgramCapture(IngestedCapture):
             "fingerprint": fingerprint(self._environment),
             "capture_digest": self.digest,
         }
-        return to_contract("sessions", pl.DataFrame([row], infer_schema_length=None))
+        return table_of("sessions", [row])
 
     @cached_property
     def _trace(self) -> CaptureTables:
-        """What the profilers left of all passes, on the axis, numbered after the runs; nothing where they left nothing.
+        """Read the profilers' files of all passes, on the axis, numbered after the runs; empty without files.
 
-        Files that cannot be read are evidence: the runs without a profiler say as much as they did.
+        Unreadable files are evidence: the unprofiled runs are as informative as before.
         """
         try:
             parts = self._parts()
@@ -184,24 +185,19 @@ class ProgramCapture(IngestedCapture):
             by_ns, said = self._onto_axis(reading.tables["clock_domains"])
         except CaptureError as error:
             return CaptureTables({}, (Evidence("trace", "invalid", str(error)),))
-        placed = moved(
-            reading,
-            by_ns,
-            processes=self._own.tables["processes"].height,
-            devices=self._own.tables["devices"].height,
-        )
+        processes, devices = (self._own.tables[name].height for name in ("processes", "devices"))
+        placed = moved(reading, by_ns, processes=processes, devices=devices)
         of_profiler = placed.tables["clock_domains"].with_columns(pl.col("offset_ns") + by_ns)
         known = self._own.tables["clock_domains"].get_column("domain")
         clocks = of_profiler.filter(~pl.col("domain").is_in(known.implode()))
         kernels = placed.tables["dispatches"].height
         reason = None if kernels else "the profiler recorded none: the program ran nothing on a device"
         found = Evidence("device kernels", "present" if kernels else "absent", reason, "trace", kernels)
-        return CaptureTables(
-            {**placed.tables, "clock_domains": clocks}, (*placed.evidence, *said, found), placed.details
-        )
+        tables = {**placed.tables, "clock_domains": clocks}
+        return CaptureTables(tables, (*placed.evidence, *said, found), placed.details)
 
     def _parts(self) -> list[Part]:
-        """Every file of a profiler in the passes' folders, as a part that is called after its pass."""
+        """List every profiler file in the passes' folders as a part named after its pass."""
         found = []
         few = self._documents.capture["request"].get("count_first") is not None
         for run in self._documents.runs:
@@ -216,7 +212,7 @@ class ProgramCapture(IngestedCapture):
         return found
 
     def _onto_axis(self, clocks: pl.DataFrame) -> tuple[int, tuple[Evidence, ...]]:
-        """What to add to the profilers' times, by the first of the host's clocks that they state."""
+        """Return the offset of the profilers' times, by the first of the host's clocks that they state."""
         documents = self._documents
         offsets = dict(clocks.select("domain", "offset_ns").drop_nulls().iter_rows())
         traced = next((run for run in documents.runs if run.kind == "trace"), documents.runs[-1])
@@ -230,10 +226,10 @@ class ProgramCapture(IngestedCapture):
         return began, (Evidence("clock of the trace", "partial", reason),)
 
     def _with_iterations(self, tables: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The dispatches with their iterations, and all iterations.
+        """Return the dispatches with their iterations, and all iterations.
 
-        Those of the traced run are its own marks, else the ranges that the recording asks for by their names, else
-        those that are commonly called so.
+        Iterations of the traced run are its own marks, else the ranges that the recording requests by name, else those
+        with common names.
         """
         own, dispatches = self._own.tables["iterations"], tables["dispatches"]
         traced = own.filter(pl.col("pass") == "trace")
@@ -250,7 +246,7 @@ class ProgramCapture(IngestedCapture):
         return placed, pl.concat([own.filter(pl.col("pass") != "trace"), traced])
 
     def _ranges(self, markers: pl.DataFrame) -> pl.DataFrame:
-        """Iterations from the markers whose names match what was asked, of the thread that set one first."""
+        """Return iterations from the markers whose names match the request, of the thread that set one first."""
         pattern = self._documents.capture["request"].get("iterations_from")
         if pattern is None:
             return empty_table("iterations")
@@ -266,10 +262,8 @@ class ProgramCapture(IngestedCapture):
     def _units(self) -> tuple[Evidence, ...]:
         iterations, runs = self.contents.tables["iterations"], self._own.tables["program_runs"]
         timed = iterations.filter(pl.col("pass") == "latency")
-        marked = timed.join(
-            runs.select("run", "start_ns", "end_ns"), on=["run", "start_ns", "end_ns"], how="anti"
-        ).height
-        if marked:
+        span = ["run", "start_ns", "end_ns"]
+        if timed.join(runs.select(span), on=span, how="anti").height:
             return (Evidence("iterations", "present", None, "marks", timed.height),)
         pattern = self._documents.capture["request"].get("iterations_from")
         reason = "the program marks none: each unprofiled run is one (docs/marks.md)"
@@ -278,7 +272,7 @@ class ProgramCapture(IngestedCapture):
         return (Evidence("iterations", "partial", reason, "program_runs", timed.height),)
 
     def _profilers(self) -> tuple[Evidence, ...]:
-        """Which profilers could not be had; that there was no traced pass where none could."""
+        """Report unavailable profilers, and that there was no traced pass where none was available."""
         said = [
             Evidence(f"profiler {one['name']}", "absent", one["reason"] or "not on this host", "capture.json")
             for one in self._documents.capture["profilers"]
@@ -289,7 +283,7 @@ class ProgramCapture(IngestedCapture):
         return tuple(said)
 
     def _counted(self) -> tuple[Evidence, ...]:
-        """Whether the runs that were to count did, and why not; nothing where none was to."""
+        """Report whether the counting runs counted, and why not; nothing where none was requested."""
         asked = [run for run in self._documents.runs if run.kind == "counters"]
         if not asked:
             return ()
@@ -319,7 +313,5 @@ class ProgramCapture(IngestedCapture):
     @cached_property
     def _scheduler(self) -> CaptureTables:
         document = telemetry.load(self._recorded / scheduler.SCHEDULER_FILE)
-        file = document.get("file") if document is not None else None
-        lines = scheduler.event_lines(self._recorded, str(file)) if file is not None else ()
         pids = {run.document["process_id"] for run in self._documents.runs}
-        return scheduler.read(document, lines, pids, self._documents.axis_zero_monotonic_ns)
+        return scheduler.read_from(self._recorded, document, pids, self._documents.axis_zero_monotonic_ns)

@@ -1,4 +1,4 @@
-"""What a person asks to be measured: every setting declared once, with its type, default, bounds, help and spelling.
+"""Settings of a measurement: each declared once, with its type, default, bounds, help and spelling.
 
 Made from this declaration: the command's options (`aaco_pipeline.cli.options`), the launchpad's configuration
 (`aaco_pipeline.automation.jobs`), the job of the measured process (`aaco_pipeline.resources.measure.inference`), and
@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, Va
 
 from aaco_pipeline.errors import UsageError
 
-#: What a session is in its campaign. A canary is never changed: what moves it is the host; a placebo is the baseline
-#: once more, from a copy of its own: what moves that is how the artefact lies on the host.
+#: A session's role in its campaign. A canary is never changed, so that only the host moves it; a placebo is the
+#: baseline again, from its own copy, so that only the artefact's place on the host moves it.
 Arm = Literal["candidate", "baseline", "canary", "placebo"]
 Precision = Literal["model", "fp16", "bf16", "fp8", "int8"]
 Optimization = Literal["none", "basic", "extended", "all"]
@@ -39,14 +39,14 @@ _PLAIN_WORDS: Final = (
 
 
 def in_plain_words(message: str) -> str:
-    """What pydantic says of a value, in the words of this project: `expected at least 1`."""
+    """Put pydantic's message about a value into the words of this project: `expected at least 1`."""
     for said, plain in _PLAIN_WORDS:
         message = message.replace(said, plain)
     return message
 
 
 class MeasurementSettings(BaseModel):
-    """What a person chooses. None means: as the model or the backend is registered, else the default.
+    """Settings that the user chooses. None means: as the model or the backend is registered, else the default.
 
     Of a field's extras, `option` is its spelling on the command line where that is not its name, and `metavar` stands
     for its value there; a unit is in the metavar and in the field's name.
@@ -211,7 +211,7 @@ class MeasurementRequest(MeasurementSettings):
 
 
 def spelling_of(setting: str) -> str:
-    """How a setting is spelled on the command line: `--batch`."""
+    """Spell a setting as on the command line: `--batch`."""
     extras = MeasurementSettings.model_fields[setting].json_schema_extra
     own = extras.get("option") if isinstance(extras, dict) else None
     return str(own or f"--{setting.replace('_', '-')}")

@@ -1,4 +1,4 @@
-"""Baselines as earlier tools kept them: one JSON file of figures, without the sessions that they came from.
+"""Read baselines of earlier tools: one JSON file of figures, without the sessions they came from.
 
 Two forms are known. One names a baseline with `metrics`, each with its mean, minimum, maximum and count over samples;
 the other has `metadata`, `kernels` and `workload`. Such figures are looked at before they are believed: what no device
@@ -21,7 +21,7 @@ from aaco_pipeline.formats.parsing.json_document import json_document
 _MOST_BYTES: Final = 16 << 20
 _KNOWN: Final = "a baseline has `metrics` beside `name` and `model_name`, or `metadata` beside `workload`"
 _NANOSECONDS: Final[Mapping[str, float]] = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-#: How a figure of `session_metrics` is called there, the quantiles in rising order.
+#: Figures of `session_metrics` by their names there, the quantiles in rising order.
 _LATENCIES: Final[Mapping[str, str]] = {
     "p50": "latency_p50",
     "median": "latency_p50",
@@ -32,7 +32,7 @@ _LATENCIES: Final[Mapping[str, str]] = {
     "total_time": "latency_mean",
 }
 _QUANTILES: Final = ("latency_p50", "latency_p90", "latency_p99")
-#: What a device that runs never shows, by words of the name: earlier tools wrote 0 where a reading had failed.
+#: Words in names of figures that are never 0 while a device runs: earlier tools wrote 0 where a reading had failed.
 _NEVER_ZERO: Final = ("power", "temperature", "clock", "latency", "time", "throughput", "memory_bw", "bandwidth")
 #: No device of today carries out so many operations a second.
 _MOST_FLOPS_PER_S: Final = 2e16
@@ -40,7 +40,7 @@ _MOST_FLOPS_PER_S: Final = 2e16
 
 @dataclass(frozen=True)
 class StoredBaseline:
-    """What a file of figures holds: `latencies_ns` by the names of `session_metrics`, refused figures in words.
+    """Figures of one file: `latencies_ns` by the names of `session_metrics`, refused figures in words.
 
     `facts` are those of model_name, batch_size, precision and arch that it states; `not_compared` names figures that
     are plausible and have no counterpart in a session.
@@ -140,12 +140,12 @@ def _name(metadata: Mapping[str, Any], path: Path) -> str:
 
 
 def _require_measured(document: Mapping[str, Any], path: Path) -> None:
-    """A moving average is no measurement of one state: it follows whatever it is held against."""
+    """Refuse moving averages: they measure no single state, as they follow whatever they are compared with."""
     stated = [document, document.get("metadata"), document.get("version")]
     for held in (one for one in stated if isinstance(one, dict)):
         for key, value in held.items():
             if isinstance(value, str) and value.upper() == "MOVING_AVERAGE":
-                raise CaptureError(f"{path}: {key} is {value}: it follows what it is held against; pin a measurement")
+                raise CaptureError(f"{path}: {key} is {value}: it follows what it is compared with; pin a measurement")
 
 
 def _unit(name: str) -> str:

@@ -1,7 +1,7 @@
-"""What a capture's workload is called: as its user says, else as the capture states, else as its files are called.
+"""Name a capture's workload: as its user says, else as the capture states, else after its files.
 
 A capture states it by the name that its user gave to the tool (rocprof-compute's `--name`), or by the command line of
-its process: the script or program that a person would speak of, whatever it was started through. A Kineto trace states
+its process: the script or program as its user would call it, whatever it was started through. A Kineto trace states
 neither: its `traceName` is the file it was written to, often a temporary one.
 """
 
@@ -16,7 +16,7 @@ import polars as pl
 from aaco_pipeline.formats.parsing.redaction import REDACTED, safe_name
 from aaco_pipeline.lake.evidence import Evidence
 
-#: How deep a program may start another one: `env`, then `mpirun`, then `bash -c`, then `python -m`.
+#: Most levels of programs that start another one: `env`, then `mpirun`, then `bash -c`, then `python -m`.
 _DEEPEST: Final = 12
 _LONGEST_COMMAND: Final = 1 << 16
 _LONGEST_NAME: Final = 120
@@ -127,7 +127,7 @@ def named(tables: Mapping[str, pl.DataFrame], by_user: str | None, files: str | 
 
 
 def program_of(command: str) -> str | None:
-    """What a person calls the program of a command line: `train.py`, `bench`, `vllm.entrypoints.openai.api_server`.
+    """Name the program of a command line: `train.py`, `bench`, `vllm.entrypoints.openai.api_server`.
 
     What it was started through is looked through: launchers, profilers, shells, interpreters. None where it is code
     in the command line itself, a shell, or nothing.
@@ -204,7 +204,7 @@ def _of_python(words: Sequence[str], depth: int) -> str | None:
 
 
 def _asks_for(word: str, letter: str) -> bool:
-    """Whether a word holds the option of one letter last: `-m`, and `-um` too."""
+    """Return whether a word ends in the option of one letter: `-m`, and `-um` too."""
     return word.startswith("-") and not word.startswith("--") and word.endswith(letter) and "X" not in word
 
 
@@ -225,7 +225,7 @@ def _of_shell(words: Sequence[str], depth: int) -> str | None:
         return None
     if not _asks_for(rest[0], "c"):
         return _base(rest[0]) or None
-    # What a profiler kept of the words may have lost its quotes: they stand behind `-c` one by one.
+    # A profiler may have lost the quotes: the words then follow `-c` one by one.
     code = rest[1] if len(rest) > 1 and " " in rest[1] else " ".join(rest[1:])
     for one in reversed(_BETWEEN_COMMANDS.split(code)):
         command = _words(one)

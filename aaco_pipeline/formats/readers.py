@@ -1,10 +1,10 @@
-"""The one list of readers of captures, in the order in which a path is offered to them, and their table in the docs.
+"""The one list of capture readers, in the order in which a path is offered to them, and their table in the docs.
 
-A reader is a folder of `aaco_pipeline.formats`, or of one there whose files it resembles: `probe` recognizes a path by
-its first bytes, `read` reads it whole, and `DOCUMENTATION` is its row in docs/captures.md. What is heavy is imported
-inside `read`, so that looking at a folder loads no reader that it has no use for. `native` and `onnx` read no captures
-made elsewhere and are not listed.
-Run as `python -m aaco_pipeline.formats.readers docs/captures.md` to write the table into the page.
+A reader is a folder of `aaco_pipeline.formats`: `probe` recognizes a path by its first bytes, `read` reads it whole,
+and `DOCUMENTATION` is its row in docs/captures.md. Heavy code is imported inside `read`, so that examining a folder
+loads no reader without use. `native` and `onnx` read no foreign captures and are not listed.
+
+Run `python -m aaco_pipeline.formats.readers docs/captures.md` to write the table into the page.
 """
 
 import sys
@@ -33,7 +33,7 @@ from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, 
 
 
 class Reader(Protocol):
-    """What every reader offers; `__name__` is its module's."""
+    """The interface of every reader; `__name__` is its module's."""
 
     @property
     def __name__(self) -> str: ...
@@ -46,7 +46,7 @@ class Reader(Protocol):
     def read(self, path: Path, limits: Limits | None = None) -> CaptureTables: ...
 
 
-#: Formats that are a folder; what they recognize is not looked into any further.
+#: Formats that are a folder; the contents of a recognized folder are not examined any further.
 FOLDER_READERS: Final[tuple[Reader, ...]] = (program, thread_trace, rocprof_compute)
 FILE_READERS: Final[tuple[Reader, ...]] = (
     rocpd,
@@ -69,14 +69,14 @@ _END: Final = "<!-- End of the table. -->\n"
 
 
 def formats_table() -> str:
-    """Markdown: a row for each reader, in their order."""
+    """Write a Markdown table with a row for each reader, in their order."""
     rows = [("format", "recognized by", "gives"), ("---", "---", "---")]
     rows += [(one.written_by, one.recognized_by, one.gives) for one in (reader.DOCUMENTATION for reader in READERS)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def with_table(page: str) -> str:
-    """The page with the present table in place of the one it holds."""
+    """Replace the table in the page with the present one."""
     before, _, rest = page.partition(_BEGIN)
     return f"{before}{_BEGIN}\n{formats_table()}\n{_END}{rest.partition(_END)[2]}"
 

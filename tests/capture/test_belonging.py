@@ -1,7 +1,4 @@
-"""What is one run and what is not: pairs made in every format stay apart unless they say that they belong together.
-
-Which processes belong together, against the rule for two of them, tried on every pair.
-"""
+"""Runs and what belongs to them: pairs in every format stay apart unless they state a tie, against a rule for pairs."""
 
 import json
 import sqlite3
@@ -159,7 +156,7 @@ FORMATS: Final[Mapping[str, Callable[[Path, Recorded], None]]] = {
     "thread trace": _thread_trace,
 }
 FIRST: Final = Recorded()
-#: What the second of a pair differs in; each ran after the first, as before and after a change.
+#: Differences of a pair's second; each ran after the first, as before and after a change.
 OTHERS: Final[Mapping[str, Recorded]] = {
     "two processes": replace(FIRST, pid=42, name="42", begin=5_000, dispatch=2),
     "two programs": replace(FIRST, pid=42, name="42", begin=5_000, dispatch=2, command="./infer", kernel="softmax"),

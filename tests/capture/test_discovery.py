@@ -1,7 +1,4 @@
-"""Which files of a folder are recognized, and which belong to one run: on generated folders and the real ones.
-
-Samples of devices in a folder: of the one trace beside them, of none where there are several.
-"""
+"""Recognition of a folder's files, and of those that are one run: generated folders and the real ones."""
 
 import errno
 import gzip

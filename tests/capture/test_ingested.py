@@ -115,7 +115,7 @@ def test_traces_beside_it_in_which_graphs_were_captured_are_of_the_run_and_read_
     tables = capture.tables()
     assert tables["captured_launches"].get_column("operator").to_list() == [one.operator for one in graph]
     assert set(tables["captured_launches"].get_column("trace")) == {"capture_traces/rank_0.json"}
-    # What was captured elsewhere did not run here.
+    # A capture from elsewhere did not run here.
     assert tables["api_calls"].filter(pl.col("domain") == "operator").is_empty()
     said = {one.item: one.status for one in capture.evidence("trace")}
     assert said["captured graphs of capture_traces/rank_0.json"] == "present"

@@ -1,9 +1,7 @@
-"""The capture of a session measured here: its facts, its model, and each table read when it is taken.
+"""Sessions measured here: facts, model and tables; and passes under rocprofv3, put on the session's axis.
 
-A measured session with passes under rocprofv3: its kernels are the tool's, on its axis, as a further device.
-
-The passes are put together here from a session measured on the processor and files written down by hand; a whole one is
-in tests/resources/rocprofv3.
+The passes are put together from a session measured on the processor and files written by hand; a whole one is in
+tests/resources/rocprofv3.
 """
 
 import json
@@ -93,12 +91,12 @@ KERNELS = (
     '"Start_Timestamp","End_Timestamp","Workgroup_Size_X","Grid_Size_X"\n'
     '"KERNEL_DISPATCH","Agent 1",1,77,1,5,"scale",3,{start},{end},64,640\n'
 )
-#: How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC.
+#: Lead of CLOCK_BOOTTIME over CLOCK_MONOTONIC.
 SLEPT_NS = 5_000_000
 
 
 @pytest.fixture
-def raw_profiled(captured: CapturedLake, tmp_path: Path) -> Path:
+def profiled(captured: CapturedLake, tmp_path: Path) -> Path:
     """A session whose base pass ran one kernel, a millisecond after the axis begins, for a microsecond."""
     raw = unlisted(shutil.copytree(captured.lake.raw(captured.sessions["squeezenet"]), tmp_path / "raw"))
     base = raw / "rocprofv3" / "pass_1"
@@ -122,15 +120,15 @@ def raw_profiled(captured: CapturedLake, tmp_path: Path) -> Path:
     return raw
 
 
-def test_it_is_of_its_own_kind_and_knows_which_kernels_a_thread_trace_was_asked_for(raw: Path) -> None:
-    facts = open_capture(raw).facts()
+def test_it_is_of_its_own_kind_and_knows_which_kernels_a_thread_trace_was_asked_for(profiled: Path) -> None:
+    facts = open_capture(profiled).facts()
     assert (facts.kind, facts.kernels_named_by, facts.ran_here) == ("profiled", "compiler", True)
     assert facts.asked_to_trace == ("scale",)
     assert facts.summary["model"] == "squeezenet"
 
 
-def test_kernels_are_the_tools_on_the_sessions_axis_as_a_further_process_and_device(raw: Path) -> None:
-    tables = open_capture(raw).tables()
+def test_kernels_are_the_tools_on_the_sessions_axis_as_a_further_process_and_device(profiled: Path) -> None:
+    tables = open_capture(profiled).tables()
     (row,) = tables["dispatches"].rows(named=True)
     assert (row["start_ns"], row["end_ns"]) == (1_000_000, 1_001_000)
     assert (row["process_id"], row["device_id"]) == (2, 1)
@@ -142,12 +140,12 @@ def test_kernels_are_the_tools_on_the_sessions_axis_as_a_further_process_and_dev
     assert clock["uncertainty_ns"] == 80
 
 
-def test_the_model_is_that_of_the_session_with_the_parts_that_the_base_pass_left(raw: Path) -> None:
-    own = open_capture(raw).model()
+def test_the_model_is_that_of_the_session_with_the_parts_that_the_base_pass_left(profiled: Path) -> None:
+    own = open_capture(profiled).model()
     assert isinstance(own, RecordedModel)
     assert own.partitions == {}
-    shutil.copyfile(raw / "model.onnx", raw / "rocprofv3" / "pass_1" / "part_0.onnx")
-    parted = open_capture(raw).model()
+    shutil.copyfile(profiled / "model.onnx", profiled / "rocprofv3" / "pass_1" / "part_0.onnx")
+    parted = open_capture(profiled).model()
     assert isinstance(parted, RecordedModel)
     assert list(parted.partitions) == ["part_0"]
     assert parted.kernel_shapes is None
@@ -155,9 +153,9 @@ def test_the_model_is_that_of_the_session_with_the_parts_that_the_base_pass_left
 
 
 @pytest.mark.parametrize("missing", ["boot_clock_before", "boot_clock_after"])
-def test_without_readings_of_the_boot_clock_its_kernels_have_no_place(missing: str, raw: Path) -> None:
-    path = raw / "rocprofv3" / "pass_1" / "base.json"
+def test_without_readings_of_the_boot_clock_its_kernels_have_no_place(missing: str, profiled: Path) -> None:
+    path = profiled / "rocprofv3" / "pass_1" / "base.json"
     document: dict[str, Any] = json.loads(path.read_text())
     path.write_text(json.dumps({**document, missing: None}))
     with pytest.raises(CaptureError, match="read no boot clock; the kernels have no place on the axis"):
-        open_capture(raw).tables()["dispatches"]
+        open_capture(profiled).tables()["dispatches"]

@@ -25,8 +25,8 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import conform
 from aaco_pipeline.report.session.document import session_summary
 from aaco_pipeline.report.session.sentences import answer
+from benchmarks.live import judge
 from benchmarks.live.judge import Gain, right
-from benchmarks.live.judge import taken_in as taken_in_judge
 from benchmarks.live.programs.catalogue import HELD_OUT, PROGRAMS, Program
 from tests.formats.cupti import streams
 from tests.formats.program.recorded import MS, ZERO, marks_file, recorded, run_document
@@ -68,7 +68,7 @@ def counted(folder: Path, counters: str | None, **more: object) -> Path:
 
 
 def ncu_rows(*metrics: str, values: tuple[tuple[int, ...], ...]) -> str:
-    """What ncu writes of those executions of the kernel, 1024 by 2 blocks of 128."""
+    """ncu's rows about those executions of the kernel, 1024 by 2 blocks of 128."""
     columns = ("ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "Device", "CC", *metrics)
     empty = [""] * len(columns)
     rows = [(at, 99, "_Z5scalePf", "(128, 1, 1)", "(1024, 2, 1)", 0, "9.0", *one) for at, one in enumerate(values)]
@@ -277,7 +277,7 @@ def test_the_cause_is_named_and_what_its_removal_gained_is_bounded(program: Prog
         members = [one for one in archive if one.name.split("/")[0] == name]
         archive.extractall(tmp_path / "recorded", members, filter="data")
     lake = TraceLake(tmp_path / "lake")
-    (session,) = taken_in_judge(lake, tmp_path / "recorded" / name)
+    (session,) = judge.taken_in(lake, tmp_path / "recorded" / name)
     answer = lake.read("answers", session).row(0, named=True)
     assert right(program, answer), (answer["class"], answer["resource"])
     if not program.bounded:

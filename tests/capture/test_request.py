@@ -1,4 +1,4 @@
-"""What a person asked to be measured: its text form, and the values it does not accept."""
+"""Requests for a measurement: their text form, and the values they refuse."""
 
 import json
 import math

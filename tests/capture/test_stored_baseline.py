@@ -108,7 +108,7 @@ def test_quantiles_that_contradict_each_other_are_both_refused(lower: str, upper
         (managed({"latency_p50_ms": metric(0)}), "holds no latency that can be believed: latency_p50_ms: 0 is a"),
         (
             managed({"latency_p50_ms": metric(2)}, metadata={"method": "MOVING_AVERAGE"}),
-            "method is MOVING_AVERAGE: it follows what it is held against; pin a measurement",
+            "method is MOVING_AVERAGE: it follows what it is compared with; pin a measurement",
         ),
     ],
 )

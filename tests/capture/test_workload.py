@@ -1,4 +1,4 @@
-"""What a workload is called: as its user says, else as the capture states, else as its files are called."""
+"""Names of workloads: as the user says, else as the capture states, else after its files."""
 
 import polars as pl
 import pytest

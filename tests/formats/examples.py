@@ -187,7 +187,7 @@ def _thread_trace(folder: Path) -> Path:
     return path
 
 
-#: What makes a capture in a folder, by the last word of its reader's module.
+#: Makers of a capture in a folder, by the last word of the reader's module.
 EXAMPLES: Final[Mapping[str, Callable[[Path], Path]]] = {
     "cupti": _cupti,
     "gpu_metrics": _gpu_metrics,

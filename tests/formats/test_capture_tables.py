@@ -1,4 +1,4 @@
-"""What every reader gives and obeys, whatever the format."""
+"""Duties of every reader's tables, whatever the format."""
 
 import dataclasses
 

@@ -1,7 +1,7 @@
-"""What the parts of one run become together: one set of canonical tables on one axis, with one numbering.
+"""Combine the parts of one run into one set of canonical tables on one axis, with one numbering.
 
 A part is what one reader gave: a process, a counter pass, a thread trace. Times come from the base trace alone; counter
-passes are matched to it by numbers, kernels and grids, never on time.
+passes are matched to it by numbers, kernels and grids, never by time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,11 @@ from typing import Final
 import polars as pl
 import polars.selectors as cs
 
-from aaco_pipeline.analysis.timeline.activities import recorded
-from aaco_pipeline.analysis.timeline.critical_path import critical_path
-from aaco_pipeline.analysis.timeline.dependency_graph import network
 from aaco_pipeline.capture.discovery import Part, Run, discover_runs
-from aaco_pipeline.capture.merging import parts as traced_kernels
 from aaco_pipeline.capture.merging import passes
 from aaco_pipeline.capture.merging.base import DEVICE_COLUMNS, TIMES, base_trace, choose_base, renumbered
 from aaco_pipeline.capture.merging.iterations import as_iterations, from_markers
-from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading, matched_instructions, plainly_named
+from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading, matched_instructions, named_kernels, plainly_named
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.lake.evidence import Evidence
@@ -29,31 +25,21 @@ from aaco_pipeline.lake.validation import empty_table
 
 __all__ = ["NamedReading", "merge_parts", "moved", "row_accounts"]
 
-#: Every table that an assembled capture has, empty ones too.
+#: Every table of an assembled capture, including empty ones.
 TABLES: Final = (
     *("processes", "devices", "clock_domains", "environment", "iterations", "kernels"),
-    *(
-        *EVENTS,
-        "counters",
-        "pc_samples",
-        "reported_statistics",
-        "att_instructions",
-        "gpu_samples",
-        "ceilings",
-        "operator_inputs",
-        "captured_launches",
-    ),
+    *(*EVENTS, "counters", "pc_samples", "reported_statistics", "att_instructions", "gpu_samples", "ceilings"),
+    *("operator_inputs", "captured_launches"),
 )
 
 
 def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
-    """One session's tables from the parts of a run, in their given order.
+    """Build one session's tables from the parts of a run, in their given order.
 
-    All of `TABLES` are there. The axis begins at the earliest event of the base trace; parts of another host keep their
-    own clock, put at the same beginning, with an uncertainty of null. Detail `source_rows` (part, item, rows_in,
-    rows_out) lists what each source held; those of thread traces are described in
-    `parts`, that of samples without a place in `telemetry`. Raises CaptureError
-    for parts without anything.
+    All of `TABLES` are present. The axis begins at the earliest event of the base trace; parts of another host keep
+    their own clock, aligned at the same start, with an uncertainty of null. Detail `source_rows` (part, item, rows_in,
+    rows_out) lists what each source held; those of thread traces are described in `parts`, that of samples without a
+    place in `passes`. Raises CaptureError for no parts.
     """
     if not parts:
         raise CaptureError("nothing to assemble: no part could be read")
@@ -66,7 +52,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
     traced_parts = [(part.name, part.reading) for part in parts if part.table("att_instructions").height]
     keys = merged.keys if traced_parts else pl.DataFrame()
     tables["att_instructions"], traces, traced = matched_instructions(traced_parts, keys, tables["dispatches"])
-    tables["kernels"], tables["att_instructions"], unnamed = traced_kernels.named(
+    tables["kernels"], tables["att_instructions"], unnamed = named_kernels(
         parts, tables["kernels"], tables["att_instructions"]
     )
     for name in ("reported_statistics", "environment", "ceilings"):
@@ -78,7 +64,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
         named = (replace(item, item=f"{item.item} of {part.name}") for item in part.reading.evidence)
         evidence += named if len(parts) > 1 else part.reading.evidence
     evidence += [*merged.evidence, *without, *placed, *traced, *unnamed, *sampled]
-    # Of several traces' operators it is not said whose they are.
+    # The operators of several traces do not state whose they are.
     alone = len(parts) == 1
     tables["operator_inputs"] = parts[0].table("operator_inputs") if alone else empty_table("operator_inputs")
     stated = parts[0].reading.details.get("named_launches") if alone else None
@@ -91,7 +77,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
 
 
 def moved(reading: CaptureTables, by_ns: int, *, processes: int, devices: int) -> CaptureTables:
-    """The reading with all times moved, and its processes and devices numbered after as many others."""
+    """Shift all times of a reading, and number its processes and devices after this many others."""
     added = {"process_id": processes} | dict.fromkeys(DEVICE_COLUMNS, devices) | dict.fromkeys(TIMES, by_ns)
     named = (*EVENTS, "processes", "devices", "iterations", "pc_samples", "gpu_samples", "ceilings")
     tables = {name: renumbered(reading.tables[name], added, {}) for name in named}
@@ -99,7 +85,7 @@ def moved(reading: CaptureTables, by_ns: int, *, processes: int, devices: int) -
 
 
 def row_accounts(reading: CaptureTables) -> list[dict[str, object]]:
-    """For each record kind of each part: part, item, rows_in, rows_out, and the reason where evidence gives one."""
+    """List for each record kind of each part: part, item, rows_in, rows_out, and the reason where evidence has one."""
     reasons = {item.item: item.reason for item in reading.evidence}
 
     def reason(row: Mapping[str, object]) -> str | None:
@@ -124,7 +110,7 @@ def _accounts(parts: Sequence[NamedReading]) -> dict[str, pl.DataFrame]:
 def _iterations(
     tables: Mapping[str, pl.DataFrame], first: NamedReading, clock_of: Mapping[int, tuple[str, ...]]
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[Evidence]]:
-    """Iterations as the format counts them, or from the markers around them, and the dispatches with theirs."""
+    """Return iterations as the format counts them, or from the markers around them, and the dispatches with theirs."""
     dispatches = tables["dispatches"]
     if first.table("iterations").height:
         return first.table("iterations"), dispatches, []
@@ -135,7 +121,7 @@ def _iterations(
 
 
 def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
-    """All tables of a run; a part that cannot be read is evidence. CaptureError when none can be."""
+    """Read all tables of a run; an unreadable part is evidence. CaptureError when none can be read."""
     limits = limits or Limits()
     named: list[NamedReading] = []
     failed: list[Evidence] = []
@@ -167,7 +153,7 @@ def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
 def _captured_in(
     traces: Sequence[Part], own: pl.DataFrame, limits: Limits, run: Run
 ) -> tuple[pl.DataFrame, list[Evidence]]:
-    """`captured_launches` of the run's own traces and of those in which its graphs were captured, numbered on."""
+    """Return `captured_launches` of the run's own traces and of those that captured its graphs, numbered through."""
     if not traces:
         return own, []
     # Only what reads traces pays for what knows operators: a capture that the lake has is not read.
@@ -191,20 +177,23 @@ def _captured_in(
 
 
 def _bounded(read: CaptureTables, limits: Limits, place: str) -> CaptureTables:
-    """What was read, if no text in it is longer than a name or a value ever is."""
+    """Return the reading if no text in it is longer than any name or value ever is."""
     for name, frame in (*read.tables.items(), *read.details.items()):
         for piece in pieces(frame.select(cs.string())):
             texts = piece.select(pl.all().str.len_bytes().max())
             for column, longest in zip(texts.columns, texts.row(0) if texts.columns else (), strict=True):
                 if longest is not None and longest > limits.text_bytes:
-                    raise CaptureError(
-                        f"{place}: a text of {longest} bytes for {name}.{column}; no profiler writes one so long"
-                    )
+                    what = f"a text of {longest} bytes for {name}.{column}"
+                    raise CaptureError(f"{place}: {what}; no profiler writes one so long")
     return read
 
 
 def kernels_on_path(folder: Path) -> dict[str, tuple[int, int]]:
-    """Of each kernel in the files of a pass: its time on the critical path in ns, and how often it ran."""
+    """Return for each kernel in the files of a pass its time on the critical path in ns, and its number of runs."""
+    from aaco_pipeline.analysis.timeline.activities import recorded
+    from aaco_pipeline.analysis.timeline.critical_path import critical_path
+    from aaco_pipeline.analysis.timeline.dependency_graph import network
+
     parts = [part for run in discover_runs(folder).runs for part in run.parts]
     if not parts:
         return {}

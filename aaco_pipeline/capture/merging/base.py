@@ -1,6 +1,6 @@
-"""The base trace: the parts whose times count, under one numbering and on one axis.
+"""The base trace: the parts whose times count, with one numbering and on one axis.
 
-What further parts add to it is `aaco_pipeline.capture.merging.passes`.
+Further parts add to it in `aaco_pipeline.capture.merging.passes`.
 """
 
 import re
@@ -12,15 +12,15 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.capture.merging.parts import EVENTS, NamedReading, work_items
-from aaco_pipeline.formats.capture_tables import Findings
+from aaco_pipeline.formats.capture_tables import Findings, table_of
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.on_disk import with_columns
-from aaco_pipeline.lake.validation import empty_table, to_contract
+from aaco_pipeline.lake.validation import to_contract
 
 WALL: Final = "realtime"
-#: What readers call times in the host's CLOCK_MONOTONIC.
+#: Readers' name for times in the host's CLOCK_MONOTONIC.
 MONOTONIC: Final = "monotonic"
-#: Readings of wall-clock that are further apart tell of another start of the host, or of another host of that name.
+#: Wall-clock readings further apart come from another boot of the host, or another host of that name.
 _ONE_BOOT_NS: Final = 1_000_000_000
 _OWN: Final = "the capture's own clock; zero is its earliest event"
 _FRAME_ORDER: Final = ("domain", "offset_ns", "uncertainty_ns", "anchor")
@@ -49,7 +49,7 @@ class PartTimes:
 
     @property
     def epoch_ns(self) -> int | None:
-        """What its times count from, in ns after the Unix epoch."""
+        """The origin of its times, in ns after the Unix epoch."""
         offset = None if self.wall is None else self.wall["offset_ns"]
         return -offset if isinstance(offset, int) else None
 
@@ -61,7 +61,7 @@ class PartTimes:
 
 @dataclass(frozen=True)
 class Placed:
-    """The table `clock_domains`, what to add to each part's times, and each part's clock."""
+    """The table `clock_domains`, the offset of each part's times, and each part's clock."""
 
     clock_domains: pl.DataFrame
     offsets: Mapping[str, int]
@@ -70,10 +70,10 @@ class Placed:
 
 
 def placed(parts: Sequence[PartTimes]) -> Placed:
-    """All parts on an axis whose zero is the earliest event of those that can be placed beside each other.
+    """Place all parts on an axis whose zero is the earliest event of those that can be aligned.
 
-    An uncertainty is 0 for the clock of the first part, and null for every other clock: how far the hosts' wall-clocks
-    are apart is not stated.
+    The uncertainty is 0 for the clock of the first part, and null for every other clock: the distance between the
+    hosts' wall-clocks is not stated.
     """
     parts = _on_one_count(parts)
     zeros: dict[tuple[object, ...], int] = {}
@@ -84,13 +84,13 @@ def placed(parts: Sequence[PartTimes]) -> Placed:
     offsets = {part.name: (part.epoch_ns or 0) - zeros.get(_frame_of(part), part.epoch_ns or 0) for part in parts}
     timed = [part for part in parts if part.first_ns is not None]
     rows, evidence = _rows(timed, offsets)
-    frame = to_contract("clock_domains", pl.DataFrame(rows)) if rows else empty_table("clock_domains")
     evidence += _apart(timed, offsets)
-    return Placed(frame, offsets, {part.name: part.clock for part in parts}, tuple(evidence))
+    clocks = {part.name: part.clock for part in parts}
+    return Placed(table_of("clock_domains", rows), offsets, clocks, tuple(evidence))
 
 
 def _on_one_count(parts: Sequence[PartTimes]) -> list[PartTimes]:
-    """The parts, those in one host's CLOCK_MONOTONIC with the wall-clock that the first of them read."""
+    """Give parts in one host's CLOCK_MONOTONIC the wall-clock reading of the first of them."""
     firsts: list[PartTimes] = []
     found = []
     for part in parts:
@@ -110,15 +110,15 @@ def _near(one: int | None, other: int) -> bool:
 
 
 def _frame_of(part: PartTimes) -> tuple[object, ...]:
-    """Equal for parts whose times can be put beside each other by adding numbers that the captures state."""
+    """Return a key that is equal for parts whose times can be aligned by stated numbers."""
     return (WALL,) if part.epoch_ns is not None else (part.host, part.domain)
 
 
 def _rows(parts: Sequence[PartTimes], offsets: Mapping[str, int]) -> tuple[list[dict[str, object]], list[Evidence]]:
-    """The rows of `clock_domains`: one for each clock, and one of wall-clock.
+    """Build the rows of `clock_domains`: one per clock, and one of wall-clock.
 
     Files of the first part's host that count from different instants have a row each. Another host has one row, of its
-    first file: clocks without an uncertainty are as many as hosts whose clocks are not aligned.
+    first file: the clocks without an uncertainty are as many as the hosts that are not aligned.
     """
     rows: list[dict[str, object]] = []
     unsure: dict[str, list[str]] = {}
@@ -156,7 +156,7 @@ def _by_wall(part: PartTimes) -> str:
 
 
 def _unsure(part: PartTimes, first: PartTimes) -> tuple[str, str]:
-    """What is not known of a clock beside the first part's, for the evidence and for its row."""
+    """Describe what is unknown about a clock relative to the first part's, for the evidence and for its row."""
     who = "hosts' clocks" if part.host is not None and first.host is not None else "clocks of files without a host"
     if part.epoch_ns is not None and first.epoch_ns is not None:
         reason = f"placed by wall-clock, which may differ between hosts: {who} are not aligned any closer"
@@ -169,7 +169,7 @@ def _unsure(part: PartTimes, first: PartTimes) -> tuple[str, str]:
 
 
 def _apart(parts: Sequence[PartTimes], offsets: Mapping[str, int]) -> list[Evidence]:
-    """Whether parts placed by wall-clock ran at different times, as ranks of one job do not."""
+    """Report parts placed by wall-clock that ran at different times, which ranks of one job do not."""
     spans = [
         (part.first_ns + offsets[part.name], part.last_ns + offsets[part.name])
         for part in parts
@@ -185,14 +185,14 @@ DEVICE_COLUMNS: Final = ("device_id", "source_device_id", "destination_device_id
 TIMES: Final = ("start_ns", "end_ns", "time_ns")
 _STREAM_COLUMNS: Final = ("stream_id", "waited_stream_id")
 _KERNEL_IDENTITY: Final = ("name", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")
-#: The folder of one of several runs of the program under the tool, at the beginning of a part's name.
+#: Folder of one of several runs of the program under the tool, at the start of a part's name.
 _PASS: Final = re.compile(r"pass_\d+/")
-#: The folder of a run that `aaco record` made to count.
+#: Folder of a counting run of `aaco record`.
 _COUNTER_PASS: Final = re.compile(r"counters_\d+/")
 
 
 def choose_base(parts: Sequence[NamedReading]) -> tuple[Sequence[NamedReading], list[Evidence]]:
-    """The parts whose times count, and what is to be said about the others."""
+    """Choose the parts whose times count, and report on the others."""
     eventful = [part for part in parts if not part.counts and any(part.table(name).height for name in EVENTS)]
     # One that was to count and could not still ran the program once more.
     timed = [part for part in eventful if not _COUNTER_PASS.match(part.name)] or eventful
@@ -212,7 +212,7 @@ def choose_base(parts: Sequence[NamedReading]) -> tuple[Sequence[NamedReading], 
     first = max(counting, key=lambda part: part.executions.height)
     reason = f"there is no trace without counters: dispatches are those of the counter pass {first.name}"
     if first.table("dispatches").height:
-        reason += ", whose times the counting has stretched"
+        reason += ", whose times the counting has lengthened"
     findings.say("base trace", "partial", reason, first.executions.height, first.name)
     return [first], findings.evidence
 
@@ -220,7 +220,7 @@ def choose_base(parts: Sequence[NamedReading]) -> tuple[Sequence[NamedReading], 
 def _without_thread_trace_passes(
     parts: Sequence[NamedReading], timed: Sequence[NamedReading]
 ) -> Sequence[NamedReading]:
-    """The timed parts but for those of passes in which a thread trace was taken, unless no other pass is timed.
+    """Drop timed parts of passes in which a thread trace was taken, unless no other pass is timed.
 
     Such a pass ran the program once more, and its dispatches are the same ones a second time.
     """
@@ -232,7 +232,7 @@ def _without_thread_trace_passes(
 
 @dataclass
 class Base:
-    """The base's tables under one numbering, with what a further part needs to refer to them."""
+    """The base's tables with one numbering, and what a further part needs to refer to them."""
 
     tables: dict[str, pl.DataFrame]
     #: Its parts, each with what was added to the numbers of its dispatches and of its processes.
@@ -250,7 +250,7 @@ class Base:
     def keys(self) -> pl.DataFrame:
         """dispatch_id of the session with `process` (ordinal in the base), source_dispatch_id, name, grid, workgroup.
 
-        Only what places counters or a thread trace asks for it: it is a row for each dispatch.
+        Built only when counters or a thread trace are placed: it has a row per dispatch.
         """
         return pl.concat(
             part.keys.with_columns(pl.col("dispatch_id") + dispatches, pl.col("process") + processes)
@@ -299,7 +299,7 @@ def base_trace(base: Sequence[NamedReading]) -> Base:
 
 
 def renumbered(frame: pl.DataFrame, added: Mapping[str, int], mapped: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
-    """The frame with numbers added to some columns and others replaced; columns it does not have are passed over."""
+    """Add numbers to some columns and replace others; missing columns are skipped."""
     changes = [pl.col(column) + number for column, number in added.items() if number and column in frame.columns]
     for column, mapping in mapped.items():
         if column in frame.columns and any(old != new for old, new in mapping.items()):
@@ -308,17 +308,12 @@ def renumbered(frame: pl.DataFrame, added: Mapping[str, int], mapped: Mapping[st
 
 
 def _kernels(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]]]:
-    """The distinct kernels of all parts, and for each part the session's number of each of its own."""
+    """Return the distinct kernels of all parts, and each part's mapping to the session's numbers."""
     together = pl.concat(part.table("kernels").with_columns(part=pl.lit(i)) for i, part in enumerate(base))
     distinct = together.unique(_KERNEL_IDENTITY, keep="first", maintain_order=True).drop("part", "kernel_id")
     distinct = distinct.with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
-    numbers = together.select("part", "kernel_id", *_KERNEL_IDENTITY).join(
-        distinct.select(pl.col("kernel_id").alias("new"), *_KERNEL_IDENTITY),
-        on=_KERNEL_IDENTITY,
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )
+    new = distinct.select(*_KERNEL_IDENTITY, new="kernel_id")
+    numbers = together.join(new, on=_KERNEL_IDENTITY, how="left", nulls_equal=True, maintain_order="left")
     maps = [dict(numbers.filter(pl.col("part") == i).select("kernel_id", "new").iter_rows()) for i in range(len(base))]
     return to_contract("kernels", distinct), maps
 
@@ -326,9 +321,10 @@ def _kernels(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int,
 def _devices(
     base: Sequence[NamedReading],
 ) -> tuple[pl.DataFrame, list[dict[int, int]], dict[int, str], list[Evidence]]:
-    """The distinct devices of all parts: one that several processes of a stated host name alike counts once.
+    """Return the distinct devices of all parts: one that several processes of a stated host name alike counts once.
 
-    Where a part states no host, its devices are its own: another host's, or another visible set's, have the same names.
+    Where a part states no host, its devices are its own: those of another host, or another visible set, have the same
+    names.
     """
     rows: list[pl.DataFrame] = []
     known: dict[tuple[object, ...], int] = {}

@@ -1,4 +1,4 @@
-"""Iterations of a run from the ranges its processes set around them, and the dispatches that belong to each."""
+"""Find a run's iterations from the ranges that its processes set around them, and the dispatches of each."""
 
 import re
 from collections.abc import Mapping
@@ -10,10 +10,11 @@ from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.on_disk import GrowingTable, pieces
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: Ranges that programs commonly put around one iteration; the number is theirs.
+#: Common names of ranges around one iteration, with the program's number.
 _ITERATION: Final = re.compile(r"^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$", re.IGNORECASE)
-#: Tracers write microseconds in decimals: two ranges that touch may overlap by what rounding makes of it.
+#: Tracers write decimal microseconds: two touching ranges may overlap by a rounding error.
 _ROUNDING_NS: Final = 100
+_THREAD: Final = ("process_id", "thread_id")
 _RANGE: Final = pl.Schema(
     {"process_id": pl.Int32(), "number": pl.Int32(), "start_ns": pl.Int64(), "until_ns": pl.Int64()}
 )
@@ -22,11 +23,11 @@ _RANGE: Final = pl.Schema(
 def from_markers(
     tables: Mapping[str, pl.DataFrame], clock_of: Mapping[int, tuple[str, ...]]
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[Evidence]]:
-    """The table `iterations`, and `dispatches` with the iteration in which each was launched.
+    """Build the table `iterations`, and add to `dispatches` the iteration in which each was launched.
 
     Iterations are the ranges on one thread of one process: of the lowest rank, else of the first to begin one. A
-    process with ranges of its own has its dispatches in the iterations of the same name; one without any has them in
-    those that lie around them where `clock_of` gives both processes one clock, and in none elsewhere.
+    process with ranges of its own has its dispatches in the iterations of the same name; one without has them in those
+    around them if `clock_of` gives both processes one clock, else in none.
     """
     dispatches = tables["dispatches"]
     ranges = _sequences(tables["markers"], tables["processes"])
@@ -45,23 +46,23 @@ def from_markers(
 
 
 def as_iterations(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Rows of the table `iterations` from ranges with start_ns and end_ns, numbered in their order."""
+    """Build rows of the table `iterations` from ranges with start_ns and end_ns, numbered in order."""
     ordered = ranges.sort("start_ns", maintain_order=True)
     return to_contract(
         "iterations",
         ordered.select(
+            "start_ns",
+            "end_ns",
             pl.lit("trace").alias("pass"),
             iteration=pl.int_range(pl.len()),
             phase=pl.lit("measure"),
-            start_ns=pl.col("start_ns"),
-            end_ns=pl.col("end_ns"),
             latency_ns=pl.col("end_ns") - pl.col("start_ns"),
         ),
     )
 
 
 def _sequences(markers: pl.DataFrame, processes: pl.DataFrame) -> pl.DataFrame:
-    """Of each process the ranges around iterations on the thread that began one first; the leading process first."""
+    """Return iteration ranges per process, from the thread that started first; leading process first."""
     found = markers.filter(
         pl.col("thread_id").is_not_null()
         & pl.col("name").str.contains(_ITERATION.pattern.replace("^", "(?i)^", 1))
@@ -71,17 +72,13 @@ def _sequences(markers: pl.DataFrame, processes: pl.DataFrame) -> pl.DataFrame:
     ranked = first.join(processes.select("process_id", "rank"), on="process_id", how="left")
     order = ["rank", "first_ns", "process_id"]
     chosen = ranked.sort(order, nulls_last=True).with_columns(place=pl.int_range(pl.len()))
-    return (
-        found.join(
-            chosen.select("process_id", "thread_id", "place"), on=["process_id", "thread_id"], maintain_order="left"
-        )
-        .sort("place", "start_ns", maintain_order=True)
-        .select("process_id", "name", "start_ns", "end_ns")
-    )
+    placed = found.join(chosen.select(*_THREAD, "place"), on=_THREAD, maintain_order="left")
+    placed = placed.sort("place", "start_ns", maintain_order=True)
+    return placed.select("process_id", "name", "start_ns", "end_ns")
 
 
 def _touching(ranges: pl.DataFrame) -> pl.DataFrame:
-    """The ranges in their order, with ends that reach over the next start by no more than rounding cut there."""
+    """Trim ends that exceed the next start by no more than rounding."""
     following = pl.col("start_ns").shift(-1)
     rounded = (pl.col("end_ns") - following).is_between(1, _ROUNDING_NS)
     return ranges.with_columns(end_ns=pl.when(rounded).then(following).otherwise("end_ns"))
@@ -98,7 +95,7 @@ def _own(
     leading: int,
     clock_of: Mapping[int, tuple[str, ...]],
 ) -> pl.DataFrame:
-    """The ranges within which a process launches an iteration's work, with the iteration's number."""
+    """Return the ranges within which a process launches an iteration's work, with the iteration's number."""
     own = ranges.filter(pl.col("process_id") == process)
     one_clock = process in clock_of and clock_of[process] == clock_of.get(leading)
     unique = not (own.get_column("name").is_duplicated().any() or numbered.get_column("name").is_duplicated().any())
@@ -112,8 +109,9 @@ def _own(
 
 
 def placed_in(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """The dispatches with their iterations: each belongs to the one in which it was launched; without a launch, to the
-    one it began in. `ranges` has process_id, number, start_ns and until_ns.
+    """Add to each dispatch the iteration in which it was launched, or without a launch in which it began.
+
+    `ranges` has process_id, number, start_ns and until_ns.
     """
     ordered = ranges.sort("start_ns")
     numbers = GrowingTable()
@@ -123,7 +121,7 @@ def placed_in(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFram
 
 
 def _numbers(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """The iteration of each dispatch, in their order."""
+    """Return the iteration of each dispatch, in order."""
     first, last = dispatches.select(a=pl.col("correlation_id").min(), b=pl.col("correlation_id").max()).row(0)
     of_these = pl.col("correlation_id").is_between(first, last)
     launches = [piece.select("process_id", "correlation_id", "start_ns").filter(of_these) for piece in pieces(calls)]
@@ -133,14 +131,7 @@ def _numbers(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame
         .with_columns(at_ns=pl.coalesce("launched_ns", "start_ns"))
         .with_row_index("row")
         .sort("at_ns")
-        .join_asof(
-            ranges,
-            left_on="at_ns",
-            right_on="start_ns",
-            by="process_id",
-            strategy="backward",
-            check_sortedness=False,
-        )
+        .join_asof(ranges, left_on="at_ns", right_on="start_ns", by="process_id", check_sortedness=False)
         .sort("row")
     )
     inside = pl.when(pl.col("at_ns") < pl.col("until_ns")).then(pl.col("number"))
@@ -148,7 +139,7 @@ def _numbers(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame
 
 
 def _without(dispatches: pl.DataFrame, leading: int, clock_of: Mapping[int, tuple[str, ...]]) -> list[Evidence]:
-    """Processes on another clock than the iterations' whose dispatches belong to none of them."""
+    """Report processes on another clock than the iterations' whose dispatches belong to none of them."""
     counted = dispatches.group_by("process_id").agg(pl.len(), none=pl.col("iteration").is_null().all())
     items = []
     for process, count, none in counted.sort("process_id").iter_rows():

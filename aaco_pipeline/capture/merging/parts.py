@@ -1,6 +1,8 @@
-"""One part of a run as the merging sees it: what its reader gave, its name, and how its executions are told apart.
+"""One part of a run: its reader's tables, its name, the identity of its executions, and its thread traces.
 
-Which files make a part is `aaco_pipeline.capture.discovery`.
+The files of a part are chosen in `aaco_pipeline.capture.discovery`. A thread trace belongs to the dispatch with its
+number if that kernel has a name that the trace states: another run of the program may number its dispatches
+differently.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +29,10 @@ EVENTS: Final[Mapping[str, str]] = {
 
 
 def plainly_named(parts: Sequence["NamedReading"]) -> list["NamedReading"]:
-    """The parts with C++ names where their readers say that kernels have those of the binary (`mangled_kernels`).
+    """Convert binary kernel names (`mangled_kernels`) to C++ names.
 
-    A trace of the same run names them in C++, and counters find their dispatches by name: as the trace spells it, where
-    it states the name of the binary, too.
+    A trace of the same run names kernels in C++, and counters find their dispatches by name: as the trace spells it,
+    where it also states the binary name.
     """
     spelled: dict[str, str] = {}
     for part in parts:
@@ -50,22 +52,16 @@ def _plainly_named(part: "NamedReading", spelled: Mapping[str, str]) -> "NamedRe
     reading = part.reading
     kernels = reading.tables["kernels"].with_columns(pl.col("name").replace(plain))
     counted = reading.details["counter_dispatches"].with_columns(pl.col("kernel_name").replace(plain))
-    return NamedReading(
-        part.name,
-        replace(
-            reading,
-            tables={**reading.tables, "kernels": described_kernels(kernels.select("kernel_id", "name"))},
-            details={**reading.details, "counter_dispatches": counted},
-        ),
-        part.counts_first,
-    )
+    tables = {**reading.tables, "kernels": described_kernels(kernels.select("kernel_id", "name"))}
+    details = {**reading.details, "counter_dispatches": counted}
+    return NamedReading(part.name, replace(reading, tables=tables, details=details), part.counts_first)
 
 
 @dataclass
 class NamedReading:
-    """What one reader gave, with the part's name inside the run.
+    """A reader's tables, with the part's name inside the run.
 
-    `counts_first`: of each kernel it counted the first executions alone.
+    `counts_first`: only the first executions of each kernel were counted.
     """
 
     name: str
@@ -87,7 +83,7 @@ class NamedReading:
 
     @cached_property
     def executions(self) -> pl.DataFrame:
-        """Its dispatches, and those counted executions that have no times, numbered as `counters` refers to them."""
+        """Its dispatches, and counted executions without times, numbered as `counters` refers to them."""
         dispatches = self.table("dispatches")
         counted = self.reading.details.get("counter_dispatches")
         if counted is None:
@@ -98,15 +94,8 @@ class NamedReading:
         further = to_contract(
             "dispatches",
             untimed.select(
-                *(
-                    "dispatch_id",
-                    "process_id",
-                    "device_id",
-                    "thread_id",
-                    "kernel_id",
-                    "correlation_id",
-                    "scratch_bytes",
-                ),
+                *("dispatch_id", "process_id", "device_id", "thread_id", "kernel_id", "correlation_id"),
+                "scratch_bytes",
                 lds_allocated_bytes="lds_bytes",
                 grid_work_items="grid_size",
                 workgroup_work_items="workgroup_size",
@@ -117,7 +106,7 @@ class NamedReading:
 
     @cached_property
     def keys(self) -> pl.DataFrame:
-        """Of each execution: dispatch_id, and what names it in another pass: `process`, number, kernel's name, and the
+        """dispatch_id of each execution, and its identity in another pass: `process`, number, kernel's name, and the
         work-items of its grid and of one workgroup, null where the source does not state them.
         """
         executions = self.executions.select("dispatch_id", "process_id", "kernel_id", **work_items())
@@ -139,7 +128,7 @@ class NamedReading:
 
 
 def work_items() -> dict[str, pl.Expr]:
-    """The work-items of grid and workgroup, from their product or from their sizes along the axes."""
+    """Return the work-items of grid and workgroup, from their product or from their sizes along the axes."""
     return {
         what: pl.coalesce(f"{what}_work_items", pl.col(f"{what}_x") * pl.col(f"{what}_y") * pl.col(f"{what}_z"))
         for what in ("grid", "workgroup")
@@ -149,13 +138,13 @@ def work_items() -> dict[str, pl.Expr]:
 _LISTED: Final = pl.Schema({"capture": pl.String, "code_object_id": pl.UInt64, "line": pl.Int64, "symbol": pl.String})
 
 
-def named(
+def named_kernels(
     parts: Sequence[NamedReading], kernels: pl.DataFrame, instructions: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[Evidence]]:
-    """The table `kernels` with what the traces list, and `att_instructions` with a kernel in every row that has one.
+    """Add to `kernels` what the traces list, and to `att_instructions` a kernel in every row that has one.
 
-    An instruction of a trace that matched no dispatch is of the function that it is listed under. A trace that lists
-    none names its kernel where its occupancy names one alone. Kernels known before get their symbol.
+    An instruction of a trace that matched no dispatch belongs to the function that lists it. A trace without a listing
+    names its kernel if its occupancy names only one. Known kernels get their symbol.
     """
     traces = [part for part in parts if part.table("att_instructions").height]
     if not traces:
@@ -178,9 +167,8 @@ def named(
         kernels = pl.concat([kernels, further.select(kernels.columns)])
     known = _numbers(kernels)
     of_symbol = {symbol: known[plain_name(symbol)] for symbol in used}
-    under = (
-        _under(instructions, listed).get_column("symbol").replace_strict(of_symbol, default=None, return_dtype=pl.Int32)
-    )
+    under = _under(instructions, listed).get_column("symbol")
+    under = under.replace_strict(of_symbol, default=None, return_dtype=pl.Int32)
     instructions = instructions.with_columns(kernel_id=pl.coalesce("kernel_id", under))
     findings = Findings()
     nameless = instructions.filter(pl.col("kernel_id").is_null() & pl.col("capture").is_not_null())
@@ -191,7 +179,7 @@ def named(
 
 
 def _functions(part: NamedReading) -> pl.DataFrame:
-    """The functions in a trace's listing: capture, code_object_id, line of the heading, symbol (its name)."""
+    """List the functions in a trace's listing: capture, code_object_id, line of the heading, symbol (its name)."""
     functions = part.reading.details["functions"].select(
         pl.lit(part.name).alias("capture"), "code_object_id", "line", symbol=pl.col("name").str.strip_suffix(".kd")
     )
@@ -207,29 +195,22 @@ def _functions(part: NamedReading) -> pl.DataFrame:
 
 
 def _under(instructions: pl.DataFrame, listed: pl.DataFrame) -> pl.DataFrame:
-    """The instructions with `symbol`: the last heading above each in its trace's listing of its code object."""
+    """Add `symbol` to the instructions: the last heading above each in its trace's listing of its code object."""
     by = ["capture", "code_object_id"]
-    return (
-        instructions.drop("symbol", strict=False)
-        .with_row_index("row")
-        .sort("line", nulls_last=True)
-        .join_asof(
-            listed.sort("line"), on="line", by=by, strategy="backward", allow_exact_matches=True, check_sortedness=False
-        )
-        .sort("row")
-        .drop("row")
-    )
+    rows = instructions.drop("symbol", strict=False).with_row_index("row").sort("line", nulls_last=True)
+    rows = rows.join_asof(listed.sort("line"), on="line", by=by, strategy="backward", check_sortedness=False)
+    return rows.sort("row").drop("row")
 
 
 def _with_symbols(kernels: pl.DataFrame, spelled: dict[str, str]) -> pl.DataFrame:
-    """The kernels with the symbols of those that a trace lists under the same name."""
+    """Add the symbols that a trace lists under a kernel's name."""
     symbols = {plain_name(name): symbol for symbol, name in spelled.items()}
     found = [symbols.get(plain_name(name)) for name in kernels.get_column("name")]
     return kernels.with_columns(symbol=pl.coalesce("symbol", pl.Series(found, dtype=pl.String)))
 
 
 def _numbers(kernels: pl.DataFrame) -> dict[str, int]:
-    """The kernel of each plain name or symbol; of several alike the first."""
+    """Map each plain name or symbol to its kernel; of several alike to the first."""
     numbers: dict[str, int] = {}
     for number, *names in kernels.select("kernel_id", "name", "symbol").iter_rows():
         for name in filter(None, names):
@@ -244,15 +225,15 @@ _CARRIED: Final = ("waves", "wait_dependencies", "sampled_stalls")
 def matched_instructions(
     parts: Sequence[tuple[str, CaptureTables]], keys: pl.DataFrame, dispatches: pl.DataFrame
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame], list[Evidence]]:
-    """The `att_instructions` of all parts, each at the dispatch it is of, and what else was traced with them.
+    """Return the `att_instructions` of all parts, each at its dispatch, and what else was traced with them.
 
-    `parts` are named readings; `keys` has dispatch_id, source_dispatch_id and name (of the kernel) of each dispatch of
-    the base trace, `dispatches` its dispatch_id and kernel_id. Each row has its part as `capture`, and the number that
-    the trace states as `source_dispatch_id`. A trace whose dispatch is not found keeps null in dispatch_id and
-    kernel_id, and evidence says why. Details, each with the column `part`, as `thread_trace.read` describes them:
-    `waves`, `wait_dependencies` and `sampled_stalls`; `wait_executions` (wave_index, line, stall, of the instructions
-    of class `wait`, in order of execution), `wave_starts` (shader_engine, cu, waves: how many began there, traced or
-    not) and `instruction_parts` (one row for each row of the instructions, in their order).
+    `parts` are named readings; `keys` has dispatch_id, source_dispatch_id and kernel name of each dispatch of the base
+    trace, `dispatches` its dispatch_id and kernel_id. Each row has its part as `capture`, and the number that the trace
+    states as `source_dispatch_id`. A trace whose dispatch is not found keeps null in dispatch_id and kernel_id, and
+    evidence says why. Details, each with the column `part`, as described in `thread_trace.read`: `waves`,
+    `wait_dependencies` and `sampled_stalls`; `wait_executions` (wave_index, line, stall of the instructions of class
+    `wait`, in order of execution), `wave_starts` (shader_engine, cu, waves: how many began there, traced or not) and
+    `instruction_parts` (one row per row of the instructions, in their order).
     """
     found: list[pl.DataFrame] = []
     evidence: list[Evidence] = []
@@ -296,7 +277,7 @@ def _details(reading: CaptureTables, instructions: pl.DataFrame) -> dict[str, pl
 
 
 def _dispatch(traced: pl.DataFrame | None, keys: pl.DataFrame) -> tuple[int | None, str]:
-    """The one dispatch with the number and the name that a trace states; else None and why."""
+    """Return the one dispatch with the number and the name that a trace states; else None and why."""
     number = traced.item(0, "source_dispatch_id") if traced is not None and traced.height else None
     if traced is None or number is None:
         return None, "the thread trace does not say which dispatch it is of"
@@ -305,7 +286,7 @@ def _dispatch(traced: pl.DataFrame | None, keys: pl.DataFrame) -> tuple[int | No
     if not numbered.height:
         return None, f"the base trace has no dispatch of number {number}"
     if not stated:
-        return None, f"the thread trace names no kernel, so that dispatch {number} cannot be told to be the traced one"
+        return None, f"the thread trace names no kernel, so that dispatch {number} may not be the traced one"
     names = {plain_name(name) for name in stated}
     alike = numbered.filter(
         pl.Series([plain_name(name) in names for name in numbered.get_column("name")], dtype=pl.Boolean)

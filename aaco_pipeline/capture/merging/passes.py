@@ -14,16 +14,29 @@ from aaco_pipeline.formats.capture_tables import Findings
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: How an execution found its place, as `counters.matched_by` says it.
+#: Ways in which an execution was matched, as in `counters.matched_by`.
 DISPATCH: Final = "dispatch"
 EXECUTION: Final = "execution"
 KERNEL: Final = "kernel"
+#: Item of evidence for values matched in this way, and its reason.
+_MATCHED: Final = {
+    EXECUTION: (
+        "counter values matched by execution",
+        "are of dispatches that their pass numbers otherwise: the n-th of a kernel and grid that ran as often, or "
+        "whose first were counted",
+    ),
+    KERNEL: (
+        "counter values matched to dispatches",
+        "belong to executions that the base trace numbers otherwise or lacks: they are their kernels', and no single "
+        "dispatch's",
+    ),
+}
 _LAUNCH: Final = ("process", "name", "grid", "workgroup")
 _RESOURCES: Final = ("name", "arch_vgprs", "accum_vgprs", "sgprs")
 
 
 def counters(parts: Sequence[NamedReading], base: Base) -> tuple[pl.DataFrame, pl.DataFrame, list[Evidence]]:
-    """The table `counters` of all parts, and `kernels` with those that only a counter pass ran."""
+    """Build `counters` of all parts, and add kernels that only a counter pass ran to `kernels`."""
     kernels = base.tables["kernels"]
     of_dispatch = base.tables["dispatches"].select("dispatch_id", "kernel_id")
     found = [empty_table("counters")]
@@ -52,32 +65,21 @@ def counters(parts: Sequence[NamedReading], base: Base) -> tuple[pl.DataFrame, p
 
 
 def _evidence(found_by: dict[str, dict[str, int]]) -> list[Evidence]:
-    """How many values, of which passes, found no dispatch by number."""
+    """Count values, by pass, whose dispatch was not found by number."""
     findings = Findings()
-    words = {
-        EXECUTION: (
-            "counter values matched by execution",
-            "are of dispatches that their pass numbers otherwise: the n-th of a kernel and grid that ran as often, or "
-            "whose first were counted",
-        ),
-        KERNEL: (
-            "counter values matched to dispatches",
-            "belong to executions that the base trace numbers otherwise or lacks: they are their kernels', and no "
-            "single dispatch's",
-        ),
-    }
     for how, counts in found_by.items():
         count = sum(counts.values())
-        item, told = words[how]
+        item, told = _MATCHED[how]
         passes = ", ".join(name for name, values in counts.items() if values)
         findings.note(count, item, "partial", f"{count} values of {passes} {told}")
     return findings.evidence
 
 
 def _placed(part: NamedReading, base: Base, kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The kernels, and for each execution of a further pass: session_dispatch, kernel_id, matched_by, and its number.
+    """Return the kernels, and for each execution of a further pass: session_dispatch, kernel_id, matched_by, its
+    number.
 
-    Of several processes in the base trace one execution is only looked for in that of its own rank.
+    With several processes in the base trace an execution is only searched in that of its own rank.
     """
     kernels, of_part = _kernels(part, kernels)
     executions = part.keys.join(of_part, on="dispatch_id", how="left").with_columns(_process(part, base))
@@ -95,7 +97,7 @@ def _placed(part: NamedReading, base: Base, kernels: pl.DataFrame) -> tuple[pl.D
 
 
 def _process(part: NamedReading, base: Base) -> pl.Expr:
-    """The base trace's process for each of the part's; null where it cannot be told."""
+    """Return the base trace's process for each of the part's; null where unknown."""
     processes = base.tables["processes"]
     if processes.height <= 1:
         return pl.col("process")
@@ -105,10 +107,10 @@ def _process(part: NamedReading, base: Base) -> pl.Expr:
 
 
 def _by_number(executions: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Executions with the number, kernel and grid of one dispatch: dispatch_id, session_dispatch, matched_by.
+    """Match executions with the number, kernel and grid of one dispatch: dispatch_id, session_dispatch, matched_by.
 
-    None of a kernel and grid that ran equally often in both and whose numbers do not all agree: there a number that
-    does agree is another turn's.
+    Excludes a kernel and grid that ran equally often in both but whose numbers do not all agree: there an agreeing
+    number belongs to another turn.
     """
     theirs = keys.select("process", "source_dispatch_id", "name", session_dispatch="dispatch_id", base_grid="grid")
     theirs = theirs.unique(["process", "source_dispatch_id", "name"], keep="none")
@@ -126,9 +128,9 @@ def _by_number(executions: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_turn(executions: pl.DataFrame, keys: pl.DataFrame, taken: pl.DataFrame, *, first: bool) -> pl.DataFrame:
-    """The other executions of kernels that ran on one grid as often in the base trace: the n-th is the n-th.
+    """Match the n-th execution of a kernel and grid to the n-th in the base trace, where both ran equally often.
 
-    With `first`, of those that ran at least as often there.
+    With `first`, where the base trace ran at least as often.
     """
     known = pl.col("process").is_not_null() & pl.col("grid").is_not_null()
     turn = pl.int_range(pl.len(), dtype=pl.Int32).over(_LAUNCH)
@@ -154,7 +156,7 @@ def _by_turn(executions: pl.DataFrame, keys: pl.DataFrame, taken: pl.DataFrame, 
 
 
 def _kernels(part: NamedReading, kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The session's kernels with those that only this part has, and the kernel of each of its executions.
+    """Add the kernels that only this part has, and return the kernel of each of its executions.
 
     A kernel is the session's one of the same name and registers, else the first of the same name.
     """
@@ -178,17 +180,17 @@ def _kernels(part: NamedReading, kernels: pl.DataFrame) -> tuple[pl.DataFrame, p
 
 
 Placed = tuple[pl.DataFrame, pl.DataFrame, list[Evidence], dict[str, pl.DataFrame]]
-#: What of a sampled device the trace's reader need not have stated.
+#: Facts of a sampled device that the trace's reader may lack.
 _FILLED: Final = ("product", "memory_bytes", "partition_mode", "power_cap_w")
 
 
 def placed(parts: Sequence[NamedReading], base: Base) -> Placed:
-    """`gpu_samples` on the session's axis, `devices` with those sampled, evidence, and details.
+    """Return `gpu_samples` on the session's axis, `devices` with those sampled, evidence, and details.
 
-    Samples of a part of the base are on its axis. Those of another part are moved onto it by the clock that both state
-    (wall-clock, or one of the same name), and of them those are kept that the trace's time lies between. A sampled
-    device is the trace's where PCI address or UUID are the same, or where host and trace have one each; else it is a
-    device of its own. Detail `unplaced_gpu_samples`: the samples that no clock ties to the axis, in their own times.
+    Samples of a part of the base are on its axis. Those of another part are shifted by the clock that both state
+    (wall-clock, or one of the same name), and only those around the trace's time are kept. A sampled device is the
+    trace's where PCI address or UUID are the same, or where host and trace have one each; else it is a separate device.
+    Detail `unplaced_gpu_samples`: samples that no clock ties to the axis, in their own times.
     """
     findings = Findings()
     devices = base.tables["devices"]
@@ -224,7 +226,7 @@ def placed(parts: Sequence[NamedReading], base: Base) -> Placed:
 
 
 def _shift(own: pl.DataFrame, session: pl.DataFrame) -> int | None:
-    """What is added to a part's times to get the session's, by the first clock that both tie to theirs."""
+    """Return the offset from a part's times to the session's, by the first clock that both tie to theirs."""
     mine, theirs = (
         dict(clocks.drop_nulls("offset_ns").select("domain", "offset_ns").iter_rows()) for clocks in (own, session)
     )
@@ -234,7 +236,7 @@ def _shift(own: pl.DataFrame, session: pl.DataFrame) -> int | None:
 
 
 def _span(base: Base) -> tuple[int, int] | None:
-    """The first and last instant of the trace."""
+    """Return the first and last instant of the trace."""
     spans = [base.tables[name].select("start_ns", "end_ns") for name in EVENTS if base.tables[name].height]
     if not spans:
         return None
@@ -243,9 +245,9 @@ def _span(base: Base) -> tuple[int, int] | None:
 
 
 def _around(samples: pl.DataFrame, base: Base) -> pl.DataFrame:
-    """Each device's samples during the trace, with the last before and the first after it.
+    """Keep each device's samples during the trace, with the last before and the first after it.
 
-    None of a device that was only sampled before the trace, or only after it.
+    Drops a device that was only sampled before the trace, or only after it.
     """
     span = _span(base)
     if span is None:
@@ -267,7 +269,7 @@ def _apart(samples: pl.DataFrame, base: Base) -> str:
 
 
 def _same_devices(part: NamedReading, base: Base) -> Mapping[int, int]:
-    """Of the part's devices those that are the trace's, with their numbers there."""
+    """Map the part's devices to the trace's numbers, where they are the same."""
     names = part.reading.details.get("device_names")
     if names is None:
         return {}
@@ -286,7 +288,7 @@ def _same_devices(part: NamedReading, base: Base) -> Mapping[int, int]:
 
 
 def _used(base: Base) -> list[int]:
-    """The devices that ran a kernel or a copy."""
+    """List the devices that ran a kernel or a copy."""
     columns = (("dispatches", "device_id"), ("memory_copies", "source_device_id"))
     frames = [base.tables[table].select(pl.col(column).alias("device_id")) for table, column in columns]
     return pl.concat(frames).drop_nulls().unique().to_series().to_list() if not frames[0].is_empty() else []
@@ -299,7 +301,7 @@ def _short(host: str) -> str:
 def _with_sampled(
     devices: pl.DataFrame, part: NamedReading, same: Mapping[int, int], samples: pl.DataFrame, findings: Findings
 ) -> tuple[pl.DataFrame, dict[int, int]]:
-    """The devices with what the samples' part states of them, further ones behind; the session's number of each."""
+    """Add the facts of the samples' part to the devices, and further devices; returns the session's numbers."""
     sampled = samples.get_column("device_id").unique().sort().to_list()
     stated = part.table("devices").filter(pl.col("device_id").is_in(sampled))
     own = [device for device in sampled if device not in same]
@@ -321,7 +323,7 @@ def _with_sampled(
 
 
 def pc_samples(parts: Sequence[NamedReading], base: Base) -> pl.DataFrame:
-    """All samples of the program counter, numbered one part after another."""
+    """Combine all program-counter samples, numbered part after part."""
     found = []
     for part in parts:
         samples = part.table("pc_samples")

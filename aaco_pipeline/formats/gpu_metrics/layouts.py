@@ -1,8 +1,8 @@
-"""The binary tables that the amdgpu driver gives out as `gpu_metrics`, versions 1.3 to 1.9, as data types of numpy.
+"""Binary layouts of the amdgpu driver's `gpu_metrics` tables, versions 1.3 to 1.9, as NumPy data types.
 
-The fixed tables are C structures of little-endian numbers with natural alignment, so the order and the types of the
-fields settle every offset. Version 1.9 describes itself: each value comes after a code that names it. What the values
-mean is `aaco_pipeline.formats.gpu_metrics`.
+The fixed tables are C structures of little-endian numbers with natural alignment, so order and types of the fields
+settle every offset. Version 1.9 describes itself: each value follows a code that names it. The meaning of the values is
+in `aaco_pipeline.formats.gpu_metrics`.
 """
 
 import re
@@ -103,17 +103,17 @@ _CODE_BYTES: Final = 8
 
 
 def header(head: bytes) -> tuple[int, Version]:
-    """The size and the version that a table states."""
+    """Return the size and version that a table states."""
     return int.from_bytes(head[:2], "little"), (head[2], head[3])
 
 
 def dotted(version: Version) -> str:
-    """A version as it is written: 1.9."""
+    """Write a version like 1.9."""
     return f"{version[0]}.{version[1]}"
 
 
 def is_table(head: bytes) -> bool:
-    """Whether the bytes begin with a table, or are one of a version that cannot be read."""
+    """Tell whether the bytes begin with a table, or with one of a version that cannot be read."""
     size, version = header(head)
     if version != SELF_DESCRIBING:
         return size == (layout(version).itemsize if version in VERSIONS else len(head))
@@ -126,12 +126,12 @@ def is_table(head: bytes) -> bool:
 
 @cache
 def layout(version: Version) -> np.dtype[Any]:
-    """The fixed table of a version as one structured data type. KeyError for 1.9 and for versions unknown here."""
+    """Return the fixed table of a version as one structured data type. KeyError for 1.9 and unknown versions."""
     return _structure(_LAYOUTS[version])
 
 
 def described(table: bytes) -> np.dtype[Any]:
-    """The data type of a self-describing table, by its own codes; a code that is not among them is named by number.
+    """Return the data type of a self-describing table, by its own codes; an unknown code is named by number.
 
     ValueError, with the reason, when the codes lead beyond the table or make no sense.
     """

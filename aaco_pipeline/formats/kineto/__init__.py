@@ -68,7 +68,7 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     return reading.read(path, limits or Limits())
 
 
-#: How much of a trace's start and end is examined.
+#: Size of the examined start and end of a trace.
 LOOKED_BYTES: Final = 1 << 20
 #: A packed trace is unpacked no further than this to reach its end and see whether it is whole.
 UNPACKED_BYTES: Final = 64 << 20

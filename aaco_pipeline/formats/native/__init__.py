@@ -1,8 +1,8 @@
-"""The raw capture of an inference session, as this project's own runner leaves it.
+"""The raw capture of an inference session, as written by this project's runner.
 
 Written by `aaco_pipeline.resources.measure.inference`; the profile beside its documents is read by
 `aaco_pipeline.formats.ort_profile`, readings of host and GPUs by `telemetry`, scheduler events by `scheduler`. Metrics
-over the iterations are `aaco_pipeline.analysis.sessions.metrics`. Versions 1 and 2 of the documents are read: the
+over the iterations are in `aaco_pipeline.analysis.sessions.metrics`. Versions 1 and 2 of the documents are read: the
 loop of version 1 read CPU time and run-queue delay around each iteration, that of version 2 reads them in blocks.
 """
 
@@ -26,7 +26,14 @@ from aaco_pipeline.formats.native.inference import (
     InferenceCapture,
     ProfilerPass,
 )
-from aaco_pipeline.formats.parsing.json_document import Realtime, Small, Whole, check_form, json_document
+from aaco_pipeline.formats.parsing.json_document import (
+    Realtime,
+    Small,
+    Whole,
+    check_document,
+    check_form,
+    json_document,
+)
 
 __all__ = [
     "CLOCK_STEP_NS",
@@ -55,23 +62,10 @@ def probe(path: Path) -> DetectedFormat | None:
 
 def read(path: Path) -> InferenceCapture:
     """Read the documents of a raw capture. CaptureError names the file, the key and what is wrong with it."""
-
-    return read_documents(path)
-
-
-#: The last version whose loop read counters around each iteration.
-_COUNTED_EACH: Final = 1
-
-
-def read_documents(path: Path) -> InferenceCapture:
-    """The capture whose documents lie in a folder."""
-    head = _document(path / "capture.json", _Head)
-    if head["format"] != FORMAT or head["format_version"] > FORMAT_VERSION:
-        raise CaptureError(
-            f"{path / 'capture.json'}: format {head['format']} {head['format_version']}, and this "
-            f"aaco_pipeline reads {FORMAT} up to {FORMAT_VERSION}; upgrade aaco_pipeline"
-        )
-    capture = _document(path / "capture.json", _Capture)
+    file = path / "capture.json"
+    head = _document(file, _Head)
+    check_document(head, FORMAT, FORMAT_VERSION, (), str(file))
+    capture = _document(file, _Capture)
     host = _document(path / "host.json", _Host)
     version = head["format_version"]
     asked = PASSES[:1] if capture["launch"].get("untraced", False) else PASSES
@@ -80,30 +74,28 @@ def read_documents(path: Path) -> InferenceCapture:
     return InferenceCapture(path, capture, host, passes, profiled)
 
 
+#: The last version whose loop read counters around each iteration.
+_COUNTED_EACH: Final = 1
+
+
 def _profiler_pass(path: Path, one: Mapping[str, Any], version: int) -> ProfilerPass:
     inside = PurePosixPath(one["folder"])
     name = one["name"]
     if inside.is_absolute() or ".." in inside.parts or "/" in name or name.startswith("."):
-        raise CaptureError(
-            f"{path / 'capture.json'}: rocprofv3.passes: {one['folder']!r}, {name!r}: not a place within the capture; "
-            "the capture is damaged"
-        )
-    document = _pass(path / inside / f"{name}.json", version)
+        reason = f"rocprofv3.passes: {one['folder']!r}, {name!r}: not a place within the capture"
+        raise CaptureError(f"{path / 'capture.json'}: {reason}; the capture is damaged")
     return ProfilerPass(
-        name,
-        one["kind"],
-        path / inside,
-        tuple(one["command"]),
-        tuple(one["counters"]),
-        one["kernel"],
-        float(one["median_latency_ns"]),
-        one["distortion"],
-        document,
+        folder=path / inside,
+        command=tuple(one["command"]),
+        counters=tuple(one["counters"]),
+        median_latency_ns=float(one["median_latency_ns"]),
+        document=_pass(path / inside / f"{name}.json", version),
+        **{key: one[key] for key in ("name", "kind", "kernel", "distortion")},
     )
 
 
 def _pass(path: Path, version: int) -> dict[str, Any]:
-    """What a measured process wrote of its pass."""
+    """Read the document that a measured process wrote of its pass."""
     each = version <= _COUNTED_EACH
     one = _document(path, _PassCountedEach if each else _PassCountedInBlocks)
     arrays = ("start_monotonic_ns", "end_monotonic_ns", *(("cpu_time_ns", "run_delay_ns") if each else ()))
@@ -116,7 +108,7 @@ def _pass(path: Path, version: int) -> dict[str, Any]:
 
 
 def _check_blocks(path: Path, one: Mapping[str, Any], count: int) -> None:
-    """CaptureError unless the blocks follow one another without a hole, each around iterations of one phase."""
+    """Raise CaptureError unless the blocks are contiguous, each around iterations of one phase."""
     first, border = 0, None
     for block in one["blocks"]:
         after = first + block["iterations"]
@@ -288,7 +280,7 @@ class _PassCountedInBlocks(_Pass):
 
 
 def _document(path: Path, form: type) -> dict[str, Any]:
-    """The JSON document at `path`, whole, after its checked part was held against `form`."""
+    """Read the JSON document at `path` and check its form; further keys are kept."""
     document = json_document(path)
     check_form(document, form, path)
     return dict(document)

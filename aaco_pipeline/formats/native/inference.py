@@ -1,6 +1,6 @@
-"""A session's raw documents as canonical tables: its sessions, processes, devices, iterations and clocks.
+"""Build tables from a session's raw documents: its sessions, processes, devices, iterations and clocks.
 
-Reading and checking the documents is `aaco_pipeline.formats.native`.
+The documents are read and checked in `aaco_pipeline.formats.native`.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from aaco_pipeline.formats.capture_tables import Findings, presence
+from aaco_pipeline.formats.capture_tables import Findings, presence, table_of
 from aaco_pipeline.formats.parsing.json_document import as_table
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import Evidence, Status
@@ -21,23 +21,24 @@ from aaco_pipeline.lake.validation import to_contract
 FORMAT: Final = "aaco-inference"
 FORMAT_VERSION: Final = 2
 PROFILE_FILE: Final = "onnxruntime_profile.json.gz"
-#: The model's graph, and the graph the runtime made of it, both without weights.
+#: The model's graph, and the runtime's optimized graph, both without weights.
 MODEL_FILE: Final = "model.onnx"
 OPTIMIZED_FILE: Final = "optimized_model.onnx"
-#: CLOCK_REALTIME moving this much against CLOCK_MONOTONIC within a pass is a step, not a slow correction.
+#: A larger move of CLOCK_REALTIME against CLOCK_MONOTONIC within a pass is a step, not slewing.
 CLOCK_STEP_NS: Final = 1_000_000
-#: The unprofiled pass, which every capture has, and the one that the runtime profiles.
+#: The unprofiled pass, which every capture has, and the one profiled by the runtime.
 PASSES: Final = ("latency", "trace")
-#: The profile's times are cut to whole microseconds.
+#: The profile's times are truncated to whole microseconds.
 _PROFILE_TICK_NS: Final = 1_000
 
 
 @dataclass(frozen=True)
 class ProfilerPass:
-    """One run of the session's program under rocprofv3: what it was asked for, and how far that slowed it.
+    """One run of the session's program under rocprofv3: its request, and the slowdown.
 
-    `kind` is base, counters or thread_trace; `folder` holds the tool's files; `document` is what the measured process
-    wrote. `distortion` is the median latency over the unprofiled pass's; its times are never the session's latencies.
+    `kind` is base, counters or thread_trace; `folder` holds the tool's files; `document` was written by the measured
+    process. `distortion` is the median latency relative to the unprofiled pass's; its times are never the session's
+    latencies.
     """
 
     name: str
@@ -52,9 +53,9 @@ class ProfilerPass:
 
     @property
     def boot_clock(self) -> tuple[int, int] | None:
-        """What to add to CLOCK_BOOTTIME, which the tool's times are of, for CLOCK_MONOTONIC, and how uncertain that is.
+        """Return the offset from CLOCK_BOOTTIME, the tool's clock, to CLOCK_MONOTONIC, and its uncertainty.
 
-        Both in ns; the uncertainty covers both readings, and the host sleeping between them. None without readings.
+        Both in ns; the uncertainty covers both readings, and any sleep of the host between them. None without readings.
         """
         before, after = self.document.get("boot_clock_before"), self.document.get("boot_clock_after")
         if before is None or after is None:
@@ -69,8 +70,8 @@ class InferenceCapture:
     """A session's raw documents, read and checked for the fields that the tables need.
 
     The session's axis is the host's CLOCK_MONOTONIC, with zero where the unprofiled pass first read its clocks.
-    `passes` has the unprofiled one and, unless the session was measured for its latency alone, the one that the runtime
-    profiled. `profiler_passes` are those under rocprofv3, in their order; none when no profile was asked for.
+    `passes` has the unprofiled pass and, unless only latency was measured, the one profiled by the runtime.
+    `profiler_passes` are those under rocprofv3, in order; none when no profile was requested.
     """
 
     folder: Path
@@ -85,92 +86,76 @@ class InferenceCapture:
 
     @property
     def is_traced(self) -> bool:
-        """Whether the runtime profiled a pass and left its profile."""
+        """Tell whether the runtime profiled a pass and left its profile."""
         return "trace" in self.passes and self.passes["trace"]["profile"] is not None
 
     @property
     def tokens_per_request(self) -> int | None:
-        """How many tokens each request generated; None when an iteration is a whole inference."""
+        """Return the number of tokens generated per request; None when an iteration is a whole inference."""
         tokens: int | None = self.passes["latency"].get("output_tokens")
         return tokens
 
     def sessions(self, fingerprint: str, capture_digest: str) -> pl.DataFrame:
-        """The one row of `sessions`."""
+        """Build the one row of `sessions`."""
         launch = self.capture["launch"]
         inputs = self.passes["latency"]["inputs"]
         floats = sorted({i["dtype"] for i in inputs.values() if i["dtype"].startswith(("float", "bfloat"))})
         firsts = {i["shape"][0] for i in inputs.values() if i["shape"]}
         started = self.passes["latency"]["clocks_before"]["realtime_ns"]
-        return to_contract(
-            "sessions",
-            pl.DataFrame(
-                {
-                    "source_kind": ["live"],
-                    "source_format": [FORMAT],
-                    "workload": ["generation" if self.tokens_per_request else "inference"],
-                    "workload_kind": ["model"],
-                    "model_name": [self.capture["model"]["name"]],
-                    "model_sha256": [self.capture["model"]["sha256"]],
-                    "artefact_sha256": [self.capture["model"].get("artefact_sha256")],
-                    "backend": [launch["backend"]],
-                    "provider": [self.capture["provider"]],
-                    "precision": [
-                        launch["precision"]
-                        if launch["precision"] != "model"
-                        else (floats[0] if len(floats) == 1 else None)
-                    ],
-                    "batch_size": [firsts.pop() if len(firsts) == 1 else launch["batch_size"]],
-                    "campaign_id": [launch["campaign_id"]],
-                    "arm": [launch["arm"]],
-                    "block": [launch["block"]],
-                    "started_at": [datetime.fromtimestamp(started / 1e9, UTC)],
-                    "host": [self.fact("host", "name")],
-                    "fingerprint": [fingerprint],
-                    "capture_digest": [capture_digest],
-                    "threads": [self.capture["threads"]],
-                    "prompt_tokens": [self.passes["latency"].get("prompt_tokens")],
-                    "output_tokens": [self.tokens_per_request],
-                    "seed": [launch["seed"]],
-                    "allow_fallback": [launch["allow_fallback"]],
-                }
-            ),
-        )
+        model, of_model = self.capture["model"], floats[0] if len(floats) == 1 else None
+        row = {
+            "source_kind": "live",
+            "source_format": FORMAT,
+            "workload": "generation" if self.tokens_per_request else "inference",
+            "workload_kind": "model",
+            "model_name": model["name"],
+            "model_sha256": model["sha256"],
+            "artefact_sha256": model.get("artefact_sha256"),
+            "provider": self.capture["provider"],
+            "precision": launch["precision"] if launch["precision"] != "model" else of_model,
+            "batch_size": firsts.pop() if len(firsts) == 1 else launch["batch_size"],
+            "started_at": datetime.fromtimestamp(started / 1e9, UTC),
+            "host": self.fact("host", "name"),
+            "fingerprint": fingerprint,
+            "capture_digest": capture_digest,
+            "threads": self.capture["threads"],
+            "prompt_tokens": self.passes["latency"].get("prompt_tokens"),
+            "output_tokens": self.tokens_per_request,
+            **{key: launch[key] for key in ("backend", "campaign_id", "arm", "block", "seed", "allow_fallback")},
+        }
+        return table_of("sessions", [row])
 
     def processes(self) -> pl.DataFrame:
-        """One row per measured process: 0 ran the unprofiled pass, 1 the profiled one, where there was one."""
-        return to_contract(
-            "processes",
-            pl.DataFrame(
-                {
-                    "process_id": list(range(len(self.passes))),
-                    "host": [self.fact("host", "name")] * len(self.passes),
-                    "pid": [one["process_id"] for one in self.passes.values()],
-                    "command": [f"aaco {name} pass of {self.capture['model']['name']}" for name in self.passes],
-                }
-            ),
+        """Build one row per measured process: 0 ran the unprofiled pass, 1 the profiled one, if any."""
+        host, model = self.fact("host", "name"), self.capture["model"]["name"]
+        pids = ((name, one["process_id"]) for name, one in self.passes.items())
+        rows = (
+            {"process_id": number, "host": host, "pid": pid, "command": f"aaco {name} pass of {model}"}
+            for number, (name, pid) in enumerate(pids)
         )
+        return table_of("processes", rows)
 
     def devices(self) -> pl.DataFrame:
-        """The devices the session could use: device 0 is the CPU."""
+        """List the devices that the session could use: device 0 is the CPU."""
         rows = partial(pl.DataFrame, self.host["devices"], infer_schema_length=None)
         return as_table("devices", rows, self.folder / "host.json")
 
     def iterations(self) -> pl.DataFrame:
-        """All iterations of both passes, the warm-up ones marked, on the session's axis.
+        """Build the iterations of both passes on the session's axis, with warm-up marked.
 
-        The pass `trace` is the one whose kernels the session shows: under rocprofv3 where that was asked for.
+        The pass `trace` is the one whose kernels the session shows: under rocprofv3 where that was requested.
         """
         frames = [self._iterations(name, one) for name, one in self._iterated().items()]
         return to_contract("iterations", pl.concat(frames))
 
     def iteration_blocks(self) -> pl.DataFrame:
-        """What the process used over blocks of those iterations; no rows of a loop that read it around each one."""
+        """Build the process's usage over blocks of iterations; empty for a loop that read it per iteration."""
         schema = polars_types("iteration_blocks")
         blocks = [self._blocks(name, one) for name, one in self._iterated().items()]
-        return to_contract("iteration_blocks", pl.concat([pl.DataFrame(schema=schema), *blocks]))
+        return pl.concat([pl.DataFrame(schema=schema), *blocks])
 
     def clock_domains(self) -> pl.DataFrame:
-        """How the host's clocks and the profile's clock map onto the session's axis."""
+        """Map the host's clocks and the profile's clock onto the session's axis."""
         latency = self.passes["latency"]["clocks_before"]
         zero = self.axis_zero_monotonic_ns
         rows = [
@@ -197,22 +182,22 @@ class InferenceCapture:
                     "anchor": "the runtime's own wall-clock start of profiling, mapped by the readings of the pass",
                 }
             )
-        return to_contract("clock_domains", pl.DataFrame(rows))
+        return table_of("clock_domains", rows)
 
     def profile_axis_start_ns(self) -> int:
-        """Where the profile's time zero lies on the session's axis; of a traced session."""
+        """Return where the profile's time zero lies on the session's axis; for a traced session."""
         trace = self.passes["trace"]
         clocks = trace["clocks_before"]
         since = int(trace["profile"]["start_realtime_ns"]) - int(clocks["realtime_ns"])
         return since + int(clocks["monotonic_ns"]) - self.axis_zero_monotonic_ns
 
     def clock_drift_ns(self, name: str) -> int:
-        """How far CLOCK_REALTIME moved against CLOCK_MONOTONIC during a pass."""
+        """Return how far CLOCK_REALTIME moved against CLOCK_MONOTONIC during a pass."""
         before, after = self.passes[name]["clocks_before"], self.passes[name]["clocks_after"]
         return int((after["realtime_ns"] - after["monotonic_ns"]) - (before["realtime_ns"] - before["monotonic_ns"]))
 
     def inference_evidence(self) -> tuple[Evidence, ...]:
-        """What the passes had and lacked."""
+        """Report what the passes had and lacked."""
         findings = Findings()
         for name in self.passes:
             self._say_pass(findings, name)
@@ -241,7 +226,7 @@ class InferenceCapture:
         return tuple(findings.evidence)
 
     def _say_slot(self, findings: Findings) -> None:
-        """Which lock kept other measurements of the host away, and which it could not know of."""
+        """Report the lock that kept other measurements of the host away, and its limits."""
         slot = self.capture.get("measurement_slot")
         if slot is None:
             return
@@ -281,7 +266,7 @@ class InferenceCapture:
             findings.say(f"wall clock of the {name} pass", "partial", reason, source=source)
 
     def _say_profiler_pass(self, findings: Findings, one: ProfilerPass) -> None:
-        """A pass under rocprofv3 with its distortion, and the markers that could not be set."""
+        """Report a pass under rocprofv3 with its distortion, and markers that could not be set."""
         source = one.folder.relative_to(self.folder).as_posix()
         ratio = "unknown" if one.distortion is None else f"{one.distortion:.3g}"
         told = f"median latency {one.median_latency_ns:.0f} ns, {ratio} times that of the unprofiled pass"
@@ -294,7 +279,7 @@ class InferenceCapture:
             findings.say("iteration markers", presence(there), reason, count if there else None, source)
 
     def fact(self, category: str, key: str) -> str | None:
-        """One fact about the host by category and key; None when it is unknown."""
+        """Return one fact about the host by category and key; None when unknown."""
         for one in self.host["facts"]:
             if (one["category"], one["key"]) == (category, key):
                 value: str | None = one["value"]
@@ -302,7 +287,7 @@ class InferenceCapture:
         return None
 
     def _iterated(self) -> dict[str, Mapping[str, Any]]:
-        """The document of each pass of which iterations are shown."""
+        """Return the document of each pass whose iterations are shown."""
         base = next((one.document for one in self.profiler_passes if one.kind == "base"), None)
         return {**self.passes, **({} if base is None else {"trace": base})}
 
@@ -322,14 +307,10 @@ class InferenceCapture:
         token_index = pl.lit(None) if tokens is None else pl.col("iteration") % tokens
         return frame.with_columns(
             pl.lit(name).alias("pass"),
-            pl.when(pl.col("iteration") < one["warmup"])
-            .then(pl.lit("warmup"))
-            .otherwise(pl.lit("measure"))
-            .alias("phase"),
-            token_index.alias("token_index"),
-            pl.col("start_ns") - zero,
-            pl.col("end_ns") - zero,
-            (pl.col("end_ns") - pl.col("start_ns")).alias("latency_ns"),
+            pl.col("start_ns", "end_ns") - zero,
+            phase=pl.when(pl.col("iteration") < one["warmup"]).then(pl.lit("warmup")).otherwise(pl.lit("measure")),
+            token_index=token_index,
+            latency_ns=pl.col("end_ns") - pl.col("start_ns"),
         )
 
     def _blocks(self, name: str, one: Mapping[str, Any]) -> pl.DataFrame:
@@ -337,18 +318,9 @@ class InferenceCapture:
         rows: list[dict[str, Any]] = []
         first = 0
         for block in one.get("blocks", ()):
-            rows.append(
-                {
-                    "pass": name,
-                    "block": len(rows),
-                    "phase": "warmup" if first < one["warmup"] else "measure",
-                    "first_iteration": first,
-                    "iterations": block["iterations"],
-                    "start_ns": block["start_monotonic_ns"] - zero,
-                    "end_ns": block["end_monotonic_ns"] - zero,
-                    "cpu_time_ns": block["cpu_time_ns"],
-                    "run_delay_ns": block["run_delay_ns"],
-                }
-            )
+            span = {f"{end}_ns": block[f"{end}_monotonic_ns"] - zero for end in ("start", "end")}
+            phase = "warmup" if first < one["warmup"] else "measure"
+            used = {key: block[key] for key in ("iterations", "cpu_time_ns", "run_delay_ns")}
+            rows.append({"pass": name, "block": len(rows), "phase": phase, "first_iteration": first, **span, **used})
             first += block["iterations"]
         return pl.DataFrame(rows, schema=polars_types("iteration_blocks"))

@@ -6,14 +6,16 @@ A capture holds `kernel_plane.json` and, for each CPU and instance, the pages of
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NotRequired
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -85,9 +87,9 @@ class Document(TypedDict):
     buffers: list[_Buffer]
     throttling: list[_Throttling]
     remarks: list[str]
-    #: When the recording began and ended.
+    #: Start and end of the recording.
     clock: NotRequired[_Clocks]
-    #: What another source than tracefs wrote.
+    #: Output of another source than tracefs.
     trace: NotRequired[_Trace | None]
 
 
@@ -99,18 +101,18 @@ _SWITCH: Final = "sched/sched_switch"
 TABLES: Final = ("kernel_events", "kernel_threads", "kernel_losses")
 _KEYS: Final = ("state", "source", "machine", "processes", "events", "buffers", "throttling", "remarks", "reason")
 TRACEFS: Final = "tracefs"
-#: What the kernel counts of a buffer besides what its pages tell: lost at any time.
+#: Counts of a buffer's losses at unknown times, beside those in its pages.
 _UNPLACED: Final = ("commit overrun", "dropped events")
-#: How events are called that are two ends of one thing.
+#: Suffixes of events that are two ends of one interval.
 _ENDS: Final = (("/sys_enter", "/sys_exit"), ("_entry", "_exit"), ("_wait_start", "_wait_end"))
-#: The kernel's thread of a CPU that runs when the CPU goes offline or comes online.
+#: Kernel thread of a CPU that runs when the CPU goes offline or comes online.
 _HOTPLUG: Final = re.compile(r"cpuhp/(\d{1,6})")
 _FILE: Final = re.compile(r"[a-z]+\.cpu\d{1,6}\.pages\.gz")
 
 
 @dataclass(frozen=True)
 class _Known:
-    """Events, the measured threads with their process, names of threads, losses, and why events were left out."""
+    """Events, measured threads with their process, names of threads, losses, and reasons for leaving events out."""
 
     events: pl.DataFrame
     own: dict[int, int]
@@ -119,16 +121,16 @@ class _Known:
     left_out: dict[str, str]
 
     def hotplugged(self) -> list[int]:
-        """CPUs that went offline or came online."""
+        """List CPUs that went offline or came online."""
         return sorted(int(found[1]) for found in map(_HOTPLUG.fullmatch, self.names.values()) if found is not None)
 
 
 def read(
     document: Mapping[str, Any] | None, folder: Path, axis_zero_monotonic_ns: int, limits: Limits | None = None
 ) -> CaptureTables:
-    """`kernel_events`, `kernel_threads` and `kernel_losses` on the session's axis; details `throttling`.
+    """Build `kernel_events`, `kernel_threads` and `kernel_losses` on the session's axis; details `throttling`.
 
-    `document` is `kernel_plane.json`, None where the plane was not asked for; `folder` is the capture's. Events are cut
+    `document` is `kernel_plane.json`, None where the plane was not requested; `folder` is the capture's. Events are cut
     to the time from the first event of a measured thread to the last. CaptureError when something is damaged.
     """
     findings = Findings(DOCUMENT_FILE)
@@ -144,30 +146,22 @@ def read(
         findings.say("kernel plane", "absent", f"{reason}{f'; {fix}' if fix else ''}", 0)
         return CaptureTables(empty, tuple(findings.evidence), {"throttling": _throttling([], 0)})
     limits = limits or Limits()
-    known = (
-        _from_pages(document, folder, limits) if document["source"] == TRACEFS else _from_tool(document, folder, limits)
-    )
+    known = (_from_pages if document["source"] == TRACEFS else _from_tool)(document, folder, limits)
     own = known.own
     events = _cut(known.events, own)
-    events, threads = _without_foreign(events, own), _threads(events, own, known.names)
     zero = axis_zero_monotonic_ns
-    tables = {
-        "kernel_events": as_table("kernel_events", lambda: _moved(events, ("time_ns",), zero), DOCUMENT_FILE),
-        "kernel_threads": as_table(
-            "kernel_threads", lambda: _moved(threads, ("start_ns", "end_ns"), zero), DOCUMENT_FILE
-        ),
-        "kernel_losses": as_table(
-            "kernel_losses",
-            lambda: _moved(pl.DataFrame(known.losses, schema=_LOSSES), ("start_ns", "end_ns"), zero),
-            DOCUMENT_FILE,
-        ),
+    frames = {
+        "kernel_events": lambda: _without_foreign(events, own),
+        "kernel_threads": lambda: _threads(events, own, known.names),
+        "kernel_losses": lambda: pl.DataFrame(known.losses, schema=_LOSSES),
     }
+    tables = {name: as_table(name, partial(_moved, frame, zero), DOCUMENT_FILE) for name, frame in frames.items()}
     _say(findings, document, tables, known)
     return CaptureTables(tables, tuple(findings.evidence), {"throttling": _throttling(document["throttling"], zero)})
 
 
 def _from_pages(document: Mapping[str, Any], folder: Path, limits: Limits) -> _Known:
-    """What the pages of the kernel's buffers hold."""
+    """Read the pages of the kernel's buffers."""
     files = [one["file"] for one in document["buffers"]]
     if len(set(files)) < len(files):
         raise CaptureError(f"{DOCUMENT_FILE}: names a file of the recording twice; the file is damaged")
@@ -213,7 +207,7 @@ def _from_pages(document: Mapping[str, Any], folder: Path, limits: Limits) -> _K
 
 
 def _other_end(event: str) -> str | None:
-    """The event that ends what this one begins, or begins what it ends: alone it would seem to last, or never to be."""
+    """Return the event at the other end of this one's interval; one alone would have no extent."""
     for begin, end in _ENDS:
         for one, other in ((begin, end), (end, begin)):
             if event.endswith(one):
@@ -222,7 +216,7 @@ def _other_end(event: str) -> str | None:
 
 
 def _span(document: Mapping[str, Any]) -> tuple[int, int]:
-    """When the recording began and ended, on CLOCK_MONOTONIC: what was lost before the first event was lost since."""
+    """Return start and end of the recording on CLOCK_MONOTONIC; losses before the first event began at the start."""
     if "clock" not in document:
         raise CaptureError(f"{DOCUMENT_FILE}: does not say when the recording began; the capture is incomplete")
     clock = document["clock"]
@@ -230,9 +224,9 @@ def _span(document: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _from_tool(document: Mapping[str, Any], folder: Path, limits: Limits) -> _Known:
-    """What perf or bpftrace printed: switches and wake-ups alone. What was lost it may say where, else it was anywhere.
+    """Read what perf or bpftrace printed: only switches and wake-ups. Losses without a place may be anywhere.
 
-    perf's events of a CPU end when that goes offline, also when it comes back.
+    perf's events of a CPU end when that goes offline, even if it comes back.
     """
     trace, tool = document.get("trace"), document["source"]
     if trace is None:
@@ -301,7 +295,7 @@ def _content(folder: Path, name: str, limits: Limits) -> bytes:
 
 
 def _page_bytes(header: Any) -> int:
-    """How long a page is, by the kernel's description of its header: the data with what stands before them."""
+    """Return the size of a page by the kernel's description of its header: the data and the bytes before it."""
     found = re.search(r"char data;\toffset:(\d{1,6});\tsize:(\d{1,8});", header) if isinstance(header, str) else None
     if found is None:
         raise CaptureError(
@@ -311,22 +305,21 @@ def _page_bytes(header: Any) -> int:
 
 
 def _ended(events: pl.DataFrame) -> pl.DataFrame:
-    """Each fault with the time until its process has the page; null where the thread's next step says nothing of it."""
+    """Add to each fault the time until its process has the page; null where the thread's next step does not tell."""
     fault = pl.col("kind") == "page_fault"
     steps = events.filter(fault | (pl.col("kind") == RESIDENT) | pl.col("kind").str.starts_with("syscall"))
     following = [pl.col(name).shift(-1).over("thread_id", order_by="time_ns") for name in ("kind", "time_ns")]
-    faults = steps.with_columns(
-        duration_ns=pl.when(following[0] == RESIDENT).then(following[1] - pl.col("time_ns"))
-    ).filter(fault)
+    length = pl.when(following[0] == RESIDENT).then(following[1] - pl.col("time_ns"))
+    faults = steps.with_columns(duration_ns=length).filter(fault)
     rest = events.filter(~fault & (pl.col("kind") != RESIDENT))
     return pl.concat([rest, faults]).sort("time_ns", "cpu", "thread_id", "kind", "name")
 
 
 def _paired(events: pl.DataFrame) -> pl.DataFrame:
-    """Each entry with the time to its exit: the next one of its kind, name, thread, and for an interrupt its CPU.
+    """Add to each entry the time to its exit: the next of its kind, name, thread, and for an interrupt its CPU.
 
-    A handler does not nest in its own kind and name; a call's thread may come back on another CPU. An exit whose entry
-    was not seen says nothing.
+    A handler does not nest in its own kind and name; a call's thread may return on another CPU. An exit whose entry was
+    not seen is dropped.
     """
     is_end = pl.col("kind").str.ends_with(ENTRY) | pl.col("kind").str.ends_with(EXIT)
     base = pl.col("kind").str.replace(f"({ENTRY}|{EXIT})$", "")
@@ -357,7 +350,7 @@ def _named_calls(events: pl.DataFrame, names: Mapping[int, str]) -> pl.DataFrame
 
 
 def _own_threads(events: pl.DataFrame, processes: Mapping[str, int]) -> dict[int, int]:
-    """The measured threads with the number of their process: those followed, and all that they have started."""
+    """Return the measured threads with the number of their process: those followed, and all threads they started."""
     own = {pid: number for number, pid in enumerate(processes.values())}
     forks = events.filter(pl.col("kind") == "fork").select("thread_id", "other_thread_id")
     for parent, child in forks.iter_rows():
@@ -367,29 +360,24 @@ def _own_threads(events: pl.DataFrame, processes: Mapping[str, int]) -> dict[int
 
 
 def _cut(events: pl.DataFrame, own: Mapping[int, int]) -> pl.DataFrame:
-    """What happened while a measured thread was seen."""
+    """Keep what happened while a measured thread was seen."""
     mine = pl.col("thread_id").is_in(list(own)) | pl.col("other_thread_id").is_in(list(own))
     seen = events.filter(mine).get_column("time_ns")
     return events.filter(pl.col("time_ns").is_between(seen.min(), seen.max())) if len(seen) else events.clear()
 
 
 def _without_foreign(events: pl.DataFrame, own: Mapping[int, int]) -> pl.DataFrame:
-    """Without events of threads that are not measured, but for switches: who had the CPU is known of all."""
+    """Drop events of threads that are not measured, except switches: the owner of a CPU is known for all."""
     mine = pl.col("thread_id").is_in(list(own)) | (pl.col("kind").is_in(["switch", "cpu_frequency"]))
     return events.filter(mine)
 
 
 def _threads(events: pl.DataFrame, own: Mapping[int, int], names: Mapping[int, str]) -> pl.DataFrame:
-    """Every thread that switches name: the measured ones, others, and the idle one of each CPU."""
+    """List every thread that switches name: measured ones, others, and the idle one of each CPU."""
     switches = events.filter(pl.col("kind") == "switch")
-    seen = pl.concat(
-        [
-            switches.select("time_ns", "thread_id"),
-            switches.select("time_ns", thread_id="other_thread_id"),
-            events.filter(pl.col("kind") == "exit").select("time_ns", "thread_id"),
-            events.filter(pl.col("kind") == "fork").select("time_ns", thread_id="other_thread_id"),
-        ]
-    )
+    own_side = events.filter(pl.col("kind").is_in(["switch", "exit"])).select("time_ns", "thread_id")
+    other_side = events.filter(pl.col("kind").is_in(["switch", "fork"])).select("time_ns", thread_id="other_thread_id")
+    seen = pl.concat([own_side, other_side])
     over = switches.filter(pl.col("state") == "dead").get_column("thread_id").implode()
     each = seen.group_by("thread_id").agg(start_ns=pl.col("time_ns").min(), end_ns=pl.col("time_ns").max())
     end = pl.when(pl.col("thread_id").is_in(over)).then("end_ns").otherwise(events.get_column("time_ns").max())
@@ -399,7 +387,7 @@ def _threads(events: pl.DataFrame, own: Mapping[int, int], names: Mapping[int, s
 
 
 def _names(some: Iterable[Some]) -> dict[int, str]:
-    """What each thread was called when it last switched, on whichever CPU that was."""
+    """Return each thread's name when it last switched, on any CPU."""
     seen: list[tuple[int, int, str]] = []
     for one in some:
         if one.layout.event == "sched/sched_switch":
@@ -412,12 +400,13 @@ def _names(some: Iterable[Some]) -> dict[int, str]:
     return {thread: name for _, thread, name in sorted(seen)} | {0: "idle"}
 
 
-def _moved(frame: pl.DataFrame, columns: tuple[str, ...], zero: int) -> pl.DataFrame:
-    return frame.with_columns(pl.col(name) - zero for name in columns)
+def _moved(frame: Callable[[], pl.DataFrame], zero: int) -> pl.DataFrame:
+    """Shift a frame's times onto the session's axis."""
+    return frame().with_columns(cs.by_name("time_ns", "start_ns", "end_ns", require_all=False) - zero)
 
 
 def _throttling(readings: Iterable[Mapping[str, Any]], zero: int) -> pl.DataFrame:
-    """When a measured process's group had its quota used up how often, as far as that was looked at."""
+    """List how often a measured process's group had exhausted its quota, at each reading."""
     rows = [(one["monotonic_ns"] - zero, one["throttled"], one["throttled_ns"]) for one in readings]
     schema = {"time_ns": pl.Int64, "throttled": pl.Int64, "throttled_ns": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
@@ -431,8 +420,8 @@ _COSTS: Final = {"pass": pl.String, "minor_fault_ns": pl.Float64}
 
 
 def read_probes(passes: Mapping[str, Mapping[str, Any]], axis_zero_monotonic_ns: int) -> dict[str, pl.DataFrame]:
-    """`kernel_probes`: a row a probe with the gaps between its readings of the clock, on the session's axis; and
-    `kernel_costs`: what a page fault cost each pass's process. No rows of passes without a kernel plane.
+    """Build `kernel_probes`, a row per probe with the gaps between its clock readings, on the session's axis; and
+    `kernel_costs`: the cost of a page fault in each pass's process. Passes without a kernel plane give no rows.
     """
     zero = axis_zero_monotonic_ns
     probes, costs = [], []

@@ -1,6 +1,6 @@
-"""What the sampler read of NVIDIA GPUs by NVML, as `gpu_samples` and `devices`: the same columns as of AMD's.
+"""Build `gpu_samples` and `devices` from the sampler's NVML readings of NVIDIA GPUs, with the same columns as AMD's.
 
-Taking the readings is `aaco_pipeline.resources.telemetry.nvml`. Units and meanings: NVIDIA's NVML API reference.
+Readings are taken in `aaco_pipeline.resources.telemetry.nvml`. Units and meanings: NVIDIA's NVML API reference.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ import polars as pl
 from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables
+from aaco_pipeline.formats.capture_tables import CaptureTables, table_of
 from aaco_pipeline.formats.gpu_metrics.reading import growth
 from aaco_pipeline.formats.parsing.json_document import UNFIT, Said, Whole, check_form
 from aaco_pipeline.hardware.device_facts import STATED
@@ -19,19 +19,12 @@ from aaco_pipeline.lake.validation import empty_table, to_contract
 
 LIBRARY: Final = "nvml"
 #: Limits by their bit in NVML's clocks event reasons. An idle GPU's low clock (bit 0) is no limit that held it down.
-EVENT_REASONS: Final[Mapping[int, str]] = {
-    1: "applications_clocks_setting",
-    2: "sw_power_cap",
-    3: "hw_slowdown",
-    4: "sync_boost",
-    5: "sw_thermal_slowdown",
-    6: "hw_thermal_slowdown",
-    7: "hw_power_brake_slowdown",
-    8: "display_clock_setting",
-    9: "board_limit",
-    10: "reliability",
-}
-#: Limits whose time NVML adds up, in ns.
+_REASONS: Final = (
+    *("applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown"),
+    *("hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting", "board_limit", "reliability"),
+)
+EVENT_REASONS: Final[Mapping[int, str]] = dict(enumerate(_REASONS, 1))
+#: Limits whose time NVML accumulates, in ns.
 HELD: Final = (
     *("sw_power_cap", "sync_boost", "board_limit"),
     *("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
@@ -42,25 +35,17 @@ _RAW: Final = (
     *("gpu_busy_percent", "memory_busy_percent", "memory_used_bytes", "event_reasons", "pcie_generation", "pcie_lanes"),
     *("ecc_corrected", "ecc_uncorrected", *_HELD_COLUMN.values()),
 )
-#: Which raw reading a column of `gpu_samples` is made of.
+#: Columns of `gpu_samples` by the raw reading that they come from.
+_AS_READ: Final = ("memory_used_bytes", "pcie_generation", "pcie_lanes", "ecc_corrected", "ecc_uncorrected")
 _MADE_OF: Final[Mapping[str, str]] = {
-    "power_w": "power_mw",
-    "energy_j": "energy_mj",
-    "temperature_gpu_c": "gpu_temperature_c",
-    "temperature_memory_c": "memory_temperature_c",
-    "gfx_clock_mhz": "sm_clock_mhz",
-    "memory_clock_mhz": "memory_clock_mhz",
-    "gfx_activity_ratio": "gpu_busy_percent",
-    "memory_activity_ratio": "memory_busy_percent",
-    "memory_used_bytes": "memory_used_bytes",
-    "throttle_reasons": "event_reasons",
-    "pcie_generation": "pcie_generation",
-    "pcie_lanes": "pcie_lanes",
-    "ecc_corrected": "ecc_corrected",
-    "ecc_uncorrected": "ecc_uncorrected",
+    **{"power_w": "power_mw", "energy_j": "energy_mj"},
+    **{"temperature_gpu_c": "gpu_temperature_c", "temperature_memory_c": "memory_temperature_c"},
+    **{"gfx_clock_mhz": "sm_clock_mhz", "memory_clock_mhz": "memory_clock_mhz"},
+    **{"gfx_activity_ratio": "gpu_busy_percent", "memory_activity_ratio": "memory_busy_percent"},
+    **{"throttle_reasons": "event_reasons", **{name: name for name in _AS_READ}},
 }
 _NO_HOTSPOT: Final = "NVML gives no temperature of the hottest spot; temperature_gpu_c is its sensor of the die"
-_MIG: Final = "MIG is on: what is read is of the whole GPU, and NVML does not say how busy its instances are"
+_MIG: Final = "MIG is on: all readings describe the whole GPU, and NVML does not say how busy its instances are"
 
 
 class _Facts(TypedDict):
@@ -95,13 +80,14 @@ class _Recordings(TypedDict):
 def read_recorded(
     recordings: Sequence[Mapping[str, Any]], axis_zero_ns: int, source: str, *, first_device_id: int
 ) -> CaptureTables:
-    """`gpu_samples` and `devices` of what the sampler recorded, numbered from `first_device_id` in NVML's order.
+    """Build `gpu_samples` and `devices` of the recordings, numbered from `first_device_id` in NVML's order.
 
-    `throttle_reasons` are the limits that hold at the reading or whose time has grown since it was last read.
+    `throttle_reasons` are the limits that hold at the reading or whose time has grown since the previous reading.
     Detail `between_samples`: device_id, time_ns, elapsed_ns, average_power_w (by the energy counter), and for each of
-    `HELD` the share of time in which it held the clocks, `<name>_ratio`: each since the counter was last read, null
+    `HELD` the share of time in which it limited the clocks, `<name>_ratio`: each since the counter was last read, null
     where it was not read, and the first time.
-    CaptureError when the recordings are not what the sampler writes.
+
+    CaptureError when the recordings are not in the sampler's form.
     """
     check_form({"samples": list(recordings)}, _Recordings, source)
     frames, between, devices = [], [], []
@@ -115,14 +101,14 @@ def read_recorded(
     samples = to_contract("gpu_samples", pl.concat(frames)) if frames else empty_table("gpu_samples")
     found = Evidence("gpu samples", "present" if samples.height else "absent", None, source, samples.height)
     return CaptureTables(
-        {"gpu_samples": samples, "devices": to_contract("devices", pl.DataFrame(devices, infer_schema_length=None))},
+        {"gpu_samples": samples, "devices": table_of("devices", devices)},
         (found, *_columns_evidence(recordings, samples, source), *evidence),
         {"between_samples": pl.concat(between)},
     )
 
 
 def _raw(recording: Mapping[str, Any], zero: int, source: str) -> pl.DataFrame:
-    """The raw readings at their times on the session's axis; a column that this recording lacks is null."""
+    """Return the raw readings at their times on the session's axis; missing columns are null."""
     times, columns = recording["times_ns"], recording["columns"]
     if any(len(values) != len(times) for values in columns.values()):
         raise CaptureError(f"{source}: the readings of {recording['device']} differ in length; the file is damaged")
@@ -139,7 +125,7 @@ def _raw(recording: Mapping[str, Any], zero: int, source: str) -> pl.DataFrame:
 
 
 def _samples(raw: pl.DataFrame, device_id: int) -> pl.DataFrame:
-    """One device's raw readings as rows of `gpu_samples`, in order of time."""
+    """Build one device's rows of `gpu_samples`, in order of time."""
     bits = pl.col("event_reasons")
     holds = [
         pl.when((bits.floordiv(1 << bit) % 2 == 1) | (_grown(name) > 0 if name in HELD else False)).then(pl.lit(name))
@@ -153,8 +139,7 @@ def _samples(raw: pl.DataFrame, device_id: int) -> pl.DataFrame:
         *(_scaled(column, 1.0) for column in ("temperature_gpu_c", "temperature_memory_c")),
         *(_scaled(column, 1.0) for column in ("gfx_clock_mhz", "memory_clock_mhz")),
         *(_ratio(column) for column in ("gfx_activity_ratio", "memory_activity_ratio")),
-        *(pl.col(_MADE_OF[name]).alias(name) for name in ("memory_used_bytes", "pcie_generation", "pcie_lanes")),
-        *(pl.col(_MADE_OF[name]).alias(name) for name in ("ecc_corrected", "ecc_uncorrected")),
+        *_AS_READ,
         throttle_reasons=pl.when(known).then(pl.concat_list(holds).list.drop_nulls()),
     )
 
@@ -164,23 +149,23 @@ def _scaled(column: str, factor: float) -> pl.Expr:
 
 
 def _ratio(column: str) -> pl.Expr:
-    """A percentage as a ratio; what is above 100 is no percentage and null."""
+    """Convert a percentage to a ratio; values above 100 become null."""
     percent = pl.col(_MADE_OF[column])
     return pl.when(percent.is_between(0, 100)).then(percent / 100).alias(column)
 
 
 def _grown(name: str) -> pl.Expr:
-    """For how many ns more than when it was last read a limit has held the clocks; null where it was not read."""
+    """Return for how many more ns a limit has held the clocks since the last reading; null where it was not read."""
     return _growth(_HELD_COLUMN[name])
 
 
 def _growth(counter: str) -> pl.Expr:
-    """How much a counter has grown since the last reading that has it; null where it was not read."""
+    """Return a counter's growth since the last reading that has it; null where it was not read."""
     return pl.when(pl.col(counter).is_not_null()).then(growth(pl.col(counter).forward_fill(), 64))
 
 
 def _passed(counter: str) -> pl.Expr:
-    """Time since the last reading that has the counter; null where there is none."""
+    """Return the time since the last reading that has the counter; null where there is none."""
     known = pl.when(pl.col(counter).is_not_null()).then(pl.col("time_ns"))
     passed = known - known.forward_fill().shift(1)
     return pl.when(passed > 0).then(passed)
@@ -197,7 +182,7 @@ def _between(raw: pl.DataFrame, device_id: int) -> pl.DataFrame:
 
 
 def _device(facts: Mapping[str, Any], called: str, number: int) -> dict[str, Any]:
-    """A row of `devices`."""
+    """Build a row of `devices`."""
     capability, limit = facts.get("compute_capability"), facts.get("power_limit_mw")
     return {
         "device_id": number,
@@ -216,7 +201,7 @@ def _device(facts: Mapping[str, Any], called: str, number: int) -> dict[str, Any
 
 
 def _device_evidence(recording: Mapping[str, Any], rows: int, source: str) -> Iterator[Evidence]:
-    """How often a device was read, and what ended it."""
+    """Report how often a device was read, and what ended it."""
     item, failure, period_ns = f"gpu samples of {recording['device']}", recording["failure"], recording["period_ns"]
     if failure:
         yield Evidence(item, "partial", f"{failure}; {rows} readings were taken before", source, rows)
@@ -233,7 +218,7 @@ def _device_evidence(recording: Mapping[str, Any], rows: int, source: str) -> It
 def _columns_evidence(
     recordings: Sequence[Mapping[str, Any]], samples: pl.DataFrame, source: str
 ) -> Iterator[Evidence]:
-    """Why a column of `gpu_samples` holds nothing, in NVML's words."""
+    """Report why a column of `gpu_samples` is empty, in NVML's words."""
     for column in samples.columns if samples.height else ():
         if samples.get_column(column).count():
             continue

@@ -17,20 +17,20 @@ from aaco_pipeline.errors import CaptureError
 
 Numbers = npt.NDArray[np.int64]
 Loss = tuple[int | None, int, int | None]
-#: A page begins with the time of its first record and how many bytes of records follow.
+#: A page begins with the time of its first record and the size of its records.
 HEADER_BYTES: Final = 16
 _SIZE_BITS: Final = 0xFFFFFFF
-#: Of the size's word: records were lost before this page, and how many stands behind its records.
+#: Bits of the size word: records were lost before this page, and their number follows its records.
 _MISSED: Final = 1 << 31
 _COUNT_STORED: Final = 1 << 30
-#: What the low five bits of a record's first word say besides how many words of data it has.
+#: Special values of the low five bits of a record's first word, otherwise its number of data words.
 _LONG, _PADDING, _EXTEND, _STAMP = 0, 29, 30, 31
 _DELTA_SHIFT: Final = 27
 
 
 @dataclass(frozen=True)
 class _Heads:
-    """What the pages say of themselves: when each began, its word on its size, the size, and where its records are."""
+    """Headers of the pages: start time, size word, size, and where the records begin."""
 
     began_ns: Numbers
     commit: Numbers
@@ -40,11 +40,10 @@ class _Heads:
 
 @dataclass(frozen=True)
 class Records:
-    """The records of one buffer in their order: `time_ns`, the event's number `event`, and where in the buffer's bytes
-    their data begin (`offset`) and how many there are (`size`).
+    """Records of one buffer in order: `time_ns`, the event's number `event`, and offset and size of their data.
 
-    `losses`: the time of the last record before each loss (None: there is none), of the first after it, and how many
-    were lost (None: unknown).
+    `losses`: the time of the last record before each loss (None without one), of the first after it, and the number of
+    lost records (None if unknown).
     """
 
     time_ns: Numbers
@@ -55,9 +54,9 @@ class Records:
 
 
 def records_of(content: bytes, page_bytes: int, where: str) -> Records:
-    """Read all pages at once, the first record of every page, then the second, and so on.
+    """Read all pages at once: the first record of every page, then the second, and so on.
 
-    CaptureError when a page is not one, which names `where`.
+    CaptureError, naming `where`, for an invalid page.
     """
     if page_bytes < 2 * HEADER_BYTES or page_bytes % 8 or len(content) % page_bytes:
         raise CaptureError(f"{where}: {len(content)} bytes are no whole number of pages of {page_bytes}; copy it again")
@@ -109,14 +108,14 @@ def records_of(content: bytes, page_bytes: int, where: str) -> Records:
 
 
 def numbers(content: bytes, offset: Numbers, at: int, size: int, *, signed: bool) -> Numbers:
-    """A number of `size` bytes, `at` so many into the data of each record."""
+    """Read a number of `size` bytes at this offset of each record's data."""
     raw = np.frombuffer(content, np.uint8)[(offset[:, None] + at + np.arange(size))]
     dtype = np.dtype(f"<{'i' if signed else 'u'}{size}")
     return np.ascontiguousarray(raw).view(dtype)[:, 0].astype(np.int64)
 
 
 def texts(content: bytes, offset: Numbers, at: int, size: int) -> npt.NDArray[Any]:
-    """A text of at most `size` bytes that a zero ends, `at` so many into the data of each record: an array of bytes."""
+    """Read a zero-terminated text of at most `size` bytes at this offset of each record's data, as bytes."""
     raw = np.frombuffer(content, np.uint8)[(offset[:, None] + at + np.arange(size))]
     over = np.cumsum(raw == 0, axis=1) > 0
     return np.ascontiguousarray(np.where(over, 0, raw)).astype(np.uint8).view(f"S{size}")[:, 0]
@@ -143,7 +142,7 @@ _LONGEST_TEXT: Final = 64
 
 
 class MissingField(CaptureError):
-    """An event of this kernel does not say what is asked of it."""
+    """An event of this kernel lacks a requested field."""
 
 
 @dataclass(frozen=True)
@@ -155,21 +154,21 @@ class _Field:
 
 @dataclass(frozen=True)
 class Layout:
-    """One event: its number in this capture, and its fields by their names."""
+    """One event: its number in this capture, and its fields by name."""
 
     event: str
     number: int
     fields: Mapping[str, _Field]
 
     def values(self, content: bytes, records: Records, name: str) -> Numbers:
-        """A field that is a number. MissingField when the event has none, CaptureError where a record is too short."""
+        """Read a numeric field. MissingField when the event lacks it, CaptureError where a record is too short."""
         field = self._field(records, name)
         if field.size not in (1, 2, 4, 8):
             raise CaptureError(f"kernel_plane.json: {name} of {self.event} is no number of {field.size} bytes")
         return numbers(content, records.offset, field.offset, field.size, signed=field.is_signed)
 
     def texts(self, content: bytes, records: Records, name: str) -> npt.NDArray[Any]:
-        """A field that is a text of fixed size, as bytes without the zeros behind it. CaptureError when it has none."""
+        """Read a text field of fixed size, as bytes without trailing zeros. CaptureError when the event lacks it."""
         field = self._field(records, name)
         if not field.size:
             raise CaptureError(f"kernel_plane.json: {name} of {self.event} is a text without bytes")
@@ -187,7 +186,7 @@ class Layout:
 
 
 def layout_of(event: str, text: str) -> Layout:
-    """Read the kernel's description of an event. CaptureError when it is none."""
+    """Parse the kernel's description of an event. CaptureError when it is none."""
     number = _NUMBER.search(text)
     if number is None:
         raise CaptureError(f"kernel_plane.json: what it says of {event} is no description of an event")
@@ -199,7 +198,7 @@ def layout_of(event: str, text: str) -> Layout:
 
 
 def with_text(content: bytes, records: Records, location: Numbers) -> list[str]:
-    """Texts whose place within their record a `__data_loc` field tells: the length in its upper half."""
+    """Read texts whose place within the record is given by a `__data_loc` field: the length in its upper half."""
     begins, lengths = location & 0xFFFF, (location >> 16) & 0xFFFF
     found = []
     for offset, size, begin, length in zip(records.offset, records.size, begins, lengths, strict=True):
@@ -211,7 +210,7 @@ def with_text(content: bytes, records: Records, location: Numbers) -> list[str]:
 
 #: The softirqs in the order of their numbers (`include/linux/interrupt.h`).
 _SOFTIRQS: Final = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
-#: Bits of a record's flags: written by an interrupt's handler, by a softirq.
+#: Flags of a record written by an interrupt handler or by a softirq.
 _IN_INTERRUPT: Final = 0x08 | 0x10
 #: The low byte of a thread's state says what it waits for (`include/linux/sched.h`).
 #: A parked or idle thread is one of the kernel's that sleeps: neither counts towards the load.
@@ -240,7 +239,7 @@ class Some:
         return [one.decode("utf-8", "replace") for one in self.layout.texts(self.content, self.records, name).tolist()]
 
     def frame(self, kind: str, **columns: Any) -> pl.DataFrame:
-        """Rows of `EVENTS`; columns that are not given are null, and the thread is the one that was running."""
+        """Build rows of `EVENTS`; omitted columns are null, and the default thread is the running one."""
         given = {"time_ns": self.records.time_ns, "cpu": self.cpu, "kind": kind, **columns}
         if "thread_id" not in given:
             given["thread_id"] = self.values("common_pid")
@@ -255,14 +254,9 @@ class Some:
 
 
 def only(records: Records, chosen: Any) -> Records:
-    """The chosen ones of the records: by a mask or by places."""
-    return replace(
-        records,
-        time_ns=records.time_ns[chosen],
-        event=records.event[chosen],
-        offset=records.offset[chosen],
-        size=records.size[chosen],
-    )
+    """Select records by a mask or by positions."""
+    columns = {name: getattr(records, name)[chosen] for name in ("time_ns", "event", "offset", "size")}
+    return replace(records, **columns)
 
 
 def _switch(one: Some) -> pl.DataFrame:
@@ -287,7 +281,7 @@ def _waking(one: Some) -> pl.DataFrame:
 
 
 def _ran(one: Some) -> pl.DataFrame:
-    """How long a thread had had the CPU, as the kernel settles its account: from the last time or its switching in."""
+    """Read how long a thread had the CPU, as the kernel accounts it: since the last account or its switching in."""
     length = one.values("runtime")
     return one.frame("ran", thread_id=one.values("pid"), duration_ns=length).with_columns(
         pl.col("time_ns") - pl.col("duration_ns")
@@ -299,7 +293,7 @@ def _fork(one: Some) -> pl.DataFrame:
 
 
 def _resident(one: Some) -> pl.DataFrame:
-    """Where the thread's own process has got or lost memory, and not another's whose memory it takes back."""
+    """Read where the thread's own process gained or lost memory, not one whose memory it reclaims."""
     own = replace(one, records=only(one.records, one.values("curr") != 0))
     return own.frame(RESIDENT)
 
@@ -317,11 +311,11 @@ def _softirq(one: Some, kind: str) -> pl.DataFrame:
     return one.frame(kind, name=names)
 
 
-#: What a fault's row ends with where it is seen, and no row of its own in `kernel_events`.
+#: Marker of the end of a page fault; makes no row in `kernel_events`.
 RESIDENT: Final = "resident"
-#: How the two ends of what has an extent are marked until they are paired.
+#: Suffixes of the two ends of an interval until they are paired.
 ENTRY, EXIT = " entry", " exit"
-#: What makes rows of each event.
+#: Readers of each event into rows.
 READERS: Final[Mapping[str, Callable[[Some], pl.DataFrame]]] = {
     "sched/sched_switch": _switch,
     "sched/sched_waking": _waking,

@@ -48,11 +48,8 @@ class _Recorded(TypedDict):
 
 
 _EVENTS: Final = {
-    "time_ns": pl.Int64,
-    "cpu": pl.Int64,
-    "thread_id": pl.Int64,
-    "kind": pl.String,
-    "duration_ns": pl.Int64,
+    **dict.fromkeys(("time_ns", "cpu", "thread_id"), pl.Int64),
+    **{"kind": pl.String, "duration_ns": pl.Int64},
 }
 #: A row of `_EVENTS`.
 _Event = tuple[int, int, int, str, int | None]
@@ -60,7 +57,7 @@ _Event = tuple[int, int, int, str, int | None]
 
 @dataclass(frozen=True)
 class _Switch:
-    """One CPU goes from one thread to another."""
+    """A CPU switches from one thread to another."""
 
     time_ns: int
     cpu: int
@@ -82,7 +79,7 @@ class _Waking:
 
 @dataclass
 class _Off:
-    """Since when a thread is off the CPU, and since when it could run again."""
+    """Times since when a thread is off the CPU, and since when it could run again."""
 
     since_ns: int
     cpu: int
@@ -97,7 +94,7 @@ def read(
     axis_zero_monotonic_ns: int,
     limits: Limits | None = None,
 ) -> CaptureTables:
-    """`scheduler_events` of the threads of `process_ids`, from the trace's document and the lines of its events file.
+    """Build `scheduler_events` of the threads of `process_ids` from the trace's document and its lines of events.
 
     `running`: the thread got the CPU (no duration: it was not kept from running). `off_cpu`: it gave up the CPU to
     wait, until it was woken. `run_delay`: it could run and waited for a CPU, until it got one. CaptureError when
@@ -138,10 +135,9 @@ def read(
     if document["lost"]:
         reasons.append(f"the tool lost {document['lost']} events")
     if missed:
-        reasons.append(
-            f"{missed} times a thread left a CPU that the trace does not say it had got: the tool missed events and "
-            "did not count them, and how long the thread was away is unknown"
-        )
+        unseen = f"{missed} times a thread left a CPU that the trace does not say it had got"
+        lost = "the tool missed events and did not count them, and how long the thread was away is unknown"
+        reasons.append(f"{unseen}: {lost}")
     if not frame.height:
         reasons.append("the trace holds no event of the measured processes")
     status: Any = "absent" if not frame.height else "partial" if reasons else "present"
@@ -156,9 +152,18 @@ def read(
     return CaptureTables({table: frame}, tuple(findings.evidence))
 
 
+def read_from(
+    folder: Path, document: Mapping[str, Any] | None, process_ids: Collection[int], axis_zero_monotonic_ns: int
+) -> CaptureTables:
+    """Read the events file that the document names in a capture's folder; see `read`."""
+    file = None if document is None else document.get("file")
+    lines = () if file is None else event_lines(folder, str(file))
+    return read(document, lines, process_ids, axis_zero_monotonic_ns)
+
+
 def event_lines(folder: Path, name: str, limits: Limits | None = None) -> Iterator[str]:
-    """The lines of a trace's compressed events file in a capture's folder. CaptureError when it is damaged, not there,
-    or elsewhere.
+    """Read the lines of a trace's compressed events file in a capture's folder. CaptureError when it is damaged,
+    missing, or elsewhere.
     """
     limits = limits or Limits()
     path = folder / name
@@ -175,7 +180,7 @@ def event_lines(folder: Path, name: str, limits: Limits | None = None) -> Iterat
 
 
 def _scheduler_events(records: list[_Switch | _Waking], process_ids: frozenset[int]) -> tuple[list[_Event], int]:
-    """What each thread of the processes was kept from running by, and how often its way back to a CPU is not there.
+    """List what kept each thread of the processes from running, and count unseen returns to a CPU.
 
     A wait whose end was not seen has no duration.
     """
@@ -211,7 +216,7 @@ def _scheduler_events(records: list[_Switch | _Waking], process_ids: frozenset[i
 
 
 def _close(events: list[_Event], thread: int, waiting: _Off, end_ns: int | None) -> None:
-    """The one or two events of a time off the CPU: blocked until woken, then delayed until it runs."""
+    """Add the one or two events of a time off the CPU: blocked until woken, then delayed until it runs."""
     runnable = waiting.runnable_since_ns
     blocked_until = end_ns if runnable is None else runnable
     if runnable is None or runnable > waiting.since_ns:
@@ -222,9 +227,9 @@ def _close(events: list[_Event], thread: int, waiting: _Off, end_ns: int | None)
         events.append((runnable, cpu, thread, "run_delay", None if end_ns is None else end_ns - runnable))
 
 
-#: The low byte of a thread's state names what it waits for; the bit above it says that it was pushed off.
+#: The low byte of a thread's state names what it waits for; the bit above means that it was preempted.
 _WAITS_FOR: Final = 0xFF
-#: The two states of a thread that has ended; it is not kept from anything any more.
+#: The two states of a thread that has ended, which is not kept from anything any more.
 _DEAD: Final = 0x30
 
 
@@ -232,7 +237,9 @@ _BPFTRACE_LINE: Final = re.compile(r"@([sw])\[([\d, -]+)\]")
 
 
 def _bpftrace_record(line: str) -> _Switch | _Waking | None:
-    """`@s[TIME, CPU, PREVIOUS, PROCESS, STATE, FOLLOWING]: 1` or `@w[TIME, CPU, THREAD]: 1`; None for empty lines."""
+    """Parse `@s[TIME, CPU, PREVIOUS, PROCESS, STATE, FOLLOWING]: 1` or `@w[TIME, CPU, THREAD]: 1`; None for empty
+    lines.
+    """
     if not line.strip():
         return None
     found = _BPFTRACE_LINE.match(line)
@@ -252,7 +259,7 @@ def _bad_line(line: str) -> CaptureError:
     return CaptureError(f"scheduler events: a line is not in the expected form: {line.strip()[:100]!r}")
 
 
-#: How many events a CPU lost before this line, which stands before the first that it did not lose.
+#: Number of events that a CPU lost before this line, which precedes the first event not lost.
 PERF_LOST: Final = (
     r"^\s*-?\d+/-?\d+\s+\[(?P<cpu>\d{1,6})\]\s+(?P<seconds>\d{1,9})\.(?P<ns>\d{9}): "
     r"PERF_RECORD_LOST lost (?P<events>\d{1,18})\s*$"
@@ -263,7 +270,7 @@ _PERF_WAKING: Final = re.compile(r".*\bpid=(\d+) .*target_cpu=(\d+)")
 
 
 def _perf_record(line: str) -> _Switch | _Waking | None:
-    """A line of `perf script -F pid,tid,cpu,time,event,trace --ns`; None for comments, empty lines and lost events."""
+    """Parse a line of `perf script -F pid,tid,cpu,time,event,trace --ns`; None for comments, empty lines and losses."""
     if not line.strip() or line.startswith("#") or re.match(PERF_LOST, line):
         return None
     found = _PERF_LINE.match(line)
@@ -284,20 +291,20 @@ def _perf_record(line: str) -> _Switch | _Waking | None:
 _PARSERS: Final = {"bpftrace": _bpftrace_record, "perf": _perf_record}
 
 
-#: What a thread that leaves a CPU waits for, by the first letter that perf prints of its state.
+#: Reasons why a thread leaves a CPU, by the first letter of its state in perf's output.
 _PERF_STATES: Final = {
     **{"R": "runnable", "S": "sleeping", "I": "sleeping", "P": "sleeping", "D": "disk_sleep", "T": "stopped"},
     **{"t": "stopped", "X": "dead", "Z": "dead"},
 }
-_PERF_LINE_TOOL_LINES: Final = (
+_PERF_EVENT: Final = (
     r"^\s*(?P<process>-?\d{1,18})/-?\d+\s+\[(?P<cpu>\d{1,6})\]\s+(?P<seconds>\d{1,9})\.(?P<ns>\d{9}):"
     r"\s+sched:sched_(?P<event>switch|waking):\s(?P<rest>.*)$"
 )
-_PERF_SWITCH_TOOL_LINES: Final = (
+_SWITCH_FIELDS: Final = (
     r"^prev_comm=(?P<name>.*) prev_pid=(?P<thread>\d{1,18}) .*prev_state=(?P<state>\S+) ==> "
     r"next_comm=(?P<other_name>.*) next_pid=(?P<other>\d{1,18}) "
 )
-_PERF_WAKING_TOOL_LINES: Final = r"^.*\bpid=(?P<thread>\d{1,18}) .*target_cpu=(?P<value>\d{1,6})"
+_WAKING_FIELDS: Final = r"^.*\bpid=(?P<thread>\d{1,18}) .*target_cpu=(?P<value>\d{1,6})"
 _BPFTRACE_SWITCH: Final = (
     r"^@s\[(?P<time>\d{1,18}), (?P<cpu>\d{1,6}), (?P<thread>\d{1,18}), (?P<process>\d{1,18}), (?P<bits>\d{1,18}), "
     r"(?P<other>\d{1,18})\]"
@@ -311,9 +318,11 @@ _COLUMNS: Final = {
 
 
 def events_of(tool: str, lines: Iterable[str], file: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """`switch` and `waking` rows as `kernel_events` has them, in the tool's clock; of a switch also the process of the
-    thread that leaves, and both names, where the tool tells. And what was lost where it tells: cpu, start_ns (the
-    CPU's last event before; null without one), end_ns, events. CaptureError for a line that is none of the tool's.
+    """Read `switch` and `waking` rows as in `kernel_events`, in the tool's clock, and losses.
+
+    A switch also has the process of the leaving thread and both names, where the tool prints them. Losses, where the
+    tool prints them: cpu, start_ns (the CPU's previous event; null without one), end_ns, events. CaptureError for a
+    line that is none of the tool's.
     """
     text = pl.Series("line", [line.rstrip("\n") for line in lines], dtype=pl.String)
     text = text.filter((text.str.strip_chars() != "") & ~text.str.starts_with("#"))
@@ -328,7 +337,7 @@ def events_of(tool: str, lines: Iterable[str], file: str) -> tuple[pl.DataFrame,
 
 
 def _losses(text: pl.Series, events: pl.DataFrame) -> pl.DataFrame:
-    """What perf says that a CPU lost lies between its event before and the one that the line stands before."""
+    """Place perf's losses of a CPU between its previous event and the one after the line."""
     end = pl.col("seconds").cast(pl.Int64) * 1_000_000_000 + pl.col("ns").cast(pl.Int64)
     told = text.to_frame("line").with_columns(_groups("line", PERF_LOST)).with_columns(end_ns=end)
     told = told.select(pl.col("cpu").cast(pl.Int32), "end_ns", pl.col("events").cast(pl.Int64)).sort("end_ns")
@@ -339,10 +348,8 @@ def _losses(text: pl.Series, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_perf(text: pl.Series) -> pl.DataFrame:
-    outer = text.to_frame().with_columns(_groups("line", _PERF_LINE_TOOL_LINES))
-    made = outer.with_columns(
-        _groups("rest", _PERF_SWITCH_TOOL_LINES, "s_"), _groups("rest", _PERF_WAKING_TOOL_LINES, "w_")
-    )
+    outer = text.to_frame().with_columns(_groups("line", _PERF_EVENT))
+    made = outer.with_columns(_groups("rest", _SWITCH_FIELDS, "s_"), _groups("rest", _WAKING_FIELDS, "w_"))
     is_switch = pl.col("event") == "switch"
     letter = pl.col("s_state").str.slice(0, 1)
     state = letter.replace_strict(_PERF_STATES, default="sleeping", return_dtype=pl.String)
@@ -393,7 +400,7 @@ def _of_bpftrace(text: pl.Series) -> pl.DataFrame:
 
 
 def _groups(column: str, pattern: str, prefix: str = "") -> pl.Expr:
-    """The pattern's named groups as columns."""
+    """Extract the pattern's named groups as columns."""
     return pl.col(column).str.extract_groups(pattern).name.map_fields(lambda name: prefix + name).struct.unnest()
 
 
@@ -402,14 +409,14 @@ def _idle_or(state: pl.Expr, thread: pl.Expr) -> pl.Expr:
 
 
 def own_threads(events: pl.DataFrame, processes: Mapping[str, int]) -> dict[int, int]:
-    """The threads that are of a measured process, with the number of that process."""
+    """Return the threads of measured processes, with the number of their process."""
     number = {pid: place for place, pid in enumerate(processes.values())}
     mine = events.filter(pl.col("process").is_in(list(number)) & (pl.col("thread_id") > 0))
     return {thread: number[process] for thread, process in mine.select("thread_id", "process").unique().iter_rows()}
 
 
 def names_in(events: pl.DataFrame) -> dict[int, str]:
-    """What each thread was called last."""
+    """Return the last name of each thread."""
     sides = [
         events.select("time_ns", thread_id=thread, name=name).drop_nulls()
         for thread, name in (("thread_id", "name"), ("other_thread_id", "other_name"))

@@ -1,4 +1,4 @@
-"""The names of system calls by their numbers, of x86-64 and of aarch64: what a thread that blocks in one waits for.
+"""Names of system calls by number, for x86-64 and aarch64: what a thread that blocks in one waits for.
 
 The numbers are the kernel's: `arch/x86/entry/syscalls/syscall_64.tbl` and `scripts/syscall.tbl`, which arm64 uses.
 """

@@ -1,7 +1,7 @@
-"""What the sampler left behind, as canonical tables: ratios are derived here, and nowhere else.
+"""Convert the sampler's recordings to canonical tables; ratios are derived here and nowhere else.
 
-Taking the readings is `aaco_pipeline.resources.telemetry.sampler`; the scheduler's events are
-`aaco_pipeline.formats.native.scheduler`'s.
+Readings are taken in `aaco_pipeline.resources.telemetry.sampler`; scheduler events are in
+`aaco_pipeline.formats.native.scheduler`.
 """
 
 import re
@@ -23,17 +23,17 @@ from aaco_pipeline.formats.parsing.regular_files import open_regular, status_of
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: In a session that was run here device 0 is the CPU, so the GPUs that were read come after it.
+#: In a session that ran here device 0 is the CPU, so the sampled GPUs follow it.
 FIRST_GPU_ID: Final = 1
 _PCI: Final = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-7])?")
 
 
 def read_gpus(gpu: Mapping[str, Any], zero: int, source: str, device_ids: Mapping[str, int]) -> CaptureTables:
-    """`gpu_samples` and `devices` of the GPUs that were read; what was not read, and why, as evidence.
+    """Build `gpu_samples` and `devices` of the sampled GPUs, and evidence of what was not read and why.
 
-    `gpu` is the part of the sampler's document that is about GPUs. `device_ids` holds the numbers that a trace gives
-    its devices, by UUID or PCI address however written: a GPU that is among them has that number, others come behind
-    all of these, AMD's first, in the order of their driver. CaptureError when it is not what the sampler writes.
+    `gpu` is the GPU part of the sampler's document. `device_ids` maps UUIDs or PCI addresses (in any spelling) to the
+    device numbers of a trace: a GPU among them has that number, others follow, AMD's first, in their driver's order.
+    CaptureError when it is not in the sampler's form.
     """
     recordings = gpu["samples"]
     if not recordings:
@@ -55,25 +55,23 @@ def read_gpus(gpu: Mapping[str, Any], zero: int, source: str, device_ids: Mappin
         )
     if gpu["reason"]:
         evidence.append(Evidence("gpu samples of other devices", "absent", str(gpu["reason"]), source))
-    return CaptureTables(
-        {name: _together([one.tables[name] for one in readings], numbers) for name in ("gpu_samples", "devices")},
-        tuple(evidence),
-        {
-            name: _together([one.details[name] for one in readings if name in one.details], numbers)
-            for name in dict.fromkeys(name for one in readings for name in one.details)
-        },
-    )
+    tables = {name: _together([one.tables[name] for one in readings], numbers) for name in ("gpu_samples", "devices")}
+    details = {
+        name: _together([one.details[name] for one in readings if name in one.details], numbers)
+        for name in dict.fromkeys(name for one in readings for name in one.details)
+    }
+    return CaptureTables(tables, tuple(evidence), details)
 
 
 def _together(frames: Sequence[pl.DataFrame], numbers: Mapping[int, int]) -> pl.DataFrame:
-    """Frames of several makers, whose columns may differ, in order of device."""
+    """Combine frames of several vendors, whose columns may differ, in order of device."""
     whole = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
     numbered = whole.with_columns(pl.col("device_id").replace_strict(numbers, return_dtype=pl.Int32))
     return numbered.sort("device_id", maintain_order=True)
 
 
 def _numbers(recordings: Sequence[Mapping[str, Any]], device_ids: Mapping[str, int]) -> dict[int, int]:
-    """The session's number of each recorded device, by its place among the recordings."""
+    """Return the session's number of each recorded device, by its place among the recordings."""
     known = {_identity(name): number for name, number in device_ids.items()}
     following = max([FIRST_GPU_ID, *(number + 1 for number in known.values())])
     numbers: dict[int, int] = {}
@@ -89,7 +87,7 @@ def _numbers(recordings: Sequence[Mapping[str, Any]], device_ids: Mapping[str, i
 
 
 def _identity(name: str) -> str:
-    """A UUID or a PCI address in one spelling: drivers differ in case, in what stands before, and in leading zeros."""
+    """Normalize a UUID or PCI address: drivers differ in case, prefix and leading zeros."""
     plain = name.strip().lower().removeprefix("gpu-")
     found = _PCI.fullmatch(plain)
     return f"{int(found[1], 16):04x}:{found[2]}:{found[3]}" if found is not None else plain
@@ -108,18 +106,14 @@ _RAW_COLUMNS: Final = (
     *("clock_khz", "process_cpu_ns", "rss_pages", "major_faults", "run_delay_ns"),
     *("voluntary_switches", "involuntary_switches"),
 )
-#: Which raw readings a column of `system_samples` is made of.
+#: Columns of `system_samples` by the raw readings that they come from.
+_AS_READ: Final = ("process_cpu_ns", "run_delay_ns", "voluntary_switches", "involuntary_switches", "major_faults")
 _MADE_OF: Final[Mapping[str, str]] = {
     "cpu_ratio": "host_busy_ticks",
-    "process_cpu_ns": "process_cpu_ns",
-    "run_delay_ns": "run_delay_ns",
+    **{name: name for name in _AS_READ[:2]},
     "rss_bytes": "rss_pages",
-    "voluntary_switches": "voluntary_switches",
-    "involuntary_switches": "involuntary_switches",
-    "major_faults": "major_faults",
-    "load_1m": "load_1m_hundredths",
-    "cpu_pressure_ratio": "pressure_some_us",
-    "clock_mhz": "clock_khz",
+    **{name: name for name in _AS_READ[2:]},
+    **{"load_1m": "load_1m_hundredths", "cpu_pressure_ratio": "pressure_some_us", "clock_mhz": "clock_khz"},
 }
 _MADE_INTO: Final = {origin: column for column, origin in _MADE_OF.items()}
 
@@ -142,7 +136,7 @@ class _Gpu(TypedDict):
 
 
 class _Document(TypedDict):
-    """The sampler's document, as far as the tables need it; the columns are checked when they become a frame."""
+    """The sampler's document, as far as the tables need it; columns are checked when they become a frame."""
 
     clock: str
     interval_ns: Annotated[Whole, Field(gt=0)]
@@ -168,7 +162,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def load(path: Path, limits: Limits | None = None) -> dict[str, Any] | None:
-    """The document in the file at `path`; None when there is no such file. CaptureError when it is damaged."""
+    """Read the document at `path`; None when there is no such file. CaptureError when it is damaged."""
     if status_of(path) is None:
         return None
     document = json_document(path, limits)
@@ -180,12 +174,12 @@ def load(path: Path, limits: Limits | None = None) -> dict[str, Any] | None:
 def read(
     document: Mapping[str, Any] | None, axis_zero_monotonic_ns: int, device_ids: Mapping[str, int] | None = None
 ) -> CaptureTables:
-    """`system_samples` and `gpu_samples` on the session's axis, with what was missed and why.
+    """Build `system_samples` and `gpu_samples` on the session's axis, with what was missed and why.
 
-    Counters stay cumulative. `cpu_ratio` and `cpu_pressure_ratio` are means over the time since the sample before
-    which holds that reading. Details: `segments` (label, pid, start_ns, end_ns of each watched process), `gpu_devices`
-    (the devices of `gpu_samples`, as in the table `devices`) and those of `gpus.read_gpus`, named `gpu_…`;
-    `device_ids` as there. CaptureError when the document is not the sampler's.
+    Counters stay cumulative. `cpu_ratio` and `cpu_pressure_ratio` are means over the time since the previous sample
+    that holds the reading. Details: `segments` (label, pid, start_ns, end_ns of each watched process), `gpu_devices`
+    (the devices of `gpu_samples`, as in the table `devices`) and those of `read_gpus`, named `gpu_…`; `device_ids` as
+    there. CaptureError when the document is not the sampler's.
     """
     if document is None:
         absent = "the capture has no telemetry: it was taken without the sampler"
@@ -222,21 +216,17 @@ def _system_samples(raw: pl.DataFrame, page_bytes: int, zero: int) -> pl.DataFra
     pressure = pl.when((waited_ns >= 0) & (elapsed_ns > 0)).then((waited_ns / elapsed_ns).clip(0.0, 1.0))
     return raw.select(
         pl.col("time_ns") - zero,
-        cpu_ratio.alias("cpu_ratio"),
-        "process_cpu_ns",
-        "run_delay_ns",
-        (pl.col("rss_pages") * page_bytes).alias("rss_bytes"),
-        "voluntary_switches",
-        "involuntary_switches",
-        "major_faults",
-        (pl.col("load_1m_hundredths") / 100).alias("load_1m"),
-        pressure.alias("cpu_pressure_ratio"),
-        (pl.col("clock_khz") / 1000).alias("clock_mhz"),
+        *_AS_READ,
+        cpu_ratio=cpu_ratio,
+        rss_bytes=pl.col("rss_pages") * page_bytes,
+        load_1m=pl.col("load_1m_hundredths") / 100,
+        cpu_pressure_ratio=pressure,
+        clock_mhz=pl.col("clock_khz") / 1000,
     )
 
 
 def _since_last(column: str, where: str | None = None) -> pl.Expr:
-    """The column's growth since the last row in which it (or `where`) was read; null where it was not read."""
+    """Return the column's growth since the last row in which it (or `where`) was read; null where it was not read."""
     known = pl.when(pl.col(where or column).is_not_null()).then(pl.col(column))
     return known - known.forward_fill().shift(1)
 
@@ -318,17 +308,10 @@ def _segment_evidence(number: int, segment: Mapping[str, Any], raw: pl.DataFrame
 
 
 def _segments(segments: list[Mapping[str, Any]], zero: int) -> pl.DataFrame:
-    schema = {"label": pl.String(), "pid": pl.Int64(), "start_ns": pl.Int64(), "end_ns": pl.Int64()}
-    rows = [
-        {
-            "label": one["label"],
-            "pid": one["pid"],
-            "start_ns": one["started_monotonic_ns"] - zero,
-            "end_ns": None if one["ended_monotonic_ns"] is None else one["ended_monotonic_ns"] - zero,
-        }
-        for one in segments
-    ]
-    return pl.DataFrame(rows, schema=schema)
+    keys = ("label", "pid", "started_monotonic_ns", "ended_monotonic_ns")
+    schema = {"label": pl.String, "pid": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
+    rows = pl.DataFrame([[one[key] for key in keys] for one in segments], schema=schema, orient="row")
+    return rows.with_columns(pl.col("start_ns", "end_ns") - zero)
 
 
 def _raw_frame(columns: Mapping[str, Any]) -> pl.DataFrame:
@@ -338,9 +321,8 @@ def _raw_frame(columns: Mapping[str, Any]) -> pl.DataFrame:
     if len({len(columns[name]) for name in _RAW_COLUMNS}) != 1:
         raise CaptureError(f"{TELEMETRY_FILE}: its columns differ in length; the file is damaged")
     try:
-        raw = pl.DataFrame(
-            {name: columns[name] for name in _RAW_COLUMNS}, schema=dict.fromkeys(_RAW_COLUMNS, pl.Int64())
-        )
+        schema = dict.fromkeys(_RAW_COLUMNS, pl.Int64())
+        raw = pl.DataFrame({name: columns[name] for name in _RAW_COLUMNS}, schema=schema)
     except UNFIT as error:
         reason = str(error).split("\n", 1)[0]
         raise CaptureError(f"{TELEMETRY_FILE}: a column holds something else than integers: {reason}") from error

@@ -36,7 +36,7 @@ _DIRECTIONS: Final = {
     **dict.fromkeys((5, 6, 7, 8, 10, 13), "device_to_device"),
     9: "host_to_host",
 }
-#: What a wait's call waits for.
+#: Kinds of waits by the name of their call.
 _WAIT_CALLS: Final = {
     "^(?:cudaDevice|cudaThread|cuCtx)Synchronize": "device_synchronize",
     "^(?:cuda|cu)StreamSynchronize": "stream_synchronize",

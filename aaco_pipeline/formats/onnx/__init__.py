@@ -1,9 +1,9 @@
 """ONNX models: the graph as frames, and its tensors' shapes for given inputs.
 
-Written by whatever exports models, and by ONNX Runtime for the graph it made; any opset is read, external data never.
-How a file is read without its weights is `aaco_pipeline.formats.onnx.weightless`, what a node costs is
-`aaco_pipeline.analysis.model.operator_work`, and which kernel ran it is `aaco_pipeline.analysis.model.node_mapping`.
-Import this module only where a model is read: importing onnx takes a noticeable part of a second.
+Written by any exporter, and by ONNX Runtime for its optimized graph; any opset is read, external data never. Files are
+read without weights in `aaco_pipeline.formats.onnx.weightless`; the work of a node is in
+`aaco_pipeline.analysis.model.operator_work`, its kernel in `aaco_pipeline.analysis.model.node_mapping`. Import this
+module only where a model is read: importing onnx takes a noticeable part of a second.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,9 @@ class ModelGraph:
 
 
 def read(content: bytes, source: str) -> ModelGraph:
-    """The graph of a serialized model; `source` names it in errors. Raises ModelError for what is no ONNX model."""
+    """Read the graph of a serialized model; `source` names it in errors. Raises ModelError for anything but an ONNX
+    model.
+    """
     model = parsed(content, source)
     collected = CollectedGraph()
     main = Scope(None)
@@ -97,7 +99,7 @@ def read(content: bytes, source: str) -> ModelGraph:
 
 
 def typed_edges(edges: pl.DataFrame, types: Mapping[str, TensorType]) -> pl.DataFrame:
-    """`edges` with dtype and shape from `types` where they say more than the model's own declaration."""
+    """Return `edges` with dtype and shape from `types` where they say more than the model's own declaration."""
     known = pl.DataFrame(
         {
             "tensor": list(types),
@@ -106,13 +108,9 @@ def typed_edges(edges: pl.DataFrame, types: Mapping[str, TensorType]) -> pl.Data
         },
         schema={"tensor": pl.String, "dtype_known": pl.String, "shape_known": pl.List(pl.Int64)},
     )
-    return edges.join(known, on="tensor", how="left", maintain_order="left").select(
-        "from_node_id",
-        "to_node_id",
-        "tensor",
-        dtype=pl.coalesce("dtype_known", "dtype"),
-        shape=pl.coalesce("shape_known", "shape"),
-    )
+    joined = edges.join(known, on="tensor", how="left", maintain_order="left")
+    dtype, shape = pl.coalesce("dtype_known", "dtype"), pl.coalesce("shape_known", "shape")
+    return joined.select("from_node_id", "to_node_id", "tensor", dtype=dtype, shape=shape)
 
 
 def _graph_tensor(value: onnx.ValueInfoProto) -> GraphTensor:
@@ -120,8 +118,6 @@ def _graph_tensor(value: onnx.ValueInfoProto) -> GraphTensor:
     dtype, shape = type_of(value.type)
     dims: tuple[int | str | None, ...] | None = shape
     if shape is not None:
-        declared = getattr(value.type, kind).shape.dim
-        dims = tuple(
-            [size if size is not None else dim.dim_param or None for size, dim in zip(shape, declared, strict=True)]
-        )
+        sizes = zip(shape, getattr(value.type, kind).shape.dim, strict=True)
+        dims = tuple([size if size is not None else dim.dim_param or None for size, dim in sizes])
     return GraphTensor(value.name, kind.removesuffix("_type") if kind else None, dtype, dims)

@@ -20,7 +20,7 @@ UNKNOWN: Final[TensorType] = (None, None)
 
 
 def _dtype_names() -> dict[int, str]:
-    """Element types by ONNX's number, named as NumPy and ml_dtypes do: float32, bfloat16, int4, float8e4m3fn."""
+    """Name element types by ONNX's number as NumPy and ml_dtypes do: float32, bfloat16, int4, float8e4m3fn."""
     names = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
     del names[onnx.TensorProto.UNDEFINED]
     return {**names, onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}
@@ -31,7 +31,7 @@ DTYPE_NUMBERS: Final = {name: number for number, name in DTYPES.items()}
 
 
 def type_of(declared: onnx.TypeProto) -> TensorType:
-    """Element type and extents of a dense or sparse tensor; nothing for a sequence, map or optional."""
+    """Return element type and extents of a dense or sparse tensor; nothing for a sequence, map or optional."""
     kind = declared.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         return UNKNOWN
@@ -49,11 +49,8 @@ def _extent(dim: onnx.TensorShapeProto.Dimension) -> int | None:
 DEFAULT_DOMAIN: Final = "ai.onnx"
 _NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
 _NODES: Final = {
-    "name": pl.String,
-    "op_type": pl.String,
-    "domain": pl.String,
-    "parent_node_id": pl.Int32,
-    "body": pl.String,
+    **dict.fromkeys(("name", "op_type", "domain"), pl.String),
+    **{"parent_node_id": pl.Int32, "body": pl.String},
 }
 _EDGES: Final = {"from_node_id": pl.Int32, "to_node_id": pl.Int32, "tensor": pl.String, "type": pl.Int64}
 _TYPES: Final = pl.Schema({"type": pl.Int64(), "dtype": pl.String(), "shape": pl.List(pl.Int64())})
@@ -64,14 +61,14 @@ _INITIALIZERS: Final = pl.Schema(
 
 @dataclass
 class Scope:
-    """The tensors of one graph by name: who writes them (None: an input or weight) and of what type they are."""
+    """The tensors of one graph by name: their writer (None: an input or weight) and their type."""
 
     outer: "Scope | None"
     producers: dict[str, int | None] = field(default_factory=dict)
     types: dict[str, TensorType] = field(default_factory=dict)
 
     def resolve(self, name: str) -> tuple[int | None, TensorType]:
-        """Writer and type of a tensor as seen from this graph: its own before those of the graphs around it."""
+        """Return writer and type of a tensor as seen from this graph: its own before those of outer graphs."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.producers:
@@ -96,7 +93,7 @@ class CollectedGraph:
     _equal_attributes: dict[bytes, Mapping[str, Any]] = field(default_factory=dict)
 
     def visit(self, graph: onnx.GraphProto, scope: Scope, parent: int | None, body: str | None) -> None:
-        """Take in a graph and, after each control-flow node, the graphs in its attributes."""
+        """Add a graph and, after each control-flow node, the graphs in its attributes."""
         self.scopes.append(scope)
         self._declare(graph, scope, parent)
         for node in graph.node:
@@ -143,7 +140,7 @@ class CollectedGraph:
         self.attributes[node_id] = known
 
     def holds_other_than_text(self) -> bool:
-        """Whether a name is no UTF-8: protobuf then gives bytes in its place."""
+        """Tell whether a name is not UTF-8, in which case protobuf gives bytes."""
         columns: list[Iterable[Any]] = [chain.from_iterable((*node[:3], node[4]) for node in self.nodes)]
         columns.append(name for name, *_ in self.initializers)
         columns += (chain.from_iterable(lists) for lists in (self.inputs, self.outputs))
@@ -162,7 +159,7 @@ class CollectedGraph:
         )
 
     def edges_frame(self) -> pl.DataFrame:
-        """One row per tensor and pair of nodes; dtype and shape are looked up once per distinct type."""
+        """Build one row per tensor and pair of nodes; dtype and shape are looked up once per distinct type."""
         distinct: dict[TensorType, int] = {}
         rows = [
             (producer, to, name, distinct.setdefault(type_, len(distinct)))
@@ -174,7 +171,7 @@ class CollectedGraph:
         return edges.join(types, on="type", how="left", maintain_order="left").drop("type")
 
     def _resolved(self) -> Iterator[tuple[int | None, str, tuple[int | None, TensorType]]]:
-        """Reader, tensor, and the tensor's writer and type; a node that reads a tensor twice is one edge."""
+        """Yield reader, tensor, and the tensor's writer and type; a node that reads a tensor twice is one edge."""
         for node_id, (names, scope) in enumerate(zip(self.inputs, self.node_scopes, strict=True)):
             for name in dict.fromkeys(names):
                 if name:
@@ -187,22 +184,19 @@ class CollectedGraph:
         return pl.DataFrame(self.initializers, schema=_INITIALIZERS, orient="row")
 
     def types_by_name(self) -> dict[str, TensorType]:
-        """Types over all graphs; a name that several graphs use for different types means nothing without them."""
+        """Collect types over all graphs, without names that several graphs use for different types."""
         found: dict[str, TensorType] = {}
         ambiguous: set[str] = set()
         for scope in self.scopes:
             for name, type_ in scope.types.items():
                 if found.setdefault(name, type_) != type_:
                     ambiguous.add(name)
-        return {
-            name: type_
-            for name, type_ in found.items()
-            if name and name not in ambiguous and type_ != UNKNOWN and isinstance(name, str)
-        }
+        known = ((name, type_) for name, type_ in found.items() if name not in ambiguous and type_ != UNKNOWN)
+        return {name: type_ for name, type_ in known if name and isinstance(name, str)}
 
 
 def _list_series(name: str, rows: Sequence[Sequence[str]]) -> pl.Series:
-    """A column of lists of texts, made from one flat column: Polars takes ten times as long for nested lists."""
+    """Build a column of lists of texts from one flat column: Polars takes ten times as long for nested lists."""
     flat = pl.DataFrame(
         [
             pl.Series("row", [row for row, values in enumerate(rows) for _ in values], pl.Int32),
@@ -240,15 +234,15 @@ def _attribute_value(attribute: onnx.AttributeProto) -> Any:
     return value
 
 
-#: Up to this many nodes shape inference also follows the values of small integer tensors; its cost is not bounded.
+#: Up to this many nodes shape inference also follows values of small integer tensors, at unbounded cost.
 _VALUES_FOLLOWED_UP_TO: Final = 20_000
-#: No tensor that is computed with to give a shape has more elements; a bias may have some ten thousand.
+#: No tensor from which shapes are computed has more elements; a bias may have ten thousand.
 _LONGEST_VALUES_FOLLOWED: Final = 1 << 17
 
 
 @dataclass(frozen=True)
 class InferredShapes:
-    """Types of the tensors by name, and in one line why some are missing when inference failed."""
+    """Types of the tensors by name, and a one-line reason for missing ones when inference failed."""
 
     types: Mapping[str, TensorType]
     reason: str | None
@@ -259,10 +253,10 @@ def inferred_shapes(
     input_shapes: Mapping[str, Sequence[int]],
     known: Mapping[str, TensorType] | None = None,
 ) -> InferredShapes:
-    """The tensors' types when the model's inputs have `input_shapes`; symbols of the inputs are bound to them.
+    """Infer the tensors' types when the model's inputs have `input_shapes`, which bind the inputs' symbols.
 
-    `known` are types seen at run time, by tensor: inference goes on from them where it cannot find a shape itself.
-    When inference fails, what the model declares (with its symbols bound) is given, and the reason.
+    `known` are types seen at run time, by tensor: inference continues from them where it cannot find a shape itself.
+    When inference fails, the model's declarations (with bound symbols) are returned with the reason.
     """
     model = parsed(content, "the model")
     reason = _bind(model.graph, input_shapes)
@@ -286,7 +280,7 @@ def inferred_shapes(
 
 
 def _has_long_vector(graph: Any) -> bool:
-    """Whether a tensor of one dimension is too long to be a shape; onnx follows such element by element."""
+    """Tell whether a one-dimensional tensor is too long to be a shape; onnx follows it element by element."""
     values = (*graph.input, *graph.value_info)
     shapes = [value.type.tensor_type.shape.dim for value in values if value.type.HasField("tensor_type")]
     lengths = [dims[0].dim_value for dims in shapes if len(dims) == 1]
@@ -295,7 +289,7 @@ def _has_long_vector(graph: Any) -> bool:
 
 
 def _bind(graph: onnx.GraphProto, input_shapes: Mapping[str, Sequence[int]]) -> str | None:
-    """Give the inputs their actual shapes and put the sizes of their symbols in everywhere; a reason if they clash."""
+    """Give the inputs their actual shapes and bind their symbols everywhere; returns a reason if they clash."""
     sizes: dict[str, int] = {}
     reason = None
     for value in graph.input:
@@ -310,9 +304,8 @@ def _bind(graph: onnx.GraphProto, input_shapes: Mapping[str, Sequence[int]]) -> 
                 dim.dim_value = size
         else:
             if value.type.tensor_type.HasField("shape"):
-                reason = (
-                    f"input {value.name!r} has {len(shape.dim)} dimensions in the model and {len(actual)} in the run"
-                )
+                sizes_of = f"{len(shape.dim)} dimensions in the model and {len(actual)} in the run"
+                reason = f"input {value.name!r} has {sizes_of}"
             _set_shape(value.type.tensor_type, actual)
     if sizes:
         _bind_symbols(graph, sizes)
@@ -329,7 +322,7 @@ def _bind_symbols(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> None:
 
 
 def _declare(graph: onnx.GraphProto, known: Mapping[str, TensorType]) -> None:
-    """Replace what the graph declares of the tensors it computes by the types seen at run time."""
+    """Replace the graph's declarations of computed tensors by the types seen at run time."""
     computed = {name for node in graph.node for name in node.output if name}
     outputs = {value.name: value for value in graph.output}
     declared = {value.name: value for value in graph.value_info}

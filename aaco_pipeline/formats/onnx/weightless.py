@@ -1,6 +1,6 @@
-"""An ONNX model without its weights: what of the file is kept beside a session, and read for its graph.
+"""An ONNX model without its weights: the part of the file that is kept beside a session and read for its graph.
 
-Turning the graph into frames is `aaco_pipeline.formats.onnx`. Importing onnx takes a noticeable part of a second.
+The graph becomes frames in `aaco_pipeline.formats.onnx`. Importing onnx takes a noticeable part of a second.
 """
 
 import mmap
@@ -12,7 +12,7 @@ import onnx
 
 from aaco_pipeline.errors import ModelError
 
-#: Tensors in attributes up to this size are kept: shapes, axes and scalars, without which no shape can be inferred.
+#: Tensors in attributes up to this size are kept: shapes, axes and scalars that shape inference needs.
 KEPT_BYTES: Final = 1024
 _TENSOR_DATA: Final = (
     "raw_data",
@@ -29,16 +29,16 @@ _INTEGERS: Final = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
 
 class NotOnnxError(ModelError):
-    """The file is none that ONNX describes."""
+    """The file is not an ONNX model."""
 
 
 def graph_only(path: Path) -> bytes:
-    """The model without weights: initializers keep name, extents and type, but no data and no external data.
+    """Serialize the model without weights: initializers keep name, extents and type, but no data.
 
-    Kept are tensors in attributes (values of Constant nodes) and integer initializers of at most one kilobyte: shapes
-    and axes. Lists and texts in attributes above it lose their content too, and all doc strings go. External data is
-    never opened, and inline data is skipped without being read, so that memory follows the graph and not the weights.
-    The same model gives the same bytes. Raises ModelError for what is no ONNX model.
+    Tensors in attributes (values of Constant nodes) and integer initializers of at most one kilobyte are kept: shapes
+    and axes. Larger lists and texts in attributes lose their content too, and all doc strings are dropped. External
+    data is never opened, and inline data is skipped without being read, so that memory follows the graph and not the
+    weights. The same model gives the same bytes. Raises ModelError for anything but an ONNX model.
     """
     model = _slim(path)
     model.ClearField("doc_string")
@@ -52,7 +52,7 @@ def graph_only(path: Path) -> bytes:
 
 
 def external_files(path: Path) -> list[Path]:
-    """The files beside a model that hold weights of it, sorted. ModelError for one not below the model's folder."""
+    """List the files beside a model that hold its weights, sorted. ModelError for one outside the model's folder."""
     model = _slim(path)
     nodes = [node for function in model.functions for node in function.node]
     graphs, tensors = [model.graph], list[onnx.TensorProto]()
@@ -76,7 +76,7 @@ def external_files(path: Path) -> list[Path]:
 
 
 def _slim(path: Path) -> onnx.ModelProto:
-    """The model without tensors' data above one kilobyte; external data is never opened."""
+    """Read the model without tensor data above one kilobyte; external data is never opened."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             slim = _without_bulk(content)
@@ -88,7 +88,7 @@ def _slim(path: Path) -> onnx.ModelProto:
 
 
 def parsed(content: bytes, source: str) -> onnx.ModelProto:
-    """The model in these bytes; `source` names it in errors. Raises ModelError for what is no ONNX model."""
+    """Parse a model; `source` names it in errors. Raises ModelError for anything but an ONNX model."""
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
@@ -117,12 +117,12 @@ _DEEPEST: Final = 200
 
 
 def _without_bulk(content: mmap.mmap) -> bytes:
-    """The serialized model without tensors' data above one kilobyte. Raises ValueError or IndexError if damaged."""
+    """Serialize the model without tensor data above one kilobyte. ValueError or IndexError if damaged."""
     return b"".join(_slim_message(content, 0, len(content), _MODEL, 0))
 
 
 def _slim_message(content: mmap.mmap, start: int, end: int, kind: _Kind, depth: int) -> list[bytes]:
-    """Pieces of the message in [start, end) with bulk fields left out and shortened messages re-measured."""
+    """Return pieces of the message in [start, end) without bulk fields and with adjusted lengths."""
     if depth > _DEEPEST:
         raise ValueError("messages are nested too deeply")
     pieces: list[bytes] = []
@@ -158,7 +158,7 @@ def _slim_message(content: mmap.mmap, start: int, end: int, kind: _Kind, depth: 
 
 
 def _varint(content: mmap.mmap, at: int) -> tuple[int, int]:
-    """The number that starts at `at`, seven bits a byte, and where it ends."""
+    """Read the number at `at`, seven bits per byte, and return it with its end."""
     byte = content[at]
     at += 1
     if byte < 0x80:
@@ -223,10 +223,8 @@ def _strip_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> No
         _strip_tensor(tensor, keep_small=True)
     for graph in attribute.graphs:
         _strip_graph(graph)
-    for sparse in (
-        *([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else ()),
-        *attribute.sparse_tensors,
-    ):
+    single = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
+    for sparse in (*single, *attribute.sparse_tensors):
         _strip_tensor(sparse.values, keep_small=True)
         _strip_tensor(sparse.indices, keep_small=True)
     if len(attribute.s) > KEPT_BYTES:
@@ -242,7 +240,7 @@ def _list_bytes(name: str, values: Sequence[Any]) -> int:
 
 
 def _strip_list(node: onnx.NodeProto, attribute: onnx.AttributeProto, name: str) -> None:
-    """Empty a long list; a constant's list becomes a tensor without data, so that its extent is not lost."""
+    """Empty a long list; a constant's list becomes a tensor without data, which keeps its extent."""
     count = len(getattr(attribute, name))
     attribute.ClearField(name)
     if node.op_type == "Constant" and attribute.name in ("value_floats", "value_ints", "value_strings"):

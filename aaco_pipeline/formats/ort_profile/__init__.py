@@ -1,14 +1,14 @@
-"""ONNX Runtime's own profile (a JSON array, one event a line, possibly gzip-compressed).
+"""ONNX Runtime's profile (a JSON array, one event per line, possibly gzip-compressed).
 
 Written by ONNX Runtime with profiling enabled; measured on onnxruntime 1.31. Node events become dispatches, one kernel
-per executed node; session events become API calls of the domain `onnxruntime`. The clock's place on the session's axis
-is given by the caller; what the times mean for a session is decided in `aaco_pipeline.analysis`. Not taken: events
-before and after a node's kernel, and of other categories.
+per executed node; session events become API calls of the domain `onnxruntime`. The caller gives the clock's place on
+the session's axis; the meaning of the times is decided in `aaco_pipeline.analysis`. Not read: events before and after a
+node's kernel, and other categories.
 
-Facts of the format this reader relies on: times are whole microseconds since the start of profiling; events are written
-when they end, so within a thread the file is in order of end; an operator with a body (If, Loop, Scan) has its
-children's events before its own; a run's `model_run` comes after its nodes; recording stops at 1,000,000 events, which
-newer runtimes say in a `profile_truncated` event.
+The reader relies on these facts: times are whole microseconds since the start of profiling; events are written when
+they end, so within a thread the file is in order of end; an operator with a body (If, Loop, Scan) has its children's
+events before its own; a run's `model_run` comes after its nodes; recording stops at 1,000,000 events, which newer
+runtimes report in a `profile_truncated` event.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, 
 from aaco_pipeline.formats.parsing.compression import first_bytes
 
 DOCUMENTATION: Final = FormatRow("ONNX Runtime profile", "its events", "kernels, runs")
-#: The runtime's own cap on events, at which it silently stops recording.
+#: The runtime's cap on events, at which it silently stops recording.
 EVENT_CAP: Final = 1_000_000
 
 

@@ -16,7 +16,7 @@ from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
 from aaco_pipeline.formats.parsing.json_document import parsed
 from aaco_pipeline.lake.validation import to_contract
 
-#: What names a node's kernel among the events.
+#: Columns that identify a node's kernel among the events.
 NODE: Final = ("name", "op_name", "provider", "node_index")
 _CHUNK_BYTES: Final = 16 << 20
 _SHAPE_COLUMNS: Final = (*NODE, "input_type_shape", "output_type_shape")
@@ -70,7 +70,7 @@ def read_events(path: Path, limits: Limits) -> tuple[pl.DataFrame, pl.DataFrame,
 
 
 def _parse_chunk(path: Path, body: bytes, before: int, last: bool) -> tuple[pl.DataFrame, bool]:
-    """The events of one chunk, and whether it ends the array. A last chunk that does not is read up to the cut."""
+    """Parse one chunk, and tell whether it ends the array. A last chunk that does not is read up to the cut."""
     if last and body.endswith(b"]"):
         try:
             return _parse(path, body[:-1], before, cut=False), True
@@ -97,7 +97,7 @@ def _parse(path: Path, lines: bytes, before: int, cut: bool) -> pl.DataFrame:
 
 
 def _chunks(path: Path, limits: Limits) -> Iterator[tuple[bytes, bool]]:
-    """The file in pieces that end at a line's end; the flag marks the last."""
+    """Yield the file in pieces that end at a line's end; the flag marks the last."""
     taken = 0
     rest = b""
     try:
@@ -127,11 +127,11 @@ def _chunks(path: Path, limits: Limits) -> Iterator[tuple[bytes, bool]]:
 def nesting(
     position: npt.NDArray[np.int64], start: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """For events of one thread in file order, the position of each event's parent, or -1 at the top level.
+    """Find the position of each event's parent, or -1 at the top level, for events of one thread in file order.
 
     `position` is increasing (file order, which is order of end), times are whole ticks cut off downwards. An event
     is inside a later one if it started no earlier; an event of no measured length that begins on the same tick as
-    the later one cannot be told from its left neighbour and counts as such. Vectorized: O(n log n).
+    the later one looks like its left neighbour and counts as such. Vectorized: O(n log n).
     """
     count = len(position)
     parent = np.full(count, -1, np.int64)
@@ -144,7 +144,7 @@ def nesting(
     if not has_children.any():
         return parent
     # Events without children follow one another, so in file order their starts do not fall. In that row of leaves
-    # an event with children covers a contiguous, non-empty stretch [low, high).
+    # an event with children covers a contiguous, non-empty interval [low, high).
     leaf = np.flatnonzero(~has_children)
     outer = np.flatnonzero(has_children)
     leaf_key = 2 * start[leaf] + (duration[leaf] > 0)
@@ -171,21 +171,19 @@ def nesting(
     return parent
 
 
-#: Below this a kernel's duration is dominated by the microsecond clock and ~2 µs of instrumentation.
+#: A shorter kernel's duration is dominated by the microsecond clock and ~2 µs of instrumentation.
 RESOLUTION_FLOOR_NS: Final = 5_000
 _NS_PER_US: Final = 1_000
 _KERNEL_SUFFIX: Final = "_kernel_time"
-#: The event in which newer runtimes say that recording stopped.
+#: The event in which newer runtimes report that recording stopped.
 _TRUNCATION: Final = "profile_truncated"
 #: Microseconds that fit int64 nanoseconds with room for the session's axis.
 _LATEST_TICK: Final = 2**62 // _NS_PER_US
+_SHAPES: Final = {"dtypes": pl.List(pl.String()), "shapes": pl.List(pl.List(pl.Int64()))}
 _KERNEL_SHAPES: Final = pl.Schema(
     {
         "kernel_id": pl.Int32(),
-        "input_dtypes": pl.List(pl.String()),
-        "input_shapes": pl.List(pl.List(pl.Int64())),
-        "output_dtypes": pl.List(pl.String()),
-        "output_shapes": pl.List(pl.List(pl.Int64())),
+        **{f"{side}_{what}": kind for side in ("input", "output") for what, kind in _SHAPES.items()},
     }
 )
 
@@ -223,7 +221,7 @@ def read(path: Path, limits: Limits, axis_start_ns: int, process_id: int) -> Cap
 
 
 def _dropped(events: pl.DataFrame) -> int | None:
-    """How many events the runtime dropped: None for none, 0 when some are missing and nobody says how many."""
+    """Count events that the runtime dropped: None for none, 0 when some are missing in unknown number."""
     truncation = events.filter(pl.col("name") == _TRUNCATION).get_column("dropped_event_count")
     if len(truncation):
         return int(truncation.cast(pl.Int64, strict=False).fill_null(0)[0])
@@ -231,7 +229,7 @@ def _dropped(events: pl.DataFrame) -> int | None:
 
 
 def _require_times(path: Path, events: pl.DataFrame) -> None:
-    """CaptureError for an event whose times are missing, negative or beyond int64 nanoseconds."""
+    """Raise CaptureError for an event whose times are missing, negative or beyond int64 nanoseconds."""
     valid = pl.all_horizontal(pl.col("ts", "dur").is_between(0, _LATEST_TICK).fill_null(False))
     broken = events.filter(~valid | pl.col("tid").is_null() | pl.col("name").is_null())
     if broken.height:
@@ -240,9 +238,9 @@ def _require_times(path: Path, events: pl.DataFrame) -> None:
 
 
 def _split_runs(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Node events with the ordinal of their model run (null outside any), and session events.
+    """Return node events with the ordinal of their model run (null outside any), and session events.
 
-    A node belongs to the first `model_run` written after it, if it also lies within that run's time.
+    A node belongs to the next `model_run` in the file, if it also lies within that run's time.
     """
     session = events.filter(pl.col("cat") == "Session")
     nodes = events.filter((pl.col("cat") == "Node") & pl.col("name").str.ends_with(_KERNEL_SUFFIX))
@@ -260,24 +258,20 @@ def _split_runs(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _kernels(nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The distinct kernels (one per executed node) and the nodes with their `kernel_id`."""
+    """Return the distinct kernels (one per executed node) and the nodes with their `kernel_id`."""
     identity = ["node_name", "op_name", "provider", "node_index"]
     nodes = nodes.with_columns(node_name=pl.col("name").str.strip_suffix(_KERNEL_SUFFIX))
-    distinct = (
-        nodes.select(identity)
-        .unique(maintain_order=True)
-        .with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
-    )
+    distinct = nodes.select(identity).unique(maintain_order=True)
+    distinct = distinct.with_columns(kernel_id=pl.int_range(pl.len(), dtype=pl.Int32))
+    provider = pl.col("provider").str.strip_suffix("ExecutionProvider")
     kernels = to_contract(
         "kernels",
         distinct.select(
-            kernel_id=pl.col("kernel_id"),
-            name=pl.col("node_name"),
+            "kernel_id",
+            name="node_name",
             short_name=pl.coalesce("op_name", "node_name"),
             fingerprint=_fingerprint(distinct),
-            library=pl.concat_str(
-                pl.lit("onnxruntime "), pl.col("provider").str.strip_suffix("ExecutionProvider"), ignore_nulls=True
-            ),
+            library=pl.concat_str(pl.lit("onnxruntime "), provider, ignore_nulls=True),
             role=pl.lit("main"),
             family_source=pl.lit("none"),
         ),
@@ -286,13 +280,13 @@ def _kernels(nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _fingerprint(distinct: pl.DataFrame) -> pl.Series:
-    """What makes a node's kernel the same one in another session: its name, operator and provider."""
+    """Hash what identifies a node's kernel across sessions: its name, operator and provider."""
     keys = distinct.select(pl.concat_str("node_name", "op_name", "provider", separator="\x00", ignore_nulls=True))
     return pl.Series([fingerprint(key) for key in keys.to_series()], dtype=pl.String)
 
 
 def _shapes(nodes: pl.DataFrame, first_shapes: pl.DataFrame) -> pl.DataFrame:
-    """The detail `kernel_shapes`: one row per kernel whose events name shapes."""
+    """Build the detail `kernel_shapes`: one row per kernel whose events name shapes."""
     kernels = nodes.select(*NODE, "kernel_id").unique("kernel_id", keep="first", maintain_order=True)
     rows = [
         {"kernel_id": kernel, **_typed_shapes("input", inputs), **_typed_shapes("output", outputs)}
@@ -304,7 +298,7 @@ def _shapes(nodes: pl.DataFrame, first_shapes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _typed_shapes(side: str, text: str | None) -> dict[str, list[str] | list[list[int]] | None]:
-    """`[{"float": [1, 3]}, …]` as two lists; both null when the event does not say so in that form."""
+    """Parse `[{"float": [1, 3]}, …]` into two lists; both null when the event has another form."""
     try:
         entries = parsed(text) if text is not None else None
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""What several formats share: large JSON, CSV as text columns, counted passes, what may be kept of an environment."""
+"""Shared parsing of several formats: large JSON, CSV as text columns, SQLite, counter passes, redaction."""

@@ -207,7 +207,7 @@ def opened(path: Path, limits: Limits) -> Iterator[Database]:
         except sqlite3.Error as error:
             raise damaged(path, error) from error
         with closing(connection):
-            # What other programs put into text is not always UTF-8.
+            # Other programs' text is not always UTF-8.
             connection.text_factory = lambda raw: str(raw, "utf-8", "replace")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(limits.line_bytes, _CHUNK_BYTES))
             yield Database(connection, path, plain, limits)

@@ -1,12 +1,12 @@
-"""The folder that `aaco record` leaves of any program: its runs, and the marks that it set of itself.
+"""The folder that `aaco record` leaves of any program: its runs, and the marks that the program set.
 
-Written by `aaco_pipeline.recording.recorder`, the marks by `mark.py` and `aaco_mark.h` beside it. This reader takes
-what the project's own recorder knows: when each run began and ended, what it used, how it ended, its iterations and
-phases. What a profiler left in a pass's folder is read by its own reader, and put together with this by
-`aaco_pipeline.capture.program`; samples of host and GPUs are read by `aaco_pipeline.formats.native.telemetry`.
-Facts that this reader relies on: every time is CLOCK_MONOTONIC of one host, which is the axis; a run's wall time is
-from just before exec to the end of its wait; user and system time and peak memory are `wait4`'s, of the program with
-all children that it waited for.
+Written by `aaco_pipeline.recording.documents`, the marks by `mark.py` and `aaco_mark.h` beside it. This reader takes
+what the project's own recorder knows: start and end of each run, its usage, its exit, its iterations and phases. A
+profiler's files in a pass's folder are read by their own reader and combined with this in
+`aaco_pipeline.capture.program`; samples of host and GPUs are read by `aaco_pipeline.formats.native.telemetry`. The
+reader relies on these facts: every time is CLOCK_MONOTONIC of one host, which is the axis; a run's wall time is from
+just before exec to the end of its wait; user and system time and peak memory are `wait4`'s, of the program with all
+children that it waited for.
 """
 
 from pathlib import Path

@@ -1,7 +1,6 @@
-"""A file of marks as arrays: see `aaco_pipeline/recording/mark.py` for its layout.
+"""Read a file of marks as arrays; its layout is in `aaco_pipeline/recording/mark.py`.
 
-What a kill has cut is read up to there: a slot that was not written is passed over, a name that was not written whole
-is what there is of it, and a beginning without its end is no iteration.
+A file of a killed process ends anywhere: its whole records are read, and a beginning without its end is no iteration.
 """
 
 import os
@@ -55,7 +54,7 @@ class Marks:
 
 
 def read_marks(path: Path, limits: Limits) -> Marks:
-    """The marks in a file. CaptureError for what is no such file, is of a later version, or is beyond the limits."""
+    """Read the marks in a file. CaptureError for another file, a later version, or one beyond the limits."""
     try:
         with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -102,7 +101,7 @@ def marks_of(content: bytes, place: str) -> Marks:
 
 
 def without_secrets(content: bytes) -> tuple[bytes, int]:
-    """The bytes of a file of marks with every name that holds a secret replaced, and how many there were.
+    """Replace every name in a file of marks that holds a secret; returns the bytes and the number of secrets.
 
     What is no such file stays as it is: its reader refuses it.
     """
@@ -134,7 +133,7 @@ def _header(content: bytes, place: str) -> np.void:
 
 
 def _records(content: bytes) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
-    """All whole slots behind the header, as records, whatever is in them."""
+    """Return all whole slots after the header as records, whatever they hold."""
     count = max(0, len(content) // _SLOT - _HEADER_SLOTS)
     if not count:
         return np.empty(0, _RECORD)
@@ -144,7 +143,7 @@ def _records(content: bytes) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
 def _definitions(
     content: bytes, records: "np.ndarray[tuple[int], np.dtype[np.void]]"
 ) -> "list[tuple[int, int, bytes]]":
-    """Slot, length and text of each name, in their order. Text that looks like a definition is none."""
+    """Yield slot, length and text of each name, in order. Text that looks like a definition is none."""
     found = []
     behind = 0
     for slot in np.flatnonzero(records["kind"] == _NAME)[: 2 * _MOST_NAMES].tolist():
@@ -160,7 +159,7 @@ def _definitions(
 def _names(
     content: bytes, records: "np.ndarray[tuple[int], np.dtype[np.void]]"
 ) -> "tuple[dict[int, str | None], np.ndarray[tuple[int], np.dtype[np.bool_]]]":
-    """The text of each name by its number, None where nothing of it was written; and which slots names take."""
+    """Return the text of each name by number, None where nothing of it was written, and the slots of names."""
     names: dict[int, str | None] = {}
     taken = np.zeros(len(records), np.bool_)
     for slot, length, text in _definitions(content, records):

@@ -14,8 +14,16 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
-from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits
-from aaco_pipeline.formats.parsing.json_document import Realtime, Small, Whole, as_table, check_form, json_document
+from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, table_of
+from aaco_pipeline.formats.parsing.json_document import (
+    Realtime,
+    Small,
+    Whole,
+    as_table,
+    check_document,
+    check_form,
+    json_document,
+)
 from aaco_pipeline.formats.parsing.redaction import safe_command, safe_text
 from aaco_pipeline.formats.parsing.regular_files import is_folder, open_regular, readable_entries
 from aaco_pipeline.formats.program import CAPTURE_FILE, FORMAT
@@ -35,7 +43,7 @@ MARKS_SUFFIX: Final = ".marks"
 class ProgramRun:
     """One run of the program: `number` is its place in the recording, `kind` is run, trace or counters.
 
-    `reason` is why one that counts counted nothing, or not all.
+    `reason` explains why a counting run counted nothing, or not all.
     """
 
     number: int
@@ -49,7 +57,7 @@ class ProgramRun:
 
     @property
     def failure(self) -> str | None:
-        """How it failed, in words; None when it ended well."""
+        """Describe how it failed; None when it ended well."""
         if self.document["timed_out"]:
             return "did not end within its time limit"
         if self.document["signal"] is not None:
@@ -60,7 +68,7 @@ class ProgramRun:
 
 @dataclass(frozen=True)
 class ProgramDocuments:
-    """A recorded folder's documents, read and checked. The axis' zero is where the first run's clocks were read."""
+    """A recorded folder's documents, read and checked. Zero of the axis is where the first run's clocks were read."""
 
     folder: Path
     capture: Mapping[str, Any]
@@ -73,34 +81,29 @@ class ProgramDocuments:
 
     @property
     def command(self) -> str:
-        """The program's command line, without secrets."""
+        """Return the program's command line, without secrets."""
         command = self.capture["workload"]["command"]
         return safe_command(command)
 
     @property
     def failure(self) -> str | None:
-        """How the recording's first failed run failed; None when all ended well.
+        """Describe the failure of the first failed run; None when all ended well.
 
-        One that counts is none of them: the program ended well before, and what failed is the counting.
+        Counting runs are excluded: the program ended well before, and only the counting failed.
         """
         own = (one for one in self.runs if one.kind != "counters")
         return next((f"{one.name} {one.failure}" for one in own if one.failure is not None), None)
 
     def fact(self, category: str, key: str) -> str | None:
-        """One fact about the host by category and key; None when it is unknown."""
+        """Return one fact about the host by category and key; None when unknown."""
         found = (one["value"] for one in self.host["facts"] if (one["category"], one["key"]) == (category, key))
         return next(found, None)
 
 
 def read_documents(path: Path) -> ProgramDocuments:
-    """The documents in a recorded folder. CaptureError names the file, the key and what is wrong with it."""
+    """Read the documents in a recorded folder. CaptureError names the file, the key and what is wrong with it."""
     file = path / CAPTURE_FILE
-    head = _document(file, _Head)
-    if head["format"] != FORMAT or head["format_version"] > FORMAT_VERSION:
-        raise CaptureError(
-            f"{file}: format {head['format']} {head['format_version']}, and this aaco_pipeline reads {FORMAT} up to "
-            f"{FORMAT_VERSION}; upgrade aaco_pipeline"
-        )
+    check_document(_document(file, _Head), FORMAT, FORMAT_VERSION, (), str(file))
     capture = _document(file, _Capture)
     if not capture["passes"]:
         raise CaptureError(f"{file}: passes is empty: no run was recorded; record the program again")
@@ -122,16 +125,15 @@ def read_documents(path: Path) -> ProgramDocuments:
 
 
 def _inside(path: Path, name: str) -> Path:
-    """A folder beside the documents, by its name alone."""
+    """Return a folder beside the documents, by its name alone."""
     if "/" in name or "\0" in name or name.startswith(".") or not name:
-        raise CaptureError(
-            f"{path / CAPTURE_FILE}: passes: {name!r}: not a folder of the capture; the capture is damaged"
-        )
+        reason = f"passes: {name!r}: not a folder of the capture"
+        raise CaptureError(f"{path / CAPTURE_FILE}: {reason}; the capture is damaged")
     return path / name
 
 
 def _document(path: Path, form: type) -> dict[str, Any]:
-    """The JSON document at `path`, whole, after its checked part was held against `form`."""
+    """Read the JSON document at `path` and check its form."""
     try:
         document = json_document(path)
     except FileNotFoundError as error:
@@ -252,9 +254,9 @@ class _Marked:
 
 
 def tables_of(documents: ProgramDocuments, limits: Limits) -> CaptureTables:
-    """All tables of a recorded folder, and what it has and lacks; details `iteration_threads` and `source_rows`.
+    """Build all tables of a recorded folder, with evidence; details `iteration_threads` and `source_rows`.
 
-    `iteration_threads`: of each run that marks its iterations the thread that does: run, thread_id.
+    `iteration_threads` has, for each run that marks its iterations, the marking thread: run, thread_id.
     """
     findings = Findings()
     # Where kernels run one by one, and several times each, marks tell nothing of the program's time.
@@ -264,16 +266,13 @@ def tables_of(documents: ProgramDocuments, limits: Limits) -> CaptureTables:
     ordered = iterations.sort("pass", "run", "start_ns", maintain_order=True).with_columns(
         iteration=pl.int_range(pl.len()).over("pass"), latency_ns=pl.col("end_ns") - pl.col("start_ns")
     )
+    listed = partial(pl.DataFrame, documents.host["devices"], infer_schema_length=None)
     tables = {
         "program_runs": _runs(documents),
         "program_marks": _marks(marked, ordered, documents.axis_zero_monotonic_ns),
         "iterations": to_contract("iterations", ordered),
         "processes": _processes(documents),
-        "devices": as_table(
-            "devices",
-            partial(pl.DataFrame, documents.host["devices"], infer_schema_length=None),
-            documents.folder / HOST_FILE,
-        ),
+        "devices": as_table("devices", listed, documents.folder / HOST_FILE),
         "clock_domains": _clocks(documents),
     }
     for run in documents.runs:
@@ -287,7 +286,7 @@ def tables_of(documents: ProgramDocuments, limits: Limits) -> CaptureTables:
 
 
 def _marked(run: ProgramRun, limits: Limits, findings: Findings) -> _Marked:
-    """What the processes of a run marked; a file that cannot be read is evidence."""
+    """Read the marks of a run's processes; an unreadable file is evidence."""
     schema = {"pid": pl.Int64, "thread": pl.Int64, "kind": pl.UInt16, "name": pl.String, "start": pl.Int64}
     frames = [pl.DataFrame(schema={**schema, "end": pl.Int64})]
     folder = run.folder / MARKS_FOLDER
@@ -320,7 +319,7 @@ def _say_marks(marks: Marks, source: str, findings: Findings) -> None:
 
 
 def _of_run(one: _Marked, documents: ProgramDocuments, findings: Findings) -> pl.DataFrame:
-    """The iterations of a run on the axis: those it marked on the thread that began one first, else itself, whole.
+    """Return the iterations of a run on the axis: those marked on the thread that began first, else the whole run.
 
     A run under a profiler is no iteration by itself.
     """
@@ -332,21 +331,19 @@ def _of_run(one: _Marked, documents: ProgramDocuments, findings: Findings) -> pl
         first = _first_of(one)
         own = ranges.filter((pl.col("pid") == first["pid"]) & (pl.col("thread") == first["thread"]))
         if own.height < ranges.height:
-            reason = (
-                f"{ranges.height - own.height} iterations of other threads and processes are not counted: those of the "
-                "one that began first are"
-            )
+            others = f"{ranges.height - own.height} iterations of other threads and processes are not counted"
+            reason = f"{others}: those of the one that began first are"
             findings.say(f"iterations of {run.name}", "partial", reason, own.height)
         warm = one.ranges.filter(pl.col("name").str.contains(_WARM_UP) & pl.col("end").is_not_null())
         spans = list(warm.filter(pl.col("pid") == first["pid"]).select("start", "end").iter_rows())
         within = pl.any_horizontal(pl.lit(False), *(pl.col("start").is_between(*span) for span in spans[:1_000]))
         return own.select(
             pl.lit(_PASS_OF[run.kind]).alias("pass"),
-            pl.lit(run.number, pl.Int32).alias("run"),
-            pl.when(within).then(pl.lit("warmup")).otherwise(pl.lit(phase)).alias("phase"),
-            (pl.col("start") - zero).alias("start_ns"),
-            (pl.col("end") - zero).alias("end_ns"),
-            pl.lit(None, pl.Int64).alias("cpu_time_ns"),
+            run=pl.lit(run.number, pl.Int32),
+            phase=pl.when(within).then(pl.lit("warmup")).otherwise(pl.lit(phase)),
+            start_ns=pl.col("start") - zero,
+            end_ns=pl.col("end") - zero,
+            cpu_time_ns=pl.lit(None, pl.Int64),
         )
     times = (document["user_ns"], document["system_ns"])
     row = {
@@ -357,12 +354,8 @@ def _of_run(one: _Marked, documents: ProgramDocuments, findings: Findings) -> pl
         "end_ns": document["end_monotonic_ns"] - zero,
         "cpu_time_ns": None if None in times else sum(times),
     }
-    schema = {
-        "pass": pl.String,
-        "run": pl.Int32,
-        "phase": pl.String,
-        **dict.fromkeys(("start_ns", "end_ns", "cpu_time_ns"), pl.Int64),
-    }
+    times_of = dict.fromkeys(("start_ns", "end_ns", "cpu_time_ns"), pl.Int64)
+    schema = {"pass": pl.String, "run": pl.Int32, "phase": pl.String, **times_of}
     return pl.DataFrame([row] if run.kind == "run" else [], schema=schema)
 
 
@@ -371,12 +364,12 @@ def _iterations_of(one: _Marked) -> pl.DataFrame:
 
 
 def _first_of(one: _Marked) -> dict[str, Any]:
-    """The iteration that began first: those of its thread count."""
+    """Return the iteration that began first; only its thread's count."""
     return _iterations_of(one).row(0, named=True)
 
 
 def _marks(marked: Sequence[_Marked], iterations: pl.DataFrame, zero: int) -> pl.DataFrame:
-    """Phases and instants of all runs, with the iteration of their run that each began in."""
+    """Build phases and instants of all runs, with the iteration of their run in which each began."""
     frames = [_MARKS.to_frame()]
     for one in marked:
         named = one.ranges.filter(pl.col("kind") != ITERATION)
@@ -429,7 +422,7 @@ def _runs(documents: ProgramDocuments) -> pl.DataFrame:
 
 
 def _last_lines(run: ProgramRun) -> str | None:
-    """The last lines that a run wrote to its standard error, without secrets; None where it wrote none."""
+    """Return the last lines of a run's standard error, without secrets; None where it wrote none."""
     name = Path(run.document["stderr"]["tail_file"]).name
     try:
         with open_regular(run.folder / name) as stream:
@@ -442,35 +435,22 @@ def _last_lines(run: ProgramRun) -> str | None:
 
 
 def _processes(documents: ProgramDocuments) -> pl.DataFrame:
-    """One row for each run but those under a profiler, whose files tell their processes themselves."""
+    """Build one row per unprofiled run; a profiler's files state their processes themselves."""
     runs = [run for run in documents.runs if run.kind == "run"]
-    rows = {
-        "process_id": list(range(len(runs))),
-        "host": [documents.fact("host", "name")] * len(runs),
-        "pid": [run.document["process_id"] for run in runs],
-        "command": [documents.command] * len(runs),
-    }
-    return to_contract("processes", pl.DataFrame(rows, schema_overrides={"host": pl.String}))
+    common = {"host": documents.fact("host", "name"), "command": documents.command}
+    pids = (run.document["process_id"] for run in runs)
+    return table_of("processes", ({"process_id": number, "pid": pid, **common} for number, pid in enumerate(pids)))
 
 
 def _clocks(documents: ProgramDocuments) -> pl.DataFrame:
     clocks, zero = documents.runs[0].document["clocks_before"], documents.axis_zero_monotonic_ns
     anchor = "bracketed readings of it and CLOCK_MONOTONIC before the first run"
-    rows: list[dict[str, Any]] = [
-        {
-            "domain": "monotonic",
-            "offset_ns": -zero,
-            "uncertainty_ns": 0,
-            "anchor": "CLOCK_MONOTONIC of the host; zero is just before the first run",
-        }
-    ]
-    for domain, key in (("realtime", "realtime_ns"), ("boottime", "boottime_ns")):
-        if key in clocks:
-            offset = clocks["monotonic_ns"] - clocks[key] - zero
-            rows.append(
-                {"domain": domain, "offset_ns": offset, "uncertainty_ns": clocks["uncertainty_ns"], "anchor": anchor}
-            )
-    return to_contract("clock_domains", pl.DataFrame(rows))
+    rows = [("monotonic", -zero, 0, "CLOCK_MONOTONIC of the host; zero is just before the first run")]
+    for domain in ("realtime", "boottime"):
+        if f"{domain}_ns" in clocks:
+            offset = clocks["monotonic_ns"] - clocks[f"{domain}_ns"] - zero
+            rows.append((domain, offset, clocks["uncertainty_ns"], anchor))
+    return pl.DataFrame(rows, schema=polars_types("clock_domains"), orient="row")
 
 
 def _say_run(run: ProgramRun, findings: Findings) -> None:

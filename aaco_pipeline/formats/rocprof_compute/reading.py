@@ -319,7 +319,7 @@ class _Gathered:
         return CaptureTables(tables, tuple(self.findings.evidence), details)
 
     def _timestamps(self) -> pl.DataFrame | None:
-        """The executions of `timestamps.csv`; None without it."""
+        """Read the executions of `timestamps.csv`; None without it."""
         file = self.path / "timestamps.csv"
         if not is_regular(file):
             self.findings.say("timestamps", "absent", f"no {file.name} in the folder")
@@ -331,9 +331,9 @@ class _Gathered:
         return wide.executions
 
     def _with_times(self, executions: pl.DataFrame, stamps: pl.DataFrame | None) -> pl.DataFrame:
-        """The executions; times that the main table lacks are those of `timestamps.csv`, if it has the same dispatches.
+        """Fill times that the main table lacks from `timestamps.csv`, if it has the same dispatches.
 
-        The tool itself puts the times of that pass into the main table, where these then agree.
+        The tool itself copies the times of that pass into the main table, where they then agree.
         """
         main = executions.filter(pl.col("file") == MAIN)
         if stamps is None or not stamps.height:
@@ -356,7 +356,7 @@ class _Gathered:
         return executions
 
     def _host(self, tables: dict[str, pl.DataFrame], details: dict[str, pl.DataFrame], found: pl.DataFrame) -> None:
-        """What the folder says of machine and devices: `processes`, `devices`, `environment`, `ceilings`."""
+        """Read facts of the machine and devices: `processes`, `devices`, `environment`, `ceilings`."""
         info = self._optional("sysinfo.csv", "facts of the machine")
         machine = facts(info) if info is not None else {}
         if info is not None:

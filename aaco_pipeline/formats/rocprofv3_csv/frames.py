@@ -64,7 +64,7 @@ class Devices:
 
     def __init__(self, listed: pl.DataFrame | None) -> None:
         self._listed: list[dict[str, Any]] = [] if listed is None else listed.to_dicts()
-        # Of rows that claim one number the first counts.
+        # The first of the rows that claim one number counts.
         backwards = list(enumerate(self._listed))[::-1]
         self._at: dict[str, dict[object, int]] = {
             index: {row[index]: position for position, row in backwards} for index in ("node", "relative")

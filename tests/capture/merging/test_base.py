@@ -1,4 +1,4 @@
-"""Where parts' clocks are put on the session's axis, and which of them are called one."""
+"""Placement of parts' clocks on the session's axis, and recognition of one clock."""
 
 import polars as pl
 from hypothesis import given
@@ -26,7 +26,7 @@ def part(
 
 
 def methods(parts: list[PartTimes]) -> list[str]:
-    """How the clocks of the parts' processes are held to lie to the first one's, without any collective."""
+    """Methods that place the clocks of the parts' processes, without any collective."""
     processes = to_contract(
         "processes",
         pl.DataFrame(
@@ -79,7 +79,7 @@ def test_files_of_one_host_in_monotonic_time_lie_as_their_times_say_whatever_wal
     found = placed([monotonic("a", 1000, 0), monotonic("b", 1500, 700), monotonic("c", 900, -80_000)])
     assert found.offsets == dict.fromkeys("abc", -900)
     assert found.clock_domains.filter(pl.col("domain") != "realtime").height == 1
-    # Of another host, and after another start of the host, monotonic time counts from another instant.
+    # On another host, and after another start of the host, monotonic time counts from another instant.
     assert placed([monotonic("a", 0, 0), monotonic("b", 0, 700, "other")]).offsets == {"a": 0, "b": 700}
     later = 3_600_000_000_000
     assert placed([monotonic("a", 0, 0), monotonic("b", 0, later)]).offsets == {"a": 0, "b": later}

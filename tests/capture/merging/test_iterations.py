@@ -1,4 +1,4 @@
-"""Which dispatches belong to which iteration where several processes ran."""
+"""Assignment of dispatches to iterations where several processes ran."""
 
 from collections.abc import Mapping
 

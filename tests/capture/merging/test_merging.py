@@ -1,4 +1,4 @@
-"""What parts become together: one numbering, one axis, counters where they belong. Small readings made by hand."""
+"""Parts become one: one numbering, one axis, counters where they belong. Small readings made by hand."""
 
 from typing import Any
 

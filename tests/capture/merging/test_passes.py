@@ -1,7 +1,4 @@
-"""Where the counter values of passes go: to a dispatch, to the n-th execution, or to a kernel, and never nowhere.
-
-Samples of devices beside a trace: on its axis by a clock that both state, of its devices where both name them.
-"""
+"""Counter values of passes go to a dispatch, an n-th execution or a kernel; samples go onto the axis of their trace."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +21,7 @@ needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="th
 
 
 def placed(assembled: CaptureTables) -> list[tuple[int | None, str, float, str]]:
-    """Of each counter value: its dispatch, the kernel it is placed at, itself, and how it was matched."""
+    """Each counter value with its dispatch, its kernel and its matching."""
     tables = valid(assembled)
     names = tables["kernels"].select("kernel_id", kernel="name")
     values = tables["counters"].join(names, on="kernel_id", how="left", maintain_order="left")

@@ -15,7 +15,7 @@ STEPS: Final = 20
 #: Nanoseconds of a product, and of an exchange for which nobody waits.
 PRODUCT: Final = 250 * US
 EXCHANGE: Final = 100 * US
-#: How much later its kernels begin than the host launches them.
+#: Delay from the host's launch to the kernel's begin.
 LATENCY: Final = 8 * US
 _LAUNCH, _WAIT = 1 << 16 | 3, 1 << 16 | 165
 

@@ -1,7 +1,4 @@
-"""Large CUPTI streams: the tables are the same wherever chunks, blocks and pieces end.
-
-CUPTI streams on their way into the lake: texts lose their secrets, numbers stay what they are.
-"""
+"""Large CUPTI streams give the same tables wherever chunks and pieces end, and enter the lake without secrets."""
 
 import gzip
 from collections.abc import Iterator, Sequence

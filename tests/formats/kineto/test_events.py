@@ -1,9 +1,4 @@
-"""Shapes of operators out of Kineto traces: as Python's own parser finds them, in real traces and odd ones.
-
-What a trace's arguments say of a collective, and what of it is not stated.
-
-Which of the devices that a trace describes are those of its activities.
-"""
+"""Kineto events: shapes of operators, arguments of collectives, devices of activities, in real and odd traces."""
 
 import gzip
 import json

@@ -388,7 +388,7 @@ def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, content: bytes)
 
 @pytest.mark.parametrize("category", ["kernel", "Kernel"])
 def test_a_trace_whose_first_keys_are_its_events_is_known_by_a_kernel(tmp_path: Path, category: str) -> None:
-    """What tells of the trace as a whole comes behind the first 64 KiB."""
+    """The keys about the trace as a whole follow the first 64 KiB."""
     kernels = [event(cat=category, ts=10 * i, args={"device": 0, "stream": 7, "correlation": i}) for i in range(1, 900)]
     document = {"traceEvents": kernels, "deviceProperties": [{"id": 0, "name": "a GPU"}], "schemaVersion": 1}
     path = tmp_path / "late.json"

@@ -17,7 +17,7 @@ from aaco_pipeline.analysis.timeline.gap_causes import gaps
 from aaco_pipeline.analysis.timeline.host_waits import waits
 from aaco_pipeline.capture.discovery import Run, discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
-from aaco_pipeline.formats import kineto as kineto_ranks
+from aaco_pipeline.formats import kineto
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.validation import conform
@@ -131,15 +131,15 @@ def test_ranks_of_one_job_are_one_run_wherever_they_state_it(tmp_path: Path, nam
 def test_only_the_beginning_and_the_end_are_looked_at(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kineto_ranks, "LOOKED_BYTES", 2048)
+    monkeypatch.setattr(kineto, "LOOKED_BYTES", 2048)
     path = written(tmp_path / name, 3, last=True, world_size=8)
-    assert kineto_ranks.stated(path).rank == 3
-    # What an event's argument says is not what the trace states of itself.
+    assert kineto.stated(path).rank == 3
+    # An event's argument does not state the trace's own rank.
     quoted = {"ph": "X", "cat": "cpu_op", "name": "op", "args": {"distributedInfo": {"rank": 1, "world_size": 2}}}
     path = written(tmp_path / f"b_{name}", None, traceName="t", traceEvents=[*events(0), quoted])
-    assert "states no rank" in (kineto_ranks.stated(path).missing or "")
-    monkeypatch.setattr(kineto_ranks, "UNPACKED_BYTES", 4096)
-    behind = kineto_ranks.stated(tmp_path / name)
+    assert "states no rank" in (kineto.stated(path).missing or "")
+    monkeypatch.setattr(kineto, "UNPACKED_BYTES", 4096)
+    behind = kineto.stated(tmp_path / name)
     assert (behind.rank, "behind" in (behind.missing or "")) == ((None, True) if name.endswith("gz") else (3, False))
 
 
@@ -202,7 +202,7 @@ def test_two_jobs_in_one_folder_are_two_runs_beside_what_is_of_neither(tmp_path:
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": ', b'{"distributedInfo": ' + b"[" * 5000, b"[1]", b"\x1f\x8bx"])
 def test_what_cannot_be_understood_states_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t.json").write_bytes(content)
-    assert kineto_ranks.stated(tmp_path / "t.json").missing
+    assert kineto.stated(tmp_path / "t.json").missing
 
 
 def test_generated_ranks_keep_their_own_times_devices_and_steps(tmp_path: Path) -> None:

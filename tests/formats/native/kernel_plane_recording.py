@@ -1,7 +1,4 @@
-"""Pages of a ring buffer as the kernel writes them, for tests: made by a plain encoder, read by a plain loop.
-
-A recording of the kernel plane made by hand: the document, and pages of events laid out as their formats say.
-"""
+"""Make kernel plane recordings for tests: a document and pages of a ring buffer, by plain loops."""
 
 import gzip
 import struct
@@ -64,7 +61,7 @@ def plainly_read(pages: Sequence[tuple[int, Sequence[Record]]]) -> list[tuple[in
     return found
 
 
-#: Of each event its number and its own fields: type, name, bytes, by C's rules of alignment.
+#: Number and own fields of each event: type, name, bytes, by C's rules of alignment.
 EVENTS: Final[Mapping[str, tuple[int, tuple[tuple[str, str, int], ...]]]] = {
     "sched/sched_switch": (
         10,
@@ -123,7 +120,7 @@ def placed(event: str) -> list[tuple[str, str, int, int]]:
 
 
 def format_text(event: str) -> str:
-    """What the kernel says of an event."""
+    """The kernel's own description of an event."""
     signed = {"pid_t", "int", "long"}
     lines = [
         f"\tfield:{kind} {name};\toffset:{at};\tsize:{size};\tsigned:{int(kind in signed)};"

@@ -1,4 +1,4 @@
-"""What tests of several of the project's own documents ask of a reading."""
+"""Checks that tests of several of the project's own documents make of a reading."""
 
 from aaco_pipeline.formats.capture_tables import CaptureTables
 from aaco_pipeline.lake.contracts import contract

@@ -1,7 +1,4 @@
-"""A recording's pages become events, threads and losses; what is not of the measured threads stays out.
-
-Calls are named by their numbers; the machine's own headers, where they are installed, agree.
-"""
+"""Kernel plane recordings: pages become events, threads and losses; calls are named as in the machine's own headers."""
 
 import gzip
 import re

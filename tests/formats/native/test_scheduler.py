@@ -1,7 +1,4 @@
-"""From the scheduler trace's raw lines to canonical tables, with nothing made up.
-
-Lines of perf and bpftrace as events: whose they are, what a thread waits for, and what is none of theirs.
-"""
+"""Scheduler traces: lines of perf and bpftrace become events, and these the canonical tables."""
 
 import gzip
 from pathlib import Path
@@ -12,7 +9,6 @@ import pytest
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.native import scheduler
-from aaco_pipeline.formats.native.scheduler import events_of as events_of_scheduler
 from aaco_pipeline.formats.native.scheduler import names_in, own_threads
 from tests.formats.native.readings import evidence_of, publishable
 
@@ -257,7 +253,7 @@ def test_lines_come_from_the_compressed_file_and_damage_is_refused(tmp_path: Pat
         list(scheduler.event_lines(tmp_path, "nowhere"))
 
 
-PERF_TOOL_LINES = (
+TOOL_LINES = (
     "  123/124  [001]  1000.000000001: sched:sched_switch: prev_comm=a b prev_pid=124 prev_prio=120 prev_state=D "
     "==> next_comm=swapper/1 next_pid=0 next_prio=120\n",
     "\n",
@@ -270,7 +266,7 @@ BPFTRACE = ("@s[100, 1, 124, 123, 2, 0]: 1\n", "@w[150, 1, 124]: 1\n", "@s[160, 
 
 
 def test_perf_tells_switches_with_names_and_wake_ups() -> None:
-    events, losses = events_of_scheduler("perf", PERF_TOOL_LINES, "file")
+    events, losses = scheduler.events_of("perf", TOOL_LINES, "file")
     assert losses.height == 0
     assert events.select("time_ns", "cpu", "kind", "thread_id", "other_thread_id", "state", "value").rows() == [
         (1_000_000_000_001, 1, "switch", 124, 0, "disk_sleep", None),
@@ -287,7 +283,7 @@ def test_what_perf_lost_lies_between_the_events_of_its_cpu_around_it() -> None:
         " 9/9  [000]  1000.000000600: PERF_RECORD_LOST lost 7\n",
         "0/-1  [001] 1000.000001001: PERF_RECORD_LOST lost 154",
     )
-    events, losses = events_of_scheduler("perf", (*PERF_TOOL_LINES, *lost), "file")
+    events, losses = scheduler.events_of("perf", (*TOOL_LINES, *lost), "file")
     assert events.height == 3
     second = 1_000_000_000_000
     assert sorted(losses.rows(), key=lambda row: row[2]) == [
@@ -301,7 +297,7 @@ def test_what_perf_lost_lies_between_the_events_of_its_cpu_around_it() -> None:
     ("bits", "state"), [(0, "runnable"), (1, "sleeping"), (2, "disk_sleep"), (4, "stopped"), (16, "dead")]
 )
 def test_bpftrace_tells_states_as_the_kernel_numbers_them(bits: int, state: str) -> None:
-    events, _ = events_of_scheduler(
+    events, _ = scheduler.events_of(
         "bpftrace", [BPFTRACE[0].replace(", 2, 0]", f", {bits}, 0]"), *BPFTRACE[1:]], "file"
     )
     assert events.get_column("state").to_list() == [state, None, "idle"]
@@ -315,4 +311,4 @@ def test_bpftrace_tells_states_as_the_kernel_numbers_them(bits: int, state: str)
 )
 def test_a_line_that_is_none_of_theirs_is_refused(tool: str, line: str) -> None:
     with pytest.raises(CaptureError, match="file: a line is not one of"):
-        events_of_scheduler(tool, [line], "file")
+        scheduler.events_of(tool, [line], "file")

@@ -1,7 +1,4 @@
-"""Whole, cut and damaged profiles, and the limits of their size.
-
-Recognizing profiles, whatever the bytes.
-"""
+"""Profiles that are whole, cut, damaged or too large, and recognition of them whatever the bytes."""
 
 import gzip
 import io
@@ -48,7 +45,7 @@ def test_packed_and_plain_give_the_same(tmp_path: Path) -> None:
 
 
 def whole_events(content: bytes) -> int:
-    """How many events stand wholly in a beginning of `CUT`, by what JSON says of each line."""
+    """Count the events that are complete in a beginning of `CUT`, by parsing each line."""
     count = 0
     for line in content.splitlines()[1:]:
         try:

@@ -84,7 +84,7 @@ def test_the_self_times_of_a_run_fit_in_its_model_run(profiled: Profiled, model:
 
 
 def expected_parent(name: str) -> str | None:
-    """Which operator of the built-in model `control_flow` the node belongs to, told by the names of its bodies."""
+    """Find the operator of the built-in model `control_flow` that the node belongs to, by the names of its bodies."""
     name = name.removeprefix("fused ")
     for body, owner in (
         ("choose/then/", "choose/if"),

@@ -1,7 +1,4 @@
-"""The tables of made-up profiles, against values computed by hand.
-
-Nesting of events, against trees with a known truth.
-"""
+"""Tables of made-up profiles against values computed by hand, and nesting against known trees."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -125,7 +122,7 @@ def test_each_thread_nests_on_its_own(tmp_path: Path) -> None:
     ]
 
 
-def test_another_threads_later_end_does_not_stretch_a_parent(tmp_path: Path) -> None:
+def test_another_threads_later_end_does_not_lengthen_a_parent(tmp_path: Path) -> None:
     events = [
         LOADING,
         node("long", 5, 60, tid=2),

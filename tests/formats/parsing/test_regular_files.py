@@ -33,7 +33,7 @@ def test_no_link_above_a_file_is_followed(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="a link, link, leads to it; links are not followed"):
         open_regular(tmp_path / "link/deeper/a")
     assert not is_regular(tmp_path / "link/deeper/a")
-    assert settled(tmp_path / "link/deeper") == tmp_path / "real/deeper", "a person named that one"
+    assert settled(tmp_path / "link/deeper") == tmp_path / "real/deeper", "its user named that one"
     with open_regular(tmp_path / "real/deeper/a") as stream:
         assert stream.read() == b"x"
 

@@ -172,7 +172,7 @@ def test_one_rank_alone_has_no_bars_but_says_what_would_tell(tmp_path: Path) -> 
     assert 'class="ranks-bars"' not in section
 
 
-REAL: Final = ROOT / "tests" / "formats" / "nvidia" / "cupti" / "late_rank"
+REAL: Final = ROOT / "tests" / "formats" / "cupti" / "late_rank"
 RANKS: Final = 3
 LATE: Final = 1
 STEPS: Final = 20

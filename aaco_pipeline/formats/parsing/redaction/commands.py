@@ -186,7 +186,7 @@ _NOTHING: Final = Takes()
 
 @dataclass
 class _State:
-    """What the words so far imply for the next one: which name waits for its value, which program runs."""
+    """State between words: which name waits for its value, which program runs."""
 
     logs_in: bool
     echo_is_secret: bool
@@ -197,7 +197,7 @@ class _State:
     is_sure: bool = False
     #: The separator between a user and a password in the next word.
     between: str = ""
-    #: How many arguments remain before those that are passwords; None where none are.
+    #: Arguments that remain before those that are passwords; None where none are.
     before_passwords: int | None = None
     after: str = ""
 

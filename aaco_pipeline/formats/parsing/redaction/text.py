@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Announced(IntEnum):
-    """How surely a name announces a secret, and so how little its value must look like one."""
+    """The certainty with which a name announces a secret, and so how little its value must look like one."""
 
     NOTHING = 0
     #: Hidden when the value looks like a secret: `pass`, `auth`, `signature`.
@@ -63,7 +63,7 @@ _TECHNICAL: Final = re.compile(
 )
 _RANDOM_SEGMENT: Final = re.compile(r"[A-Za-z0-9+/]{30,}")
 _CLASSES: Final = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[+/]+")
-#: Of two random letters or digits 62 in 100 are of different classes; in CamelCase words about 35.
+#: 62 in 100 pairs of random letters or digits change their class; in CamelCase words about 35.
 _LEAST_CHANGES: Final = 0.45
 _LEAST_OF_EACH: Final = 3
 

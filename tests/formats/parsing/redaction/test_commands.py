@@ -1,7 +1,4 @@
-"""A command line is kept with the names of its options, and without what they hide.
-
-Passwords by their place in the command lines of programs that take them so, and what stays of all others.
-"""
+"""Redaction of command lines: secrets behind option names and at the places where programs take passwords."""
 
 import pytest
 

@@ -1,7 +1,4 @@
-"""Files of text pass piece by piece: nothing is missed at a seam, nothing else is changed, documents stay whole.
-
-What may be kept of an environment: hypothesis looks for variables that pass.
-"""
+"""Redaction of files piece by piece, against whole texts, and of environments (hypothesis looks for leaks)."""
 
 import json
 from collections.abc import Callable
@@ -110,7 +107,7 @@ def test_a_column_of_commands_or_of_secrets_in_a_table_is_cleaned() -> None:
     assert clean.endswith(b"\nrocm,6.4,x,\n")
 
 
-#: What holds a line of text in a file, by the kind of file; `%s` is the line as JSON.
+#: Kinds of files around a line of text; `%s` is the line as JSON.
 DOCUMENTS = ('{"args": {"note": %s, "n": 1}}', '[{"name": %s, "ts": 4}]', "remaining:\n  - %s\nother: 1\n", "a,%s,4\n")
 
 
