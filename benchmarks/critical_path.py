@@ -135,9 +135,7 @@ def timed(folder: Path) -> dict[str, float]:
     lap("timeline")
     waiting = waits(activities, calls, tables["synchronizations"])
     lap("waits")
-    idle_ns = (
-        gaps(activities, tables["api_calls"], waiting).gaps.select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
-    )
+    idle_ns = gaps(activities, tables["api_calls"], waiting).select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
     lap("gaps")
     # The network is made from what was taken out of the tables; its stage does not hold them.
     rows_in = sum(tables[name].height for name in ("dispatches", "memory_copies", "api_calls"))
@@ -148,7 +146,8 @@ def timed(folder: Path) -> dict[str, float]:
     lap("critical path")
     window = rows.filter(pl.col("window_rule") == FIRST_TO_LAST).row(0, named=True)
     kept = window["busy_ns"] + idle_ns == window["window_end_ns"] - window["window_start_ns"]
-    kept &= bool((path.checks.get_column("value") == 1).all())
+    summary = path.summary.row(0, named=True)
+    kept &= summary["path_ns"] + summary["unexplained_ns"] == summary["window_ns"]
     total = sum(steps.values())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {**steps, "total": total, "peak": peak, "frames": made, "activities in": rows_in, "kept": float(kept)}

@@ -151,9 +151,6 @@ def idle_parts(
     )
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _launches(
     activities: pl.DataFrame, api_calls: pl.DataFrame, waiting: pl.DataFrame, copies: pl.DataFrame
 ) -> pl.DataFrame:
@@ -398,9 +395,6 @@ def on_cpu_ratio(traced: Usage) -> float:
 def largest(shares: Mapping[str, int]) -> list[str]:
     """The nonzero shares, largest first; equal ones in the order of `SHARES`."""
     return sorted((name for name in shares if shares[name]), key=lambda name: (-shares[name], SHARES.index(name)))
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _delayed(traced: Usage) -> float:

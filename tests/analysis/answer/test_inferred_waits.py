@@ -22,7 +22,7 @@ KERNEL: Final[Row] = {"start_ns": 60_000, "end_ns": 400_000, "correlation_id": 1
 def judged(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
     whole = {name: tables.get(name, empty_table(name)) for name in RECORDED_FROM}
     run = recorded(whole)
-    found = gaps(run.activities, whole["api_calls"], run.waits).gaps.with_columns(doubt=pl.lit(None, pl.String))
+    found = gaps(run.activities, whole["api_calls"], run.waits).with_columns(doubt=pl.lit(None, pl.String))
     return with_inferred_waits(found, run.activities, whole)
 
 

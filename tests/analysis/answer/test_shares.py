@@ -192,7 +192,13 @@ PACE: Final = 10_000
 def launched(*at: int, **more: Any) -> pl.DataFrame:
     """Activities of one device by the beginnings of their launches, which take 1 µs; call_id is their place."""
     listed = [
-        {"activity_kind": "dispatch", "call_id": i, "call_start_ns": start, "call_end_ns": start + 1_000}
+        {
+            "activity_kind": "dispatch",
+            "activity_id": i,
+            "call_id": i,
+            "call_start_ns": start,
+            "call_end_ns": start + 1_000,
+        }
         | {"process_id": 0, "call_thread_id": 1, **more}
         for i, start in enumerate(at)
     ]

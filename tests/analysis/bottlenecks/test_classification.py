@@ -305,7 +305,6 @@ def test_a_wrong_file_is_refused_by_file_and_key(tmp_path: Path, text: str, told
     assert told in str(caught.value)
 
 
-RULES_SAME_CODE: Final = load_bottleneck_rules(BUILT_IN_RULES)
 #: 1 instruction, 64 operations and 10 bytes a nanosecond; no cache lies between L2 and DRAM.
 CEILINGS: Final = (
     ("vector", "fp64", 64e9),
@@ -365,8 +364,7 @@ def labels(kernels: Sequence[Kernel], numbers: Sequence[int] | None = None) -> L
     tables = {name: pl.DataFrame(rows.get(name, []), schema=polars_types(name)) for name in INPUTS}
     tables |= {"roofline": made.roofline, "resource_bounds": made.bounds}
     found = {
-        row["kernel_id"]: (row["label"], row["runner_up"])
-        for row in classify(tables, RULES_SAME_CODE).iter_rows(named=True)
+        row["kernel_id"]: (row["label"], row["runner_up"]) for row in classify(tables, RULES).iter_rows(named=True)
     }
     return [found[i] for i in ids]
 

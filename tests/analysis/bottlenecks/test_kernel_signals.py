@@ -357,7 +357,7 @@ def test_a_second_roof_is_named_where_it_needed_nearly_as_long(second_share: flo
         (0.0, "vector", 0.41, False),
     ],
 )
-def test_the_least_bytes_that_shapes_imply_need_not_reach_as_far_kernel_limits(
+def test_bytes_from_shapes_may_stay_below_the_limit(
     indirect: float | None, bound: str, share: float, limits: bool
 ) -> None:
     assert decided(kernel(bound, share, flags=["model_based"], indirect=indirect))[0]["is_limit"] == limits

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aaco_pipeline
-from aaco_pipeline.analysis.model.operator_work import TensorType, work
+from aaco_pipeline.analysis.model.node_mapping import TensorType
+from aaco_pipeline.analysis.model.operator_work import work
 from aaco_pipeline.analysis.model.product_formulas import (
     ERF,
     EXP,

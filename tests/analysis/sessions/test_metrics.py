@@ -295,7 +295,7 @@ def test_kernels_for_each_node_are_of_one_iteration_except_the_undivided_figure(
     assert [row["value"] for row in unknown.values()] == [None] * 3
 
 
-def iterations_token_latency(*of_requests: tuple[str, list[int]], name: str = "latency") -> pl.DataFrame:
+def generations(*of_requests: tuple[str, list[int]], name: str = "latency") -> pl.DataFrame:
     """Requests as (phase, the time of each token), with 5 ns between one token's end and the next one's start."""
     rows: list[tuple[object, ...]] = []
     clock = 0
@@ -307,7 +307,7 @@ def iterations_token_latency(*of_requests: tuple[str, list[int]], name: str = "l
     return pl.DataFrame(rows, schema=[*columns, "token_index"], orient="row")
 
 
-TWO = iterations_token_latency(("warmup", [900, 90, 90]), ("measure", [1000, 100, 120]), ("measure", [1200, 140, 110]))
+TWO = generations(("warmup", [900, 90, 90]), ("measure", [1000, 100, 120]), ("measure", [1200, 140, 110]))
 
 
 def test_a_request_lasts_as_long_as_its_tokens() -> None:
@@ -333,13 +333,13 @@ def test_figures_of_two_requests() -> None:
 
 
 def test_warm_up_requests_count_in_no_figure() -> None:
-    slow = iterations_token_latency(("warmup", [10**9, 10**9, 10**9]), ("measure", [1000, 100, 120]))
-    fast = iterations_token_latency(("measure", [1000, 100, 120]))
+    slow = generations(("warmup", [10**9, 10**9, 10**9]), ("measure", [1000, 100, 120]))
+    fast = generations(("measure", [1000, 100, 120]))
     assert generation_metrics(slow, 1, 1).rows() == generation_metrics(fast, 1, 1).rows()
 
 
 def test_a_request_of_one_token_has_no_time_per_token() -> None:
-    found = generation_metrics(iterations_token_latency(("measure", [1000]), ("measure", [1100])), 1, 8)
+    found = generation_metrics(generations(("measure", [1000]), ("measure", [1100])), 1, 8)
     values = dict(found.select("metric", "value").iter_rows())
     assert values["time_per_output_token_p50"] is None
     assert values["inter_token_latency_p50"] is None
@@ -348,13 +348,13 @@ def test_a_request_of_one_token_has_no_time_per_token() -> None:
 
 
 def test_each_pass_has_figures_of_its_own() -> None:
-    both = pl.concat([TWO, iterations_token_latency(("measure", [5000, 500, 500]), name="trace")])
+    both = pl.concat([TWO, generations(("measure", [5000, 500, 500]), name="trace")])
     first = generation_metrics(both, 1, 1).filter(pl.col("metric") == "time_to_first_token_p50")
     assert dict(first.select("pass", "value").iter_rows()) == {"latency": 1000, "trace": 5000}
 
 
 def test_only_warm_up_gives_no_rows() -> None:
-    assert generation_metrics(iterations_token_latency(("warmup", [1, 1])), 1, 1).is_empty()
+    assert generation_metrics(generations(("warmup", [1, 1])), 1, 1).is_empty()
 
 
 def test_throughput_of_tokens_is_named_so() -> None:

@@ -117,7 +117,7 @@ def assert_consistent(net: Network, path: CriticalPath) -> None:
     """The path is the sum of its steps, within the window, and what it leaves unexplained is the sum of its waits."""
     if not path.steps.height:
         return
-    (path_ns, unexplained_ns), *_ = path.summary.select("path_ns", "unexplained_ns").rows() or [(0, 0)]
+    path_ns, unexplained_ns = next(path.summary.select("path_ns", "unexplained_ns").iter_rows(), (0, 0))
     steps, ended = path.steps, int((net.start_ns + net.weight_ns).max())
     assert path_ns <= ended - net.start_ns.min()
     assert steps["own_ns"].sum() + steps["lag_ns"].sum() == path_ns
@@ -425,7 +425,7 @@ def test_rows_have_the_columns_of_their_table() -> None:
 UNMARKED = pl.DataFrame(schema={"pass": pl.String, "phase": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64})
 
 
-def iterations_of_savings(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
+def passes_of(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=UNMARKED.schema, orient="row")
 
 
@@ -442,7 +442,7 @@ def in_a_row(*weights: int) -> Network:
 
 def test_alone_on_a_stream_a_kernel_saves_its_share_of_each_iteration() -> None:
     graph = of_kernels(in_a_row(60, 40, 60, 40, 60, 40), 0, 1, 0, 1, 0, 1)
-    marked = iterations_of_savings(*(("trace", "measure", at, at + 100) for at in (0, 100, 200)))
+    marked = passes_of(*(("trace", "measure", at, at + 100) for at in (0, 100, 200)))
     found = effect_in(graph, marked, 0, (1.0, 1.5, 2.0))
     assert found is not None and found.scope == "iteration"
     assert found.share_ratio == pytest.approx(0.6)
@@ -451,9 +451,7 @@ def test_alone_on_a_stream_a_kernel_saves_its_share_of_each_iteration() -> None:
 
 def test_only_measured_iterations_of_the_traced_pass_count() -> None:
     graph = of_kernels(in_a_row(90, 10, 60, 40), 0, 1, 0, 1)
-    marked = iterations_of_savings(
-        ("trace", "warmup", 0, 100), ("trace", "measure", 100, 200), ("latency", "measure", 0, 100)
-    )
+    marked = passes_of(("trace", "warmup", 0, 100), ("trace", "measure", 100, 200), ("latency", "measure", 0, 100))
     found = effect_in(graph, marked, 0, (2.0,))
     assert found is not None and found.share_ratio == pytest.approx(0.6)
     assert found.shorter_ratios == pytest.approx((0.3,))

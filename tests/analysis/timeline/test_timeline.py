@@ -92,7 +92,7 @@ def analyse(ran: pl.DataFrame, sessions: pl.DataFrame) -> Timeline:
     kernels = described_kernels(used.with_columns(name=pl.format("kernel {}", "kernel_id")))
     activities = device_activities(run, empty_table("memory_copies"), kernels, calls)
     found = gaps(activities, empty_table("api_calls"), waits(activities, calls, empty_table("synchronizations")))
-    return Timeline(timeline_of(activities, calls, sessions), found.gaps, kernel_stats(measured))
+    return Timeline(timeline_of(activities, calls, sessions), found, kernel_stats(measured))
 
 
 NO_ITERATIONS = iterations([])

@@ -79,7 +79,7 @@ def test_too_few_nights_say_so() -> None:
 
 def test_the_past_was_foretold_in_nine_of_ten_and_nearer_than_the_last_value() -> None:
     tried = [back_test(rising(60, 0.003, seed)) for seed in range(8)]
-    assert all(one is not None and one.foretold == 38 for one in tried)
+    assert all(one is not None and one.count == 38 for one in tried)
     assert 0.78 <= np.mean([one.coverage for one in tried if one]) <= 0.98
     assert np.mean([one.pinball_ratio for one in tried if one]) < 1
     assert back_test(rising(30, 0.003)) is None

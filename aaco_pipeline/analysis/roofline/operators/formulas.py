@@ -17,7 +17,7 @@ from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Unstated, W
 
 @dataclass(frozen=True)
 class Formula:
-    """How to compute the work of an operator.
+    """The formulas for the work of an operator.
 
     Copies, fills and functions of elements launched by an operator that `is_whole` belong to it: its formula covers the
     whole request, and internal moves are an implementation detail. `reads_values` is true if the formula reads inputs
