@@ -1,4 +1,4 @@
-"""Limits held against intervals over sessions, and budgets against the exact binomial interval."""
+"""Limits compared with intervals over sessions, and budgets with the exact binomial interval."""
 
 import numpy as np
 import polars as pl

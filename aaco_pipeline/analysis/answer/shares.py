@@ -54,11 +54,7 @@ class Host:
 
 
 def host_in(
-    activities: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    waiting: pl.DataFrame,
-    pieces: pl.DataFrame,
-    copies: pl.DataFrame,
+    activities: pl.DataFrame, api_calls: pl.DataFrame, waiting: pl.DataFrame, pieces: pl.DataFrame, copies: pl.DataFrame
 ) -> Host:
     """Measure the launching threads of `activities` (one device's, from `recorded`) within `pieces`.
 

@@ -245,9 +245,7 @@ def attribution_rows(baseline: str, candidate: str, split: Decomposition, enviro
     `baseline` and `candidate` name the sides as in `verdicts`; `environment` is from `environment_differences`.
     """
     causes = split.causes.with_columns(
-        pl.col("^.*_ns$").round().cast(pl.Int64),
-        share_ratio="share_of_change",
-        evidence_grade=pl.lit(OBSERVED),
+        pl.col("^.*_ns$").round().cast(pl.Int64), share_ratio="share_of_change", evidence_grade=pl.lit(OBSERVED)
     ).drop("short_subject", "share_of_change")
     change = pl.concat_str(pl.col("baseline"), pl.lit(" → "), pl.col("candidate"))
     facts = environment.select(

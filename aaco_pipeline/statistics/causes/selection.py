@@ -390,10 +390,7 @@ def _time(
     return round(total)
 
 
-def _same_name(
-    known_before: Mapping[str, Row],
-    known_after: Mapping[str, Row],
-) -> Iterator[Row]:
+def _same_name(known_before: Mapping[str, Row], known_after: Mapping[str, Row]) -> Iterator[Row]:
     """Kernels and operators of one name with another library or number format."""
     changed: dict[tuple[str, str, str], list[str]] = {}
     for name in sorted(known_before.keys() & known_after.keys()):

@@ -42,11 +42,7 @@ def without_waits(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     synchronizing = pl.col("name").cast(pl.String).str.contains("Synchronize")
     calls = tables["api_calls"]
     assert calls.filter(synchronizing).height, "nothing to take away"
-    return {
-        **tables,
-        "api_calls": calls.filter(~synchronizing),
-        "synchronizations": tables["synchronizations"].clear(),
-    }
+    return {**tables, "api_calls": calls.filter(~synchronizing), "synchronizations": tables["synchronizations"].clear()}
 
 
 def next_one(called: int) -> tuple[Row, Row]:

@@ -81,7 +81,7 @@ def test_a_kernel_without_a_number_format_has_the_source_that_all_its_roofs_have
 
 
 def test_one_small_operator_does_not_speak_for_its_kind() -> None:
-    """Of 100 ns of products 1 ns is an operator whose work is known: no rate, no roof and no bound follow from it."""
+    """An operator of known work in 1 of 100 ns of products gives no rate, no roof and no bound."""
     dispatches = rows("dispatches", [{"kernel_id": 0, "start_ns": 0, "end_ns": 100}])
     shape = {"device_id": 0, "operator": "aten::mm", "kernel_ns": 1, "copy_ns": 0, "flops": 10**6, "dtype": "bf16"}
     shape |= {"achieved_flops_per_s": 1e15, "bound": "matrix", "share_ratio": 0.9}
@@ -126,7 +126,7 @@ def test_where_memory_may_be_nearer_than_the_units_no_roof_is_known() -> None:
     assert told(4e13) == (9.6e13, "matrix", 0.14, 0.14)
 
 
-def test_a_kernels_rate_is_never_told_of_an_operator() -> None:
+def test_a_kernels_rate_is_never_given_for_an_operator() -> None:
     """The operator that takes most is too small a part of its kind to be told of; the heaviest kernel is another."""
     dispatches = rows("dispatches", [{"kernel_id": 1, "start_ns": 0, "end_ns": 1000}])
     small = {"device_id": 0, "operator": "aten::mul", "copy_ns": 0, "flops": 10, "achieved_bytes_per_s": 2e12}

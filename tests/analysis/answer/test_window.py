@@ -1,4 +1,4 @@
-"""Whether a recording carries an answer, what of it is judged, and what to record besides.
+"""Recordings that allow an answer, their judged window, and advice on further recordings.
 
 What speaks for a recording: iterations that a program marked, and repetition that holds a good part of the work.
 """
@@ -109,7 +109,7 @@ def test_a_wait_for_work_of_before_the_recording_is_not_judged() -> None:
     assert "before the recording" in window.rule
 
 
-def test_what_begins_in_a_piece_is_of_the_window() -> None:
+def test_activities_that_begin_in_a_piece_belong_to_the_window() -> None:
     ran = activities((0, 5, "compute"), (10, 15, "compute"), (19, 30, "compute"), (20, 25, "compute"))
     window = pieces((10, 20), (40, 50))
     assert inside(ran, window).get_column("start_ns").to_list() == [10, 19]

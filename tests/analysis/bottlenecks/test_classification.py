@@ -6,7 +6,7 @@ The file of rules: the package's own is whole and the checkout's, and a wrong on
 
 From counted work to a label: one code at one speed gets one label, whatever it is called and ran beside.
 
-Sessions here are made of counters and ceilings, so that the roofline's part of the decision is held to it, too.
+Sessions here have counters and ceilings, so that the roofline takes part in the decision.
 """
 
 from collections.abc import Sequence
@@ -263,10 +263,7 @@ def test_a_family_is_a_rule_for_each_of_its_labels(tmp_path: Path) -> None:
     found = load_bottleneck_rules(tmp_path / RULES_FILE).rules
     assert [(one.label, one.recommendation) for one in found] == [("a", "do a"), ("b", "do b")]
     conditions = [condition for one in found for condition in one.conditions]
-    assert [(one.signal, one.at_least, one.because) for one in conditions] == [
-        ("at_a", 0.6, "c"),
-        ("at_b", 0.6, "c"),
-    ]
+    assert [(one.signal, one.at_least, one.because) for one in conditions] == [("at_a", 0.6, "c"), ("at_b", 0.6, "c")]
 
 
 def test_the_packages_rules_look_at_signals_that_exist_and_name_every_roof() -> None:
@@ -306,12 +303,7 @@ def test_a_wrong_file_is_refused_by_file_and_key(tmp_path: Path, text: str, told
 
 
 #: 1 instruction, 64 operations and 10 bytes a nanosecond; no cache lies between L2 and DRAM.
-CEILINGS: Final = (
-    ("vector", "fp64", 64e9),
-    ("vector_issue", None, 1e9),
-    ("fabric", None, 10e9),
-    ("dram", None, 10e9),
-)
+CEILINGS: Final = (("vector", "fp64", 64e9), ("vector_issue", None, 1e9), ("fabric", None, 10e9), ("dram", None, 10e9))
 LENGTH: Final = 200_000
 
 
@@ -421,7 +413,7 @@ def test_runs_of_a_code_in_one_session_have_one_label(
 
 @given(st.floats(0.02, 1.0), st.floats(0.02, 1.0))
 def test_where_less_was_counted_the_label_is_the_same_or_none(vector: float, dram: float) -> None:
-    """What nothing can have needed longer than is named in both; of two within a tenth the one that was counted is."""
+    """Both name the limit; of two limits within a tenth the counted one is named."""
     whole = Kernel("k", vector, dram)
     (rich,) = labels([whole])
     less = ((replace(whole, dram=None), vector, "compute_vector"), (replace(whole, vector=None), dram, "memory_dram"))

@@ -148,16 +148,8 @@ SPILLING = [{"name": "k", "short_name": "k", "static_scratch_bytes": 64}]
     [
         ("latency", None, {}),
         # 0.8 of the time in the LDS, 0.6 of that repeats accesses: 0.48 for nothing, and 0.2 without any unit at work.
-        (
-            "lds_bank_conflict",
-            "latency",
-            {"counter_metrics": metrics(lds_bank_conflict_ratio=0.6, lds_busy_ratio=0.8)},
-        ),
-        (
-            "latency",
-            "lds_bank_conflict",
-            {"counter_metrics": metrics(lds_bank_conflict_ratio=0.4, lds_busy_ratio=0.5)},
-        ),
+        ("lds_bank_conflict", "latency", {"counter_metrics": metrics(lds_bank_conflict_ratio=0.6, lds_busy_ratio=0.8)}),
+        ("latency", "lds_bank_conflict", {"counter_metrics": metrics(lds_bank_conflict_ratio=0.4, lds_busy_ratio=0.5)}),
         ("latency", None, {"counter_metrics": metrics(lds_bank_conflict_ratio=0.05, lds_busy_ratio=0.5)}),
         ("latency", "divergence", {"counter_metrics": metrics(active_threads_ratio=0.3, valu_busy_ratio=0.5)}),
         ("divergence", "latency", {"counter_metrics": metrics(active_threads_ratio=0.2, valu_busy_ratio=0.58)}),

@@ -126,10 +126,7 @@ def test_nothing_that_sharpens_an_answer_is_another_tools(form: str | None) -> N
 @pytest.mark.parametrize("vendor", ["AMD", "NVIDIA"])
 def test_what_limits_a_recorded_programs_kernels_is_recorded_by_the_recorder_on_either_makers_gpus(vendor: str) -> None:
     recorded = {"source_kind": "live", "source_format": "aaco-program", "workload_kind": "program"}
-    given: dict[str, list[dict[str, Any]]] = {
-        "sessions": [recorded],
-        "devices": [{"device_id": 0, "vendor": vendor}],
-    }
+    given: dict[str, list[dict[str, Any]]] = {"sessions": [recorded], "devices": [{"device_id": 0, "vendor": vendor}]}
     tables = {table: rows(table, given.get(table, [])) for table in INPUTS}
     told = dict(sharpened("device", "gemm", tables, steady=True))
     assert told["which unit limits the kernels"] == "aaco record --counters basic,memory,compute -- COMMAND"

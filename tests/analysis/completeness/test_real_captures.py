@@ -13,7 +13,7 @@ from aaco_pipeline.capture.merging import read_run
 from tests.analysis.completeness.recordings import examine
 from tests.places import ROOT, SHARED
 
-#: Captures that hold no contradiction, by the judgement of a person who read the raw files.
+#: Captures without contradictions, by a reading of the raw files.
 WHOLE = (
     *(
         "kineto/mi300x_qwen1.5_0.5b.json.gz",

@@ -1,6 +1,6 @@
 """States from switches and wake-ups: what a thread was kept by, who was in the way, and what is not known.
 
-Pairs of stretches that meet, and unions, against a plain loop.
+Overlapping pairs of intervals, and unions, against a plain loop.
 """
 
 from typing import Any
@@ -108,7 +108,7 @@ def test_a_wait_ends_when_it_is_woken_and_what_follows_is_the_queue() -> None:
     assert queued["by_thread_id"] == OTHER
 
 
-def test_what_was_waited_for_is_told_by_the_event_before() -> None:
+def test_the_event_before_a_wait_gives_its_reason() -> None:
     def wait(before: dict[str, Any], state: str) -> str:
         seen = (switch(0, 0, MAIN), before, switch(100, MAIN, 0, state), waking(200, MAIN, None), switch(210, 0, MAIN))
         later = ({**call("read", 1), "at": 250}, switch(300, MAIN, 0))
@@ -139,7 +139,7 @@ def test_a_thread_waits_for_a_cpu_from_its_beginning() -> None:
     assert told(found) == [(0, 500, "running")]
 
 
-def test_who_woke_a_thread_is_not_known_where_nobody_recorded_it() -> None:
+def test_without_records_the_waker_is_unknown() -> None:
     unnamed = {**waking(500, MAIN, None), "name": None}
     found = states(switch(0, 0, MAIN), switch(100, MAIN, 0, "sleeping"), unnamed, switch(510, 0, MAIN))
     blocked = found.filter(pl.col("state") == "blocked").row(0, named=True)
@@ -210,7 +210,7 @@ def test_a_thread_off_its_cpu_may_have_run_on_any_whose_switches_were_lost() -> 
         *((150, 180, "blocked"), (180, 200, "queued"), (200, 300, "running")),
     ]
     assert told(states(*seen)) == known
-    # It may have gone to sleep on the other CPU: until it is seen again it was preempted by nobody for certain.
+    # It may have gone to sleep on the other CPU, so a preemption is not certain until it is seen again.
     away = told(states(*seen, losses=loss(1, 40, 60)))
     assert away == [known[0], (20, 40, "preempted"), (40, 100, "unknown"), *known[2:]]
     assert told(states(*seen, losses=loss(1, 110, 140))) == known, "it ran on a CPU of which everything is known"

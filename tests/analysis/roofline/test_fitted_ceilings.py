@@ -17,12 +17,7 @@ from aaco_pipeline.lake.contracts import contract
 PEAK, BANDWIDTH, SHARPNESS, OVERHEAD = 20e12, 1.5e12, 4.0, 10_000.0
 
 
-def kernels(
-    intensities: np.ndarray,
-    sizes: np.ndarray,
-    peak: float = PEAK,
-    noise: float = 0.0,
-) -> pl.DataFrame:
+def kernels(intensities: np.ndarray, sizes: np.ndarray, peak: float = PEAK, noise: float = 0.0) -> pl.DataFrame:
     """Kernels of these flop/byte and bytes on a device of the model's own making."""
     flops = intensities * sizes
     both = ((flops / peak) ** SHARPNESS + (sizes / BANDWIDTH) ** SHARPNESS) ** (1 / SHARPNESS)

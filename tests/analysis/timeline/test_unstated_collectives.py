@@ -1,4 +1,4 @@
-"""Which kernels of several processes are one operation where the capture describes none of them."""
+"""Collectives found from kernels alone, in captures without descriptions of collectives."""
 
 from typing import Final
 
@@ -80,7 +80,7 @@ def test_streams_that_agree_throughout_are_one_group(name: str, operation: str |
     assert matched.parts.get_column("participants").to_list() == [3] * 9
 
 
-def test_groups_of_some_ranks_are_told_apart_by_their_times() -> None:
+def test_groups_of_some_ranks_are_distinguished_by_their_times() -> None:
     """Two pairs of ranks reduce the same way at other times, each on a stream beside that of all four."""
     pairs = [kernel for process in range(4) for kernel in lockstep(process, at=600 * (process // 2) + 5_000)]
     everyone = [kernel for process in range(4) for kernel in lockstep(process, GATHER, stream=8)]

@@ -1,4 +1,4 @@
-"""What nights add to the alerts: nothing without a finding, and never a confirmation from one time slot.
+"""Events of nights: none without a finding, and never a confirmation from one time slot.
 
 Nights without a verdict alert once each, from a benchmark's first night on, as the calendar says.
 """
@@ -159,7 +159,7 @@ def test_a_night_in_doubt_does_not_resolve(changed: dict[str, Any]) -> None:
     assert told(events) == ["suspected", "confirmed"]
 
 
-def test_what_stands_is_not_told_again_but_what_comes_on_top_of_it_is() -> None:
+def test_an_open_alert_is_not_repeated_but_a_further_slowdown_is_reported() -> None:
     confirmed = (sighting("regressed"), second("regressed"))
     assert told(events_of(*confirmed, sighting("regressed", 1))) == ["suspected", "confirmed"]
     more: dict[str, Any] = {"effect_ratio": 1.15, "ci_low": 1.1, "ci_high": 1.2}
@@ -177,7 +177,7 @@ def test_an_acknowledged_alert_ends_with_its_baseline() -> None:
     replaced = pl.DataFrame([sighting("equivalent", 1, baseline_sha256="cd" * 32)], schema=SIGHTINGS)
     earlier = pl.DataFrame([sighting("regressed"), second("regressed")], schema=SIGHTINGS)
     assert told(night_events(replaced, pl.concat([confirmed, acknowledged]), earlier)) == ["resolved"]
-    assert told(night_events(replaced, confirmed, earlier)) == []  # what was confirmed waits for a person
+    assert told(night_events(replaced, confirmed, earlier)) == []  # a confirmed alert must be acknowledged
 
 
 @pytest.mark.parametrize(("verdict", "kind"), [("hardware differs", "hardware differs"), ("withheld", None)])
@@ -248,7 +248,7 @@ def test_a_night_is_over_when_its_day_is_and_only_those_of_the_calendar_count() 
     assert nights_over(midnight, [0, 6]) == [MONDAY, date(2026, 11, 8)]
 
 
-def test_nights_on_end_without_a_verdict_are_one_alert_and_each_is_told_once() -> None:
+def test_consecutive_nights_without_a_verdict_are_one_alert_with_one_event_each() -> None:
     seen = planned((0, True), (1, False))
     events = missing_events([BENCHMARK], seen, empty_table("alerts"), week(3))
     assert events.get_column("night").to_list() == week(3)[1:]
@@ -260,7 +260,7 @@ def test_nights_on_end_without_a_verdict_are_one_alert_and_each_is_told_once() -
     assert alerts(pl.concat([events, more])).height == 1
 
 
-def test_before_its_first_night_a_benchmark_misses_none_and_of_one_never_measured_the_last_one_is_told() -> None:
+def test_nights_before_the_first_are_not_missing_and_without_any_only_the_last_one_is() -> None:
     assert missing_events([BENCHMARK], planned((2, True)), empty_table("alerts"), week(3)).is_empty()
     never = missing_events([("new", "cpu"), BENCHMARK], planned((0, True)), empty_table("alerts"), week(3))
     assert never.select("workload", "night").rows() == [

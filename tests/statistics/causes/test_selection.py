@@ -1,4 +1,4 @@
-"""What was selected differently, by its kind; that added and slower work is none."""
+"""Selections that differ, by their kind; additional and slower work is none."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -116,7 +116,7 @@ def test_more_fewer_and_slower_work_is_no_selection(after: Sequence[Ran]) -> Non
     assert of_steps(STEP, after) == []
 
 
-def test_what_holds_for_the_session_is_told_before_places() -> None:
+def test_selections_of_the_session_come_before_places() -> None:
     before = arm_of(session(STEP, facts={"provider": "MIGraphXExecutionProvider"}))
     after = arm_of(session((replace(GEMM, kernel="slow"), ADD, NORM), facts={"provider": "CPUExecutionProvider"}))
     found = of_arms(before, after)

@@ -1,4 +1,4 @@
-"""Whose a change is: the code's where the ratio changed too, the host's where it did not, else nobody's.
+"""Attribution of changes: to the code when the ratio changed too, to the host when it did not.
 
 A night's level is the mean over its sessions; its ratio that of the blocks, to the best reference there is.
 """
@@ -101,7 +101,7 @@ def test_series_are_kept_apart() -> None:
     assert found.get_column("host").to_list() == ["node1"]
 
 
-def test_nothing_is_made_of_nothing() -> None:
+def test_no_nights_give_no_rows() -> None:
     nights, found = with_levels(night_rows(np.empty(0)))
     assert nights.is_empty()
     assert found.is_empty()

@@ -158,10 +158,7 @@ _STREAMS: Final[Mapping[str, Formula]] = {
         # A sigmoid or its like, and two products, for each element of the result.
         Formula(streams.in_arguments(read=(1,), written=(0,), each=3.0, of=0)),
     ),
-    **dict.fromkeys(
-        ("sgl_kernel::rotary_embedding", "_C::rotary_embedding"),
-        Formula(streams.rotary_embedding),
-    ),
+    **dict.fromkeys(("sgl_kernel::rotary_embedding", "_C::rotary_embedding"), Formula(streams.rotary_embedding)),
     **dict.fromkeys(("aten::sum", "aten::mean"), Formula(streams.reduction(1), reads_values=True)),
     "aten::max": Formula(streams.maximum, reads_values=True),
     **dict.fromkeys(("aten::argmax", "aten::argmin"), Formula(streams.reduction(1, result_bytes=8), reads_values=True)),

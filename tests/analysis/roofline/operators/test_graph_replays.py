@@ -87,7 +87,7 @@ def test_sizes_tell_graphs_of_the_same_kernels_apart_and_without_them_nothing_is
 
 
 def test_a_replay_whose_kernels_have_no_sizes_is_matched_by_names(tmp_path: Path) -> None:
-    """As ROCm records kernels of a graph: what is compared is what both sides know."""
+    """Kernels of a graph as ROCm records them: only facts known on both sides are compared."""
     launches = captured(Trace().capture(GRAPH, named=True), tmp_path)
     tables = kineto.read(Trace().replay(GRAPH, 2).write(tmp_path / "replayed.json")).tables
     sizes = [name for name in tables["dispatches"].columns if name.startswith(("grid_", "workgroup_"))]
@@ -141,7 +141,7 @@ def test_graphs_that_are_alike_in_all_are_one(tmp_path: Path) -> None:
         ([*GRAPH, GRAPH[0]], "agree up to launch 9: there the replay has gemm, the capture none"),
     ],
 )
-def test_a_replay_that_differs_is_not_matched_and_where_is_told(
+def test_a_replay_that_differs_is_not_matched_and_the_difference_is_reported(
     replayed: list[Launch], where: str, tmp_path: Path
 ) -> None:
     found, (said,) = matched(Trace().replay(replayed), captured(Trace().capture(GRAPH, named=True), tmp_path), tmp_path)
