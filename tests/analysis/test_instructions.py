@@ -138,8 +138,8 @@ def test_cycles_are_conserved_in_every_real_trace(path: Path) -> None:
     assert found.get_column("stall_cycles").sum() == stated
     assert found.get_column("stall_cycles").min() > 0  # type: ignore[operator]
     assert (charged.get_column("stall_cycles") <= charged.get_column("latency_cycles")).all()
-    said = [item for item in folders.read(path).evidence if item.item == "sums recomputed from the wavefronts"]
-    assert said[0].status == "present" and str(said[0].reason).startswith("0 of ")
+    evidence = [item for item in folders.read(path).evidence if item.item == "sums recomputed from the wavefronts"]
+    assert evidence[0].status == "present" and str(evidence[0].reason).startswith("0 of ")
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -409,7 +409,7 @@ def one_by_one(executed: list[tuple[int, int, int]], waited: list[tuple[int, int
             for line in lines:
                 kind = ORDERED.get(line, "scalar")
                 kinds[kind] = [line] if line in ORDERED else [*kinds.get(kind, []), line]
-            # Kinds are told apart in the order in which the module lists them: load after store, then LDS, then scalar.
+            # The order of kinds is that of the module: load after store, then LDS, then scalar.
             names = sorted(kinds, key=["store", "load", "read", "scalar"].index)
             for part, kind in zip(shared(amount, len(names)), names, strict=True) if names else ():
                 for portion, line in zip(shared(part, len(kinds[kind])), kinds[kind], strict=True):

@@ -83,9 +83,9 @@ def _state(off: float, reach: float) -> str:
 
 def _reason(state: str, row: dict[str, Any]) -> str:
     share = f"{row['low_ratio']:.3f} to {row['high_ratio']:.3f} times the level of {row['nights']} nights"
-    told = f"{row['ratio']:.3f} times, where 99 of 100 sessions lie within {share}"
+    place = f"{row['ratio']:.3f} times, where 99 of 100 sessions lie within {share}"
     if row["fleet_state"] is None or state == AS_BEFORE:
-        return told
+        return place
     if row["fleet_state"] == AS_BEFORE:
-        return f"{told}; the other hosts of that night moved with it: what all share changed"
-    return f"{told}; the other hosts of that night did not: this host did"
+        return f"{place}; the other hosts of that night moved with it: what all share changed"
+    return f"{place}; the other hosts of that night did not: this host did"

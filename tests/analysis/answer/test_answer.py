@@ -146,7 +146,7 @@ def test_a_cause_that_no_tuning_of_kernels_outdoes_leads_before_the_devices_own_
     assert beside("host_wait", 116)["class"] == "device"
     # What a tracer lengthens as it does every call does not lead.
     assert beside("launch_latency")["class"] == beside("sync")["class"] == "device"
-    # Within a twentieth both are said, whichever leads.
+    # Within a twentieth both are named, whichever leads.
     assert beside("host_wait", 99)["second_class"] == "device"
 
 

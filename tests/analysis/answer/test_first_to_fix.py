@@ -209,10 +209,10 @@ def test_subjects_have_their_figures() -> None:
 
 def test_one_rank_alone_does_not_tell_a_late_rank_from_a_broken_transport() -> None:
     row = {"name": "all_reduce", "size_bytes": 17_600_000, "duration_ns": 9, "algorithm_bytes_per_s": 3.45e9}
-    told = "all_reduce of 17.6 MB at 3.45 GB/s: a late rank or a broken transport"
+    expected = "all_reduce of 17.6 MB at 3.45 GB/s: a late rank or a broken transport"
     several = pl.DataFrame([{**row, "remark": LATE_OR_BROKEN, "participants": 2}])
-    assert heaviest_collective(several) == told
-    assert heaviest_collective(several.with_columns(participants=1)) == f"{told}, which one rank alone cannot tell"
+    assert heaviest_collective(several) == expected
+    assert heaviest_collective(several.with_columns(participants=1)) == f"{expected}, which one rank alone cannot tell"
     fast = several.with_columns(remark=pl.lit(None, pl.String), participants=1)
     assert heaviest_collective(fast) == "all_reduce of 17.6 MB at 3.45 GB/s"
 
@@ -251,10 +251,10 @@ def test_copies_whose_calls_take_longer_than_they_do_are_packed() -> None:
     assert about("copy", many, memory_copies=copies) == ("4 copies of 4 KiB host to device an iteration", PACK)
     assert about("copy", few, memory_copies=copies) == ("host to device at 4.1e+03 GB/s", None)
     pinned = [{**one, "host_memory": "pinned"} for one in copies]
-    told = ("host to device at 4.1e+03 GB/s, from pinned memory", COPIES_BESIDE)
-    assert about("copy", few, memory_copies=pinned) == told
+    expected = ("host to device at 4.1e+03 GB/s, from pinned memory", COPIES_BESIDE)
+    assert about("copy", few, memory_copies=pinned) == expected
     # One copy a repetition is not packed, whatever its call takes.
-    assert about("copy", many, memory_copies=pinned[:2]) == told
+    assert about("copy", many, memory_copies=pinned[:2]) == expected
 
 
 def test_what_allocates_is_named() -> None:

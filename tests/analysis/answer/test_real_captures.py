@@ -1,6 +1,6 @@
 """The answer to real captures beside an expert's, who read their raw files by hand (`answers.yaml` beside them).
 
-An entry's class, what may never be said, busy time, shares by kind of work and rates are compared; where rank, device
+An entry's class, false statements, busy time, shares by kind of work and rates are compared; where rank, device
 or clock were not recorded, the entry allows several classes.
 """
 

@@ -213,7 +213,7 @@ def test_what_two_causes_share_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "told"),
+    ("cause", "words"),
     [
         ("work", "because it runs more kernels"),
         ("device", "because its same kernels take 1.5 times as long"),
@@ -222,15 +222,15 @@ def test_what_two_causes_share_has_none() -> None:
         (None, "and nothing recorded says why"),
     ],
 )
-def test_a_late_rank_in_words(cause: Any, told: str) -> None:
+def test_a_late_rank_in_words(cause: Any, words: str) -> None:
     late = LateRank(5, 3, 80_000, cause, 1.5 if cause == "device" else None)
-    assert in_words(late) == f"rank 3 is late by 80 µs a collective (median), {told}: the others wait for it"
+    assert in_words(late) == f"rank 3 is late by 80 µs a collective (median), {words}: the others wait for it"
     assert in_words(replace(late, rank=None)).startswith("process 5 is late by 80 µs a collective")
     if cause == "device":
         assert "its same kernels take 4 % longer:" in in_words(replace(late, times=1.042))
     known = replace(late, late_ns=2_104_000, in_iterations=True, operation="all_reduce")
     assert in_words(known) == (
-        f"rank 3 is late by 2.1 ms an iteration (median), {told}: the others wait for it in all_reduce"
+        f"rank 3 is late by 2.1 ms an iteration (median), {words}: the others wait for it in all_reduce"
     )
 
 

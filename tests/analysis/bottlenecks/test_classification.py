@@ -1,6 +1,6 @@
 """Rows of `bottlenecks`: the same for the same session whatever the order of its rows, and what they say at most.
 
-How a rule is judged: scores, required signals, tiers, ties, and what is said to be missing.
+Evaluation of rules: scores, required signals, tiers, ties, and missing signals.
 
 The file of rules: the package's own is whole and the checkout's, and a wrong one is refused by file and key.
 
@@ -275,7 +275,7 @@ def test_the_packages_rules_look_at_signals_that_exist_and_name_every_roof() -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("rules: []\nleast_score: 0.1", "rules: Tuple should have at least 1 item"),
         (f"rules: [{RULE}]", "least_score: Field required"),
@@ -293,13 +293,13 @@ def test_the_packages_rules_look_at_signals_that_exist_and_name_every_roof() -> 
         (f"least_score: 0.1\nrules: [{RULE}]\nrule: 1", "rule: Unexpected keyword argument"),
     ],
 )
-def test_a_wrong_file_is_refused_by_file_and_key(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_file_is_refused_by_file_and_key(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / RULES_FILE
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
         load_bottleneck_rules(path)
     assert str(path) in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 #: 1 instruction, 64 operations and 10 bytes a nanosecond; no cache lies between L2 and DRAM.

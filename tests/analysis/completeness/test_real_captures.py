@@ -111,4 +111,4 @@ def test_kernels_removed_at_random_are_missed(capture: str) -> None:
     assert not benchmark.telling(tables)
     tried = list(benchmark.trials(tables, 1, np.random.default_rng(7)))
     assert len(tried) >= 4
-    assert [way for way, _, said in tried if not said] == []
+    assert [way for way, _, found in tried if not found] == []

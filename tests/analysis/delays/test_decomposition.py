@@ -202,9 +202,9 @@ def test_timer_handlers_are_separate_and_so_is_an_interrupt_during_a_softirq() -
     assert parts(found) == {"timer": 30 + 40 + 25, "interrupts": 20 + 65, "on_cpu": 820}
     dear = delays(iterations((0, 1000)), known, *seen, costs=Costs(interrupt_ns=10_000))
     assert parts(dear) == {"timer": 95 + 2 * 10, "interrupts": 85 + 10, "on_cpu": 790}
-    told = {row["cause"]: (row["by_name"], row["occurrences"]) for row in dear.iter_rows(named=True)}
-    assert told["timer"] == ("softirq RCU", 2)
-    assert told["interrupts"] == ("softirq BLOCK", 1), "a softirq after its interrupt is no second one"
+    by_cause = {row["cause"]: (row["by_name"], row["occurrences"]) for row in dear.iter_rows(named=True)}
+    assert by_cause["timer"] == ("softirq RCU", 2)
+    assert by_cause["interrupts"] == ("softirq BLOCK", 1), "a softirq after its interrupt is no second one"
 
 
 def test_faults_are_counted_and_cost_what_was_calibrated_but_no_more_than_there_was() -> None:

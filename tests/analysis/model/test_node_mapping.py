@@ -26,7 +26,7 @@ from aaco_pipeline.analysis.model.operator_work import work
 from aaco_pipeline.analysis.timeline.activities import kernel_stats
 from aaco_pipeline.formats import ort_profile
 from aaco_pipeline.formats.onnx import ModelGraph, graph_only, inferred_shapes, read
-from aaco_pipeline.lake.contracts import contract
+from aaco_pipeline.lake.contracts import contract, polars_types
 from aaco_pipeline.lake.validation import conform, to_contract
 from aaco_pipeline.resources.measure.models import resolve_model
 

@@ -61,7 +61,7 @@ def counters(rows: Sequence[Row], durations: Mapping[str, int | None] | None = N
 
 
 def of_one(named: Mapping[str, float], length: int | None = 10_000, **facts: object) -> dict[str, Any]:
-    """The work of one dispatch whose counters all come from one pass, on an MI210 unless said otherwise."""
+    """The work of one dispatch whose counters all come from one pass, on an MI210 by default."""
     table = counters([(0, name, value, "p.0") for name, value in named.items()])
     (row,) = work(table, dispatches([length]), devices(**(facts or MI210))).to_dicts()
     return row

@@ -227,9 +227,9 @@ def test_reads_that_dram_itself_served_are_taken_before_the_fabrics() -> None:
     found = placed(row, ceilings(CACHED))
     assert (found["bound"], found["efficiency_ratio"]) == ("dram", pytest.approx(0.7))
     assert found["dram_read_bytes"] == 300_000
-    told = placed(row | {"valu_fp32_flops": 6e5}, ceilings())
-    assert told["dram_arithmetic_intensity"] == 2.0
-    assert "dram_reads_only" in told["quality_flags"]
+    reads_only = placed(row | {"valu_fp32_flops": 6e5}, ceilings())
+    assert reads_only["dram_arithmetic_intensity"] == 2.0
+    assert "dram_reads_only" in reads_only["quality_flags"]
 
 
 def test_what_was_not_counted_leaves_the_bound_open_unless_nothing_can_have_needed_longer() -> None:

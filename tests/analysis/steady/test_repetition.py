@@ -26,7 +26,7 @@ class Made:
 
 @st.composite
 def made(draw: st.DrawFn, *, most_extra: float = 0.03, few_extra: bool = False) -> Made:
-    """Some number comes once in the pattern, which is what a repetition is told by.
+    """Some number occurs once in the pattern, which identifies a repetition.
 
     With `few_extra` there are ten repetitions of ten different numbers or more, each with at most one extra.
     """

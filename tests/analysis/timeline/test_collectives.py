@@ -45,7 +45,7 @@ SPANS: Final = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_s
 
 
 def part(process: int, start: int, end: int, **facts: object) -> dict[str, object]:
-    """An all_reduce of a group of two, unless told otherwise."""
+    """An all_reduce of a group of two, by default."""
     known = {"name": "all_reduce", "communicator": "world", "group_size": 2, "sequence": None, "size_bytes": 64}
     return {"process_id": process, "device_id": process, "start_ns": start, "end_ns": end, **known, **facts}
 

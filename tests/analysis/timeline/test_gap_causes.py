@@ -198,11 +198,11 @@ def test_only_a_launch_that_the_device_waits_for_is_exposed(session: Callable[..
 
 
 def test_without_dispatches_or_known_launches_there_is_no_launch_cost(session: Callable[..., Any]) -> None:
-    told = ("api_ns", "launch_latency_ns", "exposed_launch_ns", "exposed_launch_ratio", "launch_tax_score")
+    unknown = ("api_ns", "launch_latency_ns", "exposed_launch_ns", "exposed_launch_ratio", "launch_tax_score")
     copied = row(session([], copies=[{"start_ns": 0, "end_ns": 9}]))
     unlinked = row(session([{"start_ns": 0, "end_ns": 9, "correlation_id": 7}]))
     for cost, dispatches in ((copied, 0), (unlinked, 1)):
-        assert [cost[name] for name in told] == [None] * len(told)
+        assert [cost[name] for name in unknown] == [None] * len(unknown)
         assert (cost["launches"], cost["dispatches"], cost["unlinked"]) == (0, dispatches, 1)
     assert unlinked["micro_kernel_ratio"] == 1.0
 

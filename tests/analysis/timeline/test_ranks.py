@@ -142,7 +142,7 @@ def test_a_host_arrives_with_its_last_process_and_leaves_with_its_first() -> Non
     assert (row["offset_ns"], row["uncertainty_ns"]) == (10, 60)
 
 
-# A smaller drift may be less over these 200 collectives than the noise lets be told from none; that is no drift then.
+# A smaller drift may be less over these 200 collectives than the noise, and is then no drift.
 @given(SEEDS, OFFSETS, st.floats(3e-6, 1e-4), st.booleans(), st.integers(0, 200))
 def test_a_drifting_clock_is_followed(seed: int, offset: int, drift: float, back: bool, noise: int) -> None:
     starts, ends = world(3, 200, seed, noise)

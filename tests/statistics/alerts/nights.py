@@ -71,5 +71,5 @@ def events_of(*slots: dict[str, Any], events: pl.DataFrame | None = None) -> pl.
     return known
 
 
-def told(events: pl.DataFrame) -> list[str]:
+def kinds(events: pl.DataFrame) -> list[str]:
     return events.get_column("event").to_list()

@@ -47,8 +47,8 @@ def test_a_kernel_in_anothers_place_is_named_with_what_it_is(old: Ran, new: Ran,
     row = found[0]
     if old.kernel != new.kernel:
         format_ = [f"{one.dtype}, " if what == "datatype" else "" for one in (old, new)]
-        told = (f"{format_[0]}{old.kernel}", f"{format_[1]}{new.kernel}", old.operator)
-        assert (row["from_value"], row["to_value"], row["operator"]) == told
+        expected = (f"{format_[0]}{old.kernel}", f"{format_[1]}{new.kernel}", old.operator)
+        assert (row["from_value"], row["to_value"], row["operator"]) == expected
     assert (row["count"], row["baseline_ns"], row["candidate_ns"]) == (1.0, old.ns, 1_400)
 
 

@@ -1,6 +1,6 @@
 """The verdict on campaigns whose effect is known, and what keeps it from being given.
 
-Arms of different nights: the interval holds the nights' spread, and without a canary nothing is said.
+Arms of different nights: the interval includes the nights' spread, and there is no verdict without a canary.
 """
 
 import numpy as np
