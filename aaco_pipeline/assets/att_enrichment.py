@@ -7,8 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.instructions import thread_trace
-from aaco_pipeline.analysis.instructions.enrichment import enriched
+from aaco_pipeline.analysis.instructions import UNATTRIBUTED, enriched
 from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.stage import FINDINGS, Check, Outcome, Session, stage
 from aaco_pipeline.capture.face import THREAD_TRACE
@@ -73,7 +72,7 @@ def _stall_evidence(instructions: pl.DataFrame, stalls: pl.DataFrame) -> list[Ev
     if not stalls.height:
         return [Evidence("stall reasons", "absent", "no stall was traced, and no sample has a reason")]
     cycles = int(stalls.get_column("stall_cycles").sum())
-    rest = int(stalls.filter(pl.col("reason") == thread_trace.UNATTRIBUTED).get_column("stall_cycles").sum())
+    rest = int(stalls.filter(pl.col("reason") == UNATTRIBUTED).get_column("stall_cycles").sum())
     told = f"{rest} of {cycles} stalled cycles are of waits of which the trace does not say what they waited for"
     said = [Evidence("stall reasons", "partial" if rest else "present", told if rest else None, rows=stalls.height)]
     if instructions.get_column("idle_cycles").count():

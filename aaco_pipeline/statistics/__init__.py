@@ -1,1 +1,1 @@
-"""Judgements under uncertainty: what a series of measurements allows to be said."""
+"""Statistical methods: steady state, verdicts, causes of changes, history, alerts and bisection."""

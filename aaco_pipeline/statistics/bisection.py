@@ -1,7 +1,7 @@
-"""Which of many builds, in order, brought a change: what to measure next, and when to stop.
+"""Bisection over an ordered list of builds: what to measure next, and when to stop.
 
-Every build is measured in blocks beside the first one. Nothing is measured or made here: the caller gives what it has
-and is told the next build with a number of blocks, or the answer.
+Every build is measured in blocks beside the first one. This module measures and builds nothing: the caller passes the
+measurements so far and gets the next build with a number of blocks, or the answer.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,31 +16,32 @@ from aaco_pipeline.errors import UsageError
 Floats = npt.NDArray[np.float64]
 State = Literal["step", "range", "several steps", "no change"]
 
-#: Two-sided chance that identical code is called different at all, over all looks at the last build.
+#: Two-sided probability that identical code is reported as different, over all looks at the last build.
 LEVEL: Final = 0.02
-#: Blocks of the last build at which it is held against the first; the last of them is the most for any build.
+#: Numbers of blocks at which the last build is compared with the first; the last one is the most for any build.
 LOOKS: Final = (10, 20, 30, 40, 50, 60)
 MOST_BLOCKS: Final = LOOKS[-1]
-#: A build whose chance of being good or bad is below this is settled, for the search to go on.
+#: A build is settled when its probability of being good or bad is below this.
 DOUBT: Final = 0.001
-#: Chance with which the step lies in the range that is answered.
+#: Probability that the step lies in the range of the answer.
 CONFIDENCE: Final = 0.95
-#: Fewer blocks of a build than this say nothing that one slow session could not overturn.
+#: Smallest number of blocks of a build: with fewer, one slow session could overturn the result.
 LEAST_BLOCKS: Final = 5
-#: A difference below this is none that anybody would search for, where the blocks rule out more.
+#: The search ends when the blocks rule out a difference above this.
 POLICY_RATIO: Final = 0.01
-#: How rarely one step gives builds that fit it so badly; then several are told.
+#: Several steps are reported when builds after one step would fit this badly with a lower probability.
 _MISFIT: Final = 0.001
+#: Share of the blocks that is trimmed at either end.
 _TRIMMED: Final = 0.1
-#: Log ratios are not told apart below this: clocks count whole nanoseconds.
+#: Smallest standard deviation of log ratios: clocks count whole nanoseconds.
 _RESOLUTION: Final = 1e-9
-#: Searches that a forecast is the median of: more do not change what a person plans by.
-_FORETOLD_SEARCHES: Final = 101
+#: Number of simulated searches whose median is the prediction.
+_SIMULATED_SEARCHES: Final = 101
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure this build beside the first one in so many more blocks."""
+    """Measure `build` beside the first one in this many more blocks."""
 
     build: int
     blocks: int
@@ -48,13 +49,13 @@ class Measure:
 
 @dataclass(frozen=True)
 class Answer:
-    """Where the change came in: after build `after`, with build `until` at the latest, by a chance of 95 % or more.
+    """The builds between which the change came in: after `after`, and with `until` at the latest (probability 95 %).
 
-    A step has `until` = `after` + 1. `likeliest` is the one build that most likely brought it, with its `probability`
-    given that there is one step alone; both are None where no build is the likeliest, where nothing was found, and
-    where there are several steps. `effect_ratio` is the last build's time over the first one's, from all builds on
-    both sides of the step, with its 95 % interval. Of "no change" `after` and `until` are the first and last build,
-    and the interval is that of the last look, which says what is ruled out.
+    A step has `until` = `after` + 1. `likeliest` is the build that most likely brought it, with its `probability` given
+    that there is only one step; both are None when no single build is the likeliest, nothing was found, or there are
+    several steps. `effect_ratio` is the last build's time over the first one's, from all builds on both sides of the
+    step, with its 95 % interval. For "no change" `after` and `until` are the first and last build, and the interval is
+    that of the last look: effects outside it are ruled out.
     """
 
     state: State
@@ -68,39 +69,39 @@ class Answer:
 
 
 def next_move(last: int, log_ratios: Mapping[int, Floats], failed: Collection[int] = ()) -> Measure | Answer:
-    r"""What to measure next, or the answer.
+    r"""The next measurement, or the answer.
 
     Parameters
     ----------
     last : number of the last build; the first, which is known to be good, is 0.
-    log_ratios : by build, from 1 to `last`: of each block measured so far the log of the build's session median over
-        that of build 0 in the same block; NaN for a block that was spent without a pair.
-    failed : builds that could not be made or run.
+    log_ratios : for each build from 1 to `last`, one value for each block measured so far: the log of the build's
+        session median over that of build 0 in the same block; NaN for a block without a pair.
+    failed : builds that could not be built or run.
 
     Returns
     -------
-    `Measure`, or `Answer` once nothing is left that could narrow it.
+    `Measure`, or `Answer` when no measurement could narrow it further.
 
     Raises
     ------
-    UsageError where the last build failed, and for builds that are none of these.
+    UsageError when the last build failed, and for build numbers out of range.
 
     Notes
     -----
-    First the last build is held against the first at each of `LOOKS`, by a t test of the trimmed mean (Tukey and
+    First the last build is compared with the first at each of `LOOKS`, by a t test of the trimmed mean (Tukey and
     McLaughlin, Less vulnerable confidence and significance procedures for location based on a single sample, 1963),
-    each at its part of `LEVEL`; parts add up, so looking again raises no more alarms than that. Then the posterior of
-    the step's place decides, every place being as likely before: the middle build between those known to be good and
-    bad is measured until it is one of both. For a step after build k the builds up to k are as the first and all
-    others share one unknown effect, so with the effect and the noise integrated out
+    each at its part of `LEVEL`; the parts add up to it, so repeated looks do not raise the error rate. Then the
+    posterior of the step's place decides, with a uniform prior: the middle build between those known to be good and
+    bad is measured until it is known too. For a step after build k the builds up to k equal the first and all others
+    share one unknown effect, so with the effect and the noise integrated out
 
     .. math:: p(k) \propto W_k^{-1/2} (1 + Q_k / \nu)^{-(\nu + M - 1) / 2}
 
     with Q the least weighted sum of squares of the M builds' means, W the weight of the builds behind the step and
     :math:`\nu` the degrees of freedom of the noise (Box and Tiao, Bayesian Inference in Statistical Analysis, 1973,
-    2.4 and 2.7). A posterior may be looked at as often as one likes, and a build that was settled is measured again
-    when later ones cast doubt on it. It lies when there is more than one step: where builds fit one badly, that is the
-    answer. It takes builds to be equally noisy.
+    2.4 and 2.7). A posterior stays valid however often it is looked at, and a settled build is measured again when
+    later ones cast doubt on it. The model assumes one step and equally noisy builds; when builds fit one step badly,
+    the answer is several steps.
     """
     _require_builds(last, log_ratios, failed)
     end = log_ratios.get(last, np.array([]))
@@ -115,9 +116,9 @@ def next_move(last: int, log_ratios: Mapping[int, Floats], failed: Collection[in
         wanted = evidence.blocks_to_settle(float(bad[build]))
         return Measure(build, min(wanted, MOST_BLOCKS - len(log_ratios[build])))
     if in_doubt and len(end) < MOST_BLOCKS:
-        # What a doubtful build is held against can be known better.
+        # More blocks of the last build make its effect, the reference of doubtful builds, more precise.
         return Measure(last, min(LEAST_BLOCKS, MOST_BLOCKS - len(end)))
-    # Builds that stay in doubt count as what they more likely are; the answer says how doubtful all of it is.
+    # Builds that stay in doubt count as what they more likely are; the answer's probability shows the doubt.
     after = int(np.flatnonzero((bad <= DOUBT) | _at(in_doubt, bad < 0.5)).max())
     until = int(np.flatnonzero((bad >= 1 - DOUBT) | _at(in_doubt, bad >= 0.5)).min())
     left = [build for build in range(after + 1, until) if build not in failed and build not in log_ratios]
@@ -128,7 +129,7 @@ def next_move(last: int, log_ratios: Mapping[int, Floats], failed: Collection[in
 
 
 def _at(builds: Collection[int], among: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """The same, but only for these builds."""
+    """`among`, with False for all builds but these."""
     chosen = np.zeros_like(among)
     chosen[list(builds)] = among[list(builds)]
     return chosen
@@ -137,8 +138,7 @@ def _at(builds: Collection[int], among: npt.NDArray[np.bool_]) -> npt.NDArray[np
 def build_effect(log_ratios: Floats) -> tuple[float, float, float] | None:
     """One build's time over the first one's with its 95 % interval, from its own blocks alone.
 
-    The mean is the one the search goes by, without the tenth at either end, and its t interval that of `next_move`.
-    None below two pairs.
+    Both are from the trimmed mean, as in `next_move`. None with fewer than two pairs.
     """
     from scipy.special import stdtrit
 
@@ -150,10 +150,10 @@ def build_effect(log_ratios: Floats) -> tuple[float, float, float] | None:
 
 
 def least_detectable_ratio(deviation: float) -> float:
-    """The difference from 1 that the last build is told from the first by, in about four searches of five.
+    """The smallest difference from 1 of the last build that about four searches in five detect.
 
-    `deviation` is that of a block's log ratio. It is the minimum detectable effect of the last look alone, at its part
-    of `LEVEL`, and no less than `POLICY_RATIO`: below that a search ends as soon as blocks rule out more.
+    `deviation` is the standard deviation of a block's log ratio. The result is the minimum detectable effect of the
+    last look alone, at its part of `LEVEL`, and at least `POLICY_RATIO`.
     """
     from aaco_pipeline.statistics.verdicts.effects import minimum_detectable_ratio
 
@@ -164,23 +164,23 @@ def least_detectable_ratio(deviation: float) -> float:
 
 
 def blocks_predicted(last: int, deviation: float, ratio: float) -> int:
-    """Blocks that half of the searches for a step of `ratio` need at most, all builds together.
+    """The median number of blocks of a search for a step, all builds together.
 
     Parameters
     ----------
     last : number of the last build.
-    deviation : that of a block's log ratio, above 0.
+    deviation : standard deviation of a block's log ratio, above 0.
     ratio : the step's difference from 1, above 0.
 
-    Returns
-    -------
-    The median over `_FORETOLD_SEARCHES` searches with normal noise, the step's place spread over all builds; the same
-    for the same question. It lies where some blocks are far noisier than others: there a search takes longer.
+    Notes
+    -----
+    The median is over simulated searches with normal noise and the step's place spread over all builds; equal arguments
+    give equal results. It is too low when some blocks are far noisier than others.
     """
     random = np.random.default_rng(last)
     spent = []
-    for trial in range(_FORETOLD_SEARCHES):
-        step = 1 + trial * last // _FORETOLD_SEARCHES
+    for trial in range(_SIMULATED_SEARCHES):
+        step = 1 + trial * last // _SIMULATED_SEARCHES
         known: dict[int, Floats] = {}
         while isinstance(move := next_move(last, known), Measure):
             fresh = deviation * random.standard_normal(move.blocks) + (np.log1p(ratio) if move.build >= step else 0.0)
@@ -190,7 +190,7 @@ def blocks_predicted(last: int, deviation: float, ratio: float) -> int:
 
 
 def most_measured(last: int) -> int:
-    """How many builds are measured beside the first at most: the last, those of a search by halves, and no more."""
+    """The largest number of builds to measure beside the first: the last one and those of a binary search."""
     return 1 + int(last - 1).bit_length()
 
 
@@ -205,12 +205,12 @@ def _require_builds(last: int, log_ratios: Mapping[int, Floats], failed: Collect
 
 
 def _last_against_first(last: int, ratios: Floats) -> Measure | Answer | None:
-    """What is left to do before it is known that the last build differs; None once it does."""
+    """The next measurement of the last build, or "no change"; None once it is known to differ."""
     from scipy.special import stdtrit
 
     spent = len(ratios)
     # Spent as the cube of the blocks (Kim and DeMets, Design and analysis of group sequential tests based on the type I
-    # error spending rate function, 1987): few blocks show only what is plain, and enough is left for the last look.
+    # error spending rate function, 1987): early looks find only large effects, and most is left for the last look.
     spent_levels = LEVEL * (np.array((0, *LOOKS)) / MOST_BLOCKS) ** 3
     for look, level in zip(LOOKS, np.diff(spent_levels), strict=True):
         if look > spent:
@@ -231,7 +231,7 @@ def _last_against_first(last: int, ratios: Floats) -> Measure | Answer | None:
 
 
 def _trimmed(ratios: Floats) -> tuple[float, float, int]:
-    """Mean without the tenth at either end, sum of squares of the winsorized values, and how many the mean is of."""
+    """The trimmed mean, the sum of squares of the winsorized values, and the number of values in the mean."""
     values = np.sort(ratios[~np.isnan(ratios)])
     cut = int(_TRIMMED * len(values))
     kept = len(values) - 2 * cut
@@ -244,14 +244,14 @@ def _trimmed(ratios: Floats) -> tuple[float, float, int]:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """The measured builds, ascending: (M,) each, with the noise of all of them together."""
+    """The measured builds, ascending ((M,) arrays), with the pooled noise."""
 
     last: int
     builds: npt.NDArray[np.int64]
     means: Floats
-    #: How many blocks each mean is of, trimmed ones apart.
+    #: Number of blocks in each mean, without the trimmed ones.
     kept: Floats
-    #: Variance of one such block, and its degrees of freedom.
+    #: Variance of one block, and its degrees of freedom.
     variance: float
     freedom: int
 
@@ -264,29 +264,29 @@ class _Evidence:
         return cls(last, builds, means, kept.astype(float), max(squares.sum() / freedom, _RESOLUTION**2), freedom)
 
     def chance_bad(self) -> Floats:
-        """(last + 1,) for each build the posterior that the step lies at it or before."""
+        """(last + 1,) the posterior for each build that the step lies at it or before."""
         behind = self._behind(np.arange(1, self.last + 1))
         _, errors, least = self._fits(behind)
         log_chance = np.log(errors) - (self.freedom + len(self.builds) - 1) / 2 * np.log1p(least / self.freedom)
         chance = np.exp(log_chance - log_chance.max())
         bad = np.concatenate(([0.0], np.cumsum(chance / chance.sum())))
-        # The last build is bad by what was found before, whatever rounding makes of the sum.
+        # The last build is known to be bad; the sum may differ from 1 by rounding.
         bad[-1] = 1.0
         return bad
 
     def blocks_to_settle(self, bad: float) -> int:
-        """Blocks after which a build so doubtful is expected to be one of both, by the information of one block."""
+        """Expected number of blocks that settle a build whose probability of being bad is `bad`."""
         effect = self._fits(self._behind(np.array([self.last])))[0][0]
         each = (1 - 2 * _TRIMMED) * effect**2 / (2 * self.variance)
         missing = np.log((1 - DOUBT) / DOUBT) - abs(np.log(bad / (1 - bad)))
         return int(np.clip(np.ceil(missing / each), LEAST_BLOCKS, MOST_BLOCKS))
 
     def answer(self) -> Answer:
-        """The fewest builds between which the step lies with the chance asked for, or around all steps."""
+        """The shortest range of builds that holds the step with `CONFIDENCE`, or the range of all steps."""
         from scipy.special import fdtrc, stdtrit
 
         bad = self.chance_bad()
-        # Between builds that were not measured nothing tells one place from another.
+        # Places between two measured builds are equally likely.
         edges = np.concatenate(([0], self.builds))
         first = np.searchsorted(bad[edges], bad[edges] + CONFIDENCE, side="left")
         reached = first < len(edges)
@@ -312,7 +312,7 @@ class _Evidence:
         return Answer(state, after, until, likeliest, probability, *bounds)
 
     def _around_all_steps(self) -> tuple[int, int]:
-        """The last build up to which all are as the first, and the first from which all are as the last."""
+        """The last build up to which all equal the first, and the first build from which all equal the last."""
         from scipy.special import stdtrit
 
         reach = float(stdtrit(self.freedom, 1 - DOUBT / len(self.builds) / 2)) * np.sqrt(self.variance)
@@ -323,12 +323,12 @@ class _Evidence:
         return after, int(self.builds[np.logical_and.accumulate(as_last[::-1])[::-1]][0])
 
     def _behind(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """(steps, M) whether a build has the change of a step that came with that build."""
+        """(steps, M) True for builds at or after the build that brought the step."""
         behind: npt.NDArray[np.bool_] = self.builds >= steps[:, None]
         return behind
 
     def _fits(self, behind: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
-        """For each step its effect with its standard error, and the weighted squares that it leaves of the means."""
+        """For each step its effect, the standard error, and the remaining weighted sum of squares of the means."""
         weights = self.kept / self.variance
         weight = behind @ weights
         weighted = behind @ (weights * self.means)

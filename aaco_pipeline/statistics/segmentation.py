@@ -1,6 +1,6 @@
-"""Where a series changes its level: one exact weighted search for all that asks it.
+"""Exact segmentation of a series into levels.
 
-What a level means (a warm-up, a regression, a moved host) is said by who asks, and so is the penalty.
+The caller decides what a level means (a warm-up, a regression, another host) and sets the penalty.
 """
 
 from typing import Final
@@ -12,45 +12,41 @@ from aaco_pipeline.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
 
-#: Rounding of sums of squares may not cut off the best place: what lies this near (relatively) is kept.
+#: Relative slack when candidates are dropped, so that rounding of sums of squares never drops the best one.
 _SLACK: Final = 1e-9
-#: Candidates are thinned once in so many points: it costs as much as a point, and is needed for speed alone.
+#: Candidates are pruned once in this many points; pruning costs as much as a point and affects only the speed.
 _THINNED_EVERY: Final = 4
 
 
 def segment_starts(values: Floats, penalty: float, weights: Floats | None = None, least: int = 1) -> list[int]:
-    r"""Where each level of the series begins, the first at 0.
+    r"""The first index of each level of the series, ascending from 0; empty for an empty series.
 
     The starts minimize :math:`\sum_i w_i (y_i - \mu_{level(i)})^2 + penalty \cdot levels` over all partitions into
-    levels of at least `least` points: exact, no window and no greedy step.
+    levels of at least `least` points. The search is exact, without windows or greedy steps.
 
     Parameters
     ----------
     values : (n,) floats, finite, in the order of time.
-    penalty : what one more level must save. With weights of one over the noise's variance it is in noise variances;
-        `c * log(n)` is the usual form.
-    weights : (n,) positive floats, one over each point's variance up to a common factor; all 1 when not given.
-    least : points that a level holds at least; a series with fewer than twice as many is one level.
-
-    Returns
-    -------
-    Indices of the first point of each level, ascending; empty for an empty series.
+    penalty : the cost that one more level must save. With weights of one over the noise's variance its unit is the
+        noise variance; `c * log(n)` is the usual form.
+    weights : (n,) positive floats, one over each point's variance up to a common factor; all 1 by default.
+    least : the smallest number of points in a level; a series with fewer than twice as many is one level.
 
     Raises
     ------
-    UsageError for values or weights that are not finite, weights that are not positive, unlike lengths, or a negative
-    penalty: a search among such numbers would return something.
+    UsageError for values or weights that are not finite, weights that are not positive, different lengths, or a
+    negative penalty.
 
     Notes
     -----
-    It lies when the noise is correlated (a slow wander is cut into levels: raise the penalty), when a slope is there
-    (cut into stairs), and for single outliers with `least` 1 (each is a level): filter first.
+    Correlated noise is cut into levels (raise the penalty), a slope is cut into stairs, and with `least` 1 a single
+    outlier is a level (filter first).
 
     Optimal partitioning (Jackson et al., An algorithm for optimal partitioning of data on an interval, 2005) with
     functional pruning (Maidstone et al., On optimal multiple changepoint algorithms for large data, 2017): a start is
-    dropped when no level's height is left at which it could win. Here each start keeps at most two intervals of
-    heights, a superset of Maidstone's, which is as exact and needs only array arithmetic. About linear time whether or
-    not levels are found, where pruning by cost alone (PELT) is quadratic on a series that has none.
+    dropped when it cannot win at any height of the level. Here each start keeps at most two intervals of heights, a
+    superset of Maidstone's, which is equally exact and needs only array arithmetic. The time is about linear with or
+    without levels; pruning by cost alone (PELT) is quadratic on a series without levels.
     """
     values, weights = _checked(values, weights, penalty, least)
     count = len(values)
@@ -77,22 +73,18 @@ def segment_starts(values: Floats, penalty: float, weights: Floats | None = None
 
 
 def starts_of_many(values: Floats, lengths: npt.NDArray[np.int64], penalties: Floats) -> npt.NDArray[np.bool_]:
-    """Where each level begins in each of many short series: the minimum that `segment_starts` finds, by rows.
+    """The same minimum as `segment_starts` for many short series at once: True at the first point of each level.
 
     Parameters
     ----------
-    values : (series, n) finite floats, one series a row from its first column on; what follows its end is not read.
-    lengths : (series,) points of each series, 1 to n.
-    penalties : (series,) what one more level must save.
-
-    Returns
-    -------
-    (series, n) true at the first point of each level, so always in the first column.
+    values : (series, n) finite floats, one series in each row from the first column on; the rest of a row is ignored.
+    lengths : (series,) the number of points of each series, 1 to n.
+    penalties : (series,) the cost that one more level must save.
 
     Notes
     -----
-    Nothing is pruned, so that all rows advance in step: n squared over two for each row. It pays for thousands of
-    series of about a hundred points; a long series is for `segment_starts`.
+    Without pruning all rows advance together, at n squared over two steps for each row: fast for thousands of series of
+    about a hundred points, slow for a long one.
     """
     rows, count = values.shape
     within = np.arange(count) < lengths[:, None]
@@ -119,7 +111,7 @@ def starts_of_many(values: Floats, lengths: npt.NDArray[np.int64], penalties: Fl
 
 
 def _checked(values: Floats, weights: Floats | None, penalty: float, least: int) -> tuple[Floats, Floats]:
-    """Both as arrays that can be searched, or what is wrong with them."""
+    """Both as arrays; UsageError when they cannot be searched."""
     values = np.asarray(values, np.float64)
     weights = np.ones(len(values)) if weights is None else np.asarray(weights, np.float64)
     if weights.shape != values.shape:
@@ -142,10 +134,10 @@ class _Sums:
 
 
 class _Starts:
-    """The starts that may still win, each with an interval of heights at which nothing seen so far beats it.
+    """The starts that may still win, each with an interval of heights at which no other start beats it so far.
 
-    A start s has at end t and height m the cost gain[s] + penalty - 2 m V + m^2 W, over its values V and weights W, up
-    to a term that all share; at the best height that is gain[s] + penalty - V^2 / W.
+    At end t and height m a start s costs gain[s] + penalty - 2 m V + m^2 W, with the sums V of its weighted values and
+    W of its weights, up to a term common to all; at the best height that is gain[s] + penalty - V^2 / W.
     """
 
     def __init__(self, sums: _Sums, gain: Floats, penalty: float, slack: float) -> None:
@@ -153,12 +145,12 @@ class _Starts:
         self._gain = gain
         self._penalty = penalty
         self._slack = slack
-        # Rows: weight and value before the start, its gain, and the lowest and highest height; starts apart.
+        # Rows: weight and value before the start, its gain, and the lowest and highest height.
         self._state = np.empty((5, 0))
         self._start = np.empty(0, np.int64)
 
     def add(self, start: int, before: int) -> None:
-        """Take in a start whose own best previous start is `before`, which wins at heights near its level."""
+        """Add a start whose own best previous start is `before`, which wins at heights near its level."""
         if start % _THINNED_EVERY == 0:
             self._thin(start)
         at = (self._sums.weight[start], self._sums.value[start], self._gain[start])
@@ -181,7 +173,7 @@ class _Starts:
         return int(self._start[place]), float(costs[place] + self._penalty)
 
     def _thin(self, start: int) -> None:
-        """Drop what the new start beats for good: at its own place it costs its gain and one penalty at any height."""
+        """Drop the starts that the new one always beats: at its own place it costs its gain plus one penalty."""
         before = self._start < start
         weight = self._sums.weight[start] - self._state[0]
         value = self._sums.value[start] - self._state[1]

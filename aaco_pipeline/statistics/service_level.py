@@ -1,6 +1,6 @@
-"""Whether latencies keep to a limit: by what their quantile may be at worst, and by the share that exceeds it.
+"""Service levels: a limit for a quantile of the latency, and the share of iterations that may exceed it.
 
-Comparing with another arm is `comparison`; a limit is agreed with users and knows no baseline.
+A limit is agreed with users and has no baseline.
 """
 
 from collections.abc import Sequence
@@ -19,19 +19,16 @@ OK: Final = "ok"
 AT_RISK: Final = "at_risk"
 BREACHED: Final = "breached"
 NOT_ENOUGH_DATA: Final = "not_enough_data"
-#: Sessions from which the spread between sessions is known well enough for an interval.
+#: Smallest number of sessions for an interval over sessions.
 LEAST_SESSIONS: Final = LEAST_BLOCKS
-#: The quantiles that a limit may be set for, and the column of `session_quantiles` that holds each.
+#: The quantiles that can have a limit, and the column of `session_quantiles` of each.
 LIMITED: Final = {f"latency_{column.removesuffix('_ns')}": column for column in QUANTILES}
 _TABLE: Final = polars_types("service_levels")
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How long a quantile may take, and which share of the iterations may take longer.
-
-    UsageError for what is no such limit.
-    """
+    """The limit of a quantile and the share of iterations that may exceed it; UsageError for invalid values."""
 
     metric: str
     limit_ns: int
@@ -52,26 +49,26 @@ def usual_budget(metric: str) -> float:
 
 
 def service_levels(sessions: pl.DataFrame, iterations: pl.DataFrame, limits: Sequence[Limit]) -> pl.DataFrame:
-    """Whether each arm keeps to each limit.
+    """The state of each limit in each arm.
 
     Parameters
     ----------
-    sessions : rows of `session_quantiles` with the workload. A session that is unsteady or bimodal counts: its users
-        had those latencies.
-    iterations : session_id, iteration and latency_ns of the same sessions; those before steady_from are left out.
-    limits : what was agreed; empty gives no rows.
+    sessions : rows of `session_quantiles` with the workload. Unsteady and bimodal sessions count too: users had those
+        latencies.
+    iterations : session_id, iteration and latency_ns of the same sessions; those before steady_from are omitted.
+    limits : without limits there are no rows.
 
     Returns
     -------
-    Rows of `service_levels`, sorted by metric and arm. The state is the worse one of the quantile's and of the share's;
-    below five sessions with that quantile it is `not_enough_data`, whatever the share.
+    Rows of `service_levels`, sorted by metric and arm. The state is the worse one of the quantile and the share; with
+    fewer than five sessions with that quantile it is `not_enough_data`, whatever the share.
 
     Notes
     -----
-    The share's interval is that of Clopper and Pearson for as many independent iterations as the spread between
-    sessions leaves of them: Korn and Graubard, Confidence intervals for proportions with small expected number of
-    positive counts estimated from survey data, 1998. It lies when no session ever exceeded the limit: bursts that
-    nobody saw cannot widen it.
+    The share's interval is that of Clopper and Pearson for the effective number of independent iterations, from the
+    spread between sessions: Korn and Graubard, Confidence intervals for proportions with small expected number of
+    positive counts estimated from survey data, 1998. It is too narrow when no session exceeded the limit, since bursts
+    that were not observed cannot widen it.
     """
     usable = sessions.filter(pl.col("p50_ns").is_not_null())
     steady = (
@@ -88,11 +85,11 @@ def service_levels(sessions: pl.DataFrame, iterations: pl.DataFrame, limits: Seq
 
 
 def quantile_against_limit(quantiles: pl.Series, limit_ns: int) -> dict[str, str | float | int | None]:
-    """Whether the quantile of a typical session lies below the limit, with its 95 % interval over sessions.
+    """The quantile of a typical session compared with the limit, with its 95 % interval over sessions.
 
     Parameters
     ----------
-    quantiles : the same quantile of each session in ns, a column of `session_quantiles`; null where it has none.
+    quantiles : a quantile column of `session_quantiles` in ns; null when the session has none.
     limit_ns : above 0.
 
     Returns
@@ -104,8 +101,8 @@ def quantile_against_limit(quantiles: pl.Series, limit_ns: int) -> dict[str, str
     Notes
     -----
     A t interval of the mean log of the sessions' quantiles (their geometric mean): sessions are the replicates, and
-    an interval from the order of pooled iterations would be too narrow. It lies when sessions were all taken in one
-    quiet hour: it then speaks of that hour.
+    an interval from the order of pooled iterations would be too narrow. It describes only the conditions under which
+    the sessions ran.
     """
     if limit_ns <= 0:
         raise UsageError(f"a limit of {limit_ns} ns cannot be kept: give one above 0")
@@ -122,24 +119,24 @@ def quantile_against_limit(quantiles: pl.Series, limit_ns: int) -> dict[str, str
 
 
 def error_budget(over_limit: float, requests: float, budget_ratio: float) -> dict[str, str | float | int | None]:
-    """How fast the error budget burns: the share of requests over the limit against the share that is allowed.
+    """The burn rate of the error budget: the share of requests over the limit divided by the allowed share.
 
     Parameters
     ----------
-    over_limit, requests : how many were over the limit, and how many there were; not whole where requests that hang
-        together were counted as fewer.
+    over_limit, requests : the number over the limit and the total; effective numbers, not whole, for correlated
+        requests.
     budget_ratio : the allowed share, such as 0.01 for a P99.
 
     Returns
     -------
     state as in `quantile_against_limit`, for the share; share_ratio with ci_low_ratio and ci_high_ratio; burn (share
-    over budget: 1 spends it exactly) with burn_low and burn_high; all null without a request. `not_enough_data` is
-    said as long as so few requests could not show a share within the budget even with none over the limit.
+    over budget: 1 spends it exactly) with burn_low and burn_high; all null without a request. `not_enough_data` when
+    there are too few requests to show a share within the budget even with none over the limit.
 
     Notes
     -----
-    Clopper and Pearson, The use of confidence or fiducial limits, 1934: exact for independent requests, never too
-    narrow. Requests of one process come in bursts: give one figure a session, or take the interval for too narrow.
+    Clopper and Pearson, The use of confidence or fiducial limits, 1934: exact for independent requests. Requests of one
+    process come in bursts, for which the interval is too narrow.
     """
     if not 0 <= over_limit <= requests or not 0 < budget_ratio < 1:
         raise UsageError(f"{over_limit} of {requests} over the limit with a budget of {budget_ratio}: no share")
@@ -162,7 +159,7 @@ def error_budget(over_limit: float, requests: float, budget_ratio: float) -> dic
 
 
 def _row(limit: Limit, arm: str, sessions: pl.DataFrame, steady: pl.DataFrame) -> dict[str, Any]:
-    """One row of `service_levels`: one arm against one limit."""
+    """The row of `service_levels` of one arm and one limit."""
     quantile = quantile_against_limit(sessions.get_column(LIMITED[limit.metric]), limit.limit_ns)
     counts = steady.group_by("session_id").agg(
         over=(pl.col("latency_ns") > limit.limit_ns).sum(), n=pl.len().cast(pl.Float64)
@@ -191,7 +188,7 @@ def _worse(quantile: str, share: str) -> str:
 
 
 def _independent(counts: pl.DataFrame) -> tuple[float, float]:
-    """How many iterations over the limit of how many independent ones say as much as these sessions do."""
+    """The effective numbers of independent iterations: over the limit, and in total."""
     from scipy.special import stdtrit
 
     over, n = counts.get_column("over").to_numpy().astype(np.float64), counts.get_column("n").to_numpy()
@@ -208,7 +205,7 @@ def _independent(counts: pl.DataFrame) -> tuple[float, float]:
 def _quantile_row(
     state: str, sessions: int, middle: float | None, low: float | None, high: float | None
 ) -> dict[str, str | float | int | None]:
-    """The figures in whole nanoseconds, the interval widened to them."""
+    """The figures in whole nanoseconds, with the interval rounded outwards."""
     return {
         "state": state,
         "sessions": sessions,

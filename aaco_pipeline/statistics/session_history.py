@@ -1,7 +1,7 @@
-"""One session against earlier ones: which of them are like it, where its level lies among theirs, and what changed.
+"""One session beside earlier ones: comparable sessions, the place of its level among theirs, and what changed.
 
-Two processes of identical code differ by more than most regressions, so this describes and never judges; sets of
-sessions are judged by `aaco_pipeline.statistics.verdicts`.
+Two processes of identical code differ by more than most regressions, so this only describes; verdicts on sets of
+sessions are in `aaco_pipeline.statistics.verdicts`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,31 +15,31 @@ from aaco_pipeline.statistics.causes.arms import Arm, environment_differences
 from aaco_pipeline.statistics.causes.matching import replaced_kernels
 from aaco_pipeline.statistics.causes.selection import selections
 
-#: Earlier sessions that a session is held against, the newest.
+#: Largest number of earlier sessions, the newest ones.
 MOST_EARLIER: Final = 30
-#: Below so many a median absolute deviation says little.
+#: Smallest number of sessions for a median absolute deviation.
 LEAST_FOR_Z: Final = 8
 METRIC: Final = "latency_p50"
-#: The standard deviation of normal values over their median absolute deviation.
+#: Standard deviation of normal values over their median absolute deviation.
 _TO_DEVIATION: Final = 1.4826
-#: What makes two sessions the same work, beside the model's name.
+#: The columns that define the same work, together with the model's name.
 _SAME_WORK: Final = (
     *("workload", "backend", "provider", "precision", "batch_size", "prompt_tokens", "output_tokens", "threads"),
     "host",
 )
 _CANDIDATE: Final = "candidate"
-#: Selections that are facts of the environment, where they stand once more.
+#: Selections that are also facts of the environment.
 _OF_THE_ENVIRONMENT: Final = ("library_version", "cache")
-#: Facts that differ between any two boots or places in a repository.
+#: Facts that differ between any two boots or branches.
 _NO_CHANGE: Final = (("boot", "id"), ("git", "branch"))
 
 
 def alike(earlier: pl.DataFrame, own: Mapping[str, Any]) -> pl.DataFrame:
-    """The rows of `sessions` that do the same work on the same host as `own`, a row of it, does; the newest first.
+    """The rows of `sessions` with the same work on the same host as `own`, the newest first.
 
-    A model is the same by its name or, in one campaign, by its place in it. Candidates of campaigns are left out, for
-    they may be what is slow, and sessions whose program failed. `same_environment` says whether the fingerprint is that
-    of `own`. Nothing is like a session whose host is not recorded, or whose own program failed.
+    The model is the same by its name or because both sessions belong to one campaign. Candidates of campaigns, which
+    may be slow, and failed sessions are omitted. `same_environment` is True for sessions with the fingerprint of `own`.
+    A session that failed, or whose host is not recorded, has no comparable ones.
     """
     work = pl.all_horizontal(pl.col(name).eq_missing(pl.lit(own[name])) for name in _SAME_WORK)
     model = pl.col("model_name").eq_missing(pl.lit(own["model_name"]))
@@ -56,14 +56,14 @@ def place(value_ns: int | None, why_none: str | None, earlier: pl.DataFrame) -> 
 
     Parameters
     ----------
-    value_ns : the session's own level, or None with `why_none` in words.
-    earlier : session_id, level_ns (null where a session has none) and same_environment of the sessions that are like
-        it, the newest first.
+    value_ns : the session's own level, or None with the reason `why_none`.
+    earlier : session_id, level_ns (null when a session has none) and same_environment of the comparable sessions, the
+        newest first.
 
     Notes
     -----
-    Those of the same environment count, up to 30; where they are fewer than 8, all on the host do. Quantiles of 30
-    sessions or fewer say where it lies, not how likely that is.
+    The session is placed among up to 30 sessions of the same environment, or of the same host when fewer than 8 of them
+    have the environment.
     """
     known = earlier.filter(pl.col("level_ns").is_not_null())
     own = known.filter("same_environment")
@@ -92,7 +92,7 @@ def place(value_ns: int | None, why_none: str | None, earlier: pl.DataFrame) -> 
 
 
 def changes(previous: Arm, own: Arm) -> pl.DataFrame:
-    """Rows of `session_changes` between two sessions, each an arm by itself; what was selected differently first."""
+    """Rows of `session_changes` between two sessions, each as an arm; selections come first."""
     known = previous.accounts and own.accounts
     replaced = replaced_kernels(previous.accounts, own.accounts) if known else []
     found = selections(previous, own, replaced).filter(~pl.col("what").is_in(_OF_THE_ENVIRONMENT))
@@ -114,7 +114,7 @@ def changes(previous: Arm, own: Arm) -> pl.DataFrame:
 
 
 def _robust_z(value: float, levels: "np.ndarray[Any, np.dtype[np.float64]]") -> tuple[float | None, str | None]:
-    """The robust distance of a level from others, or None with why."""
+    """The robust z score of a level among others, or None with the reason."""
     if len(levels) < LEAST_FOR_Z:
         return None, f"robust_z: fewer than {LEAST_FOR_Z} earlier sessions ({len(levels)})"
     logs = np.log(levels)
@@ -125,11 +125,11 @@ def _robust_z(value: float, levels: "np.ndarray[Any, np.dtype[np.float64]]") -> 
 
 
 def newest(sessions: Sequence[str], before: str, most: int) -> list[str]:
-    """The newest ids before a session's own that are named after the same workload, the newest first."""
+    """The `most` newest session ids before `before` with the same workload in their name, the newest first."""
     name = _name(before)
     return sorted((one for one in sessions if one < before and _name(one) == name), reverse=True)[:most]
 
 
 def _name(session: str) -> str:
-    """What an id says of the workload: all behind time and chance."""
+    """The workload in a session's id, which begins with time and random digits."""
     return session[len("YYYYMMDDTHHMMSSZ-01234567") :]

@@ -1,6 +1,6 @@
-"""What each session says of itself: the quantiles of its steady iterations, and whether they mean something.
+"""Each session's state and the quantiles of its steady iterations.
 
-A session is the unit that arms are compared by (`comparison`); nothing here looks at two sessions together.
+Sessions are the units of a comparison of arms (`comparison`).
 """
 
 from typing import Final
@@ -11,11 +11,11 @@ import polars as pl
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.statistics.steady_state import STEADY, TOO_SHORT, Counts, states_of
 
-#: The state of a session whose latencies cannot be what they say.
+#: The state of a session with impossible latencies.
 UNUSABLE: Final = "unusable"
-#: The quantiles, and how many iterations each needs: ten beyond it, and for the median enough to show a level.
+#: The quantiles and the number of iterations that each needs, so that ten lie beyond it.
 QUANTILES: Final = {"p50_ns": (0.50, 1), "p90_ns": (0.90, 100), "p99_ns": (0.99, 1_000)}
-#: Part of the iterations that the trimmed mean leaves out on each side.
+#: Share of the iterations that the trimmed mean omits on each side.
 TRIMMED: Final = 0.1
 _KEY: Final = ("session_id", "arm", "block")
 _SCHEMA: Final = pl.Schema(
@@ -34,31 +34,31 @@ _SCHEMA: Final = pl.Schema(
 
 
 def session_quantiles(iterations: pl.DataFrame) -> pl.DataFrame:
-    """One row a session: its state and the quantiles of its iterations since it was steady.
+    """One row for each session: its state and the quantiles of its steady iterations.
 
     Parameters
     ----------
     iterations : measured iterations of unprofiled passes, of any number of sessions, in any order: session_id, arm,
-        block, iteration, latency_ns, and start_ns where it is known. A session without any has one row whose
-        iteration and latency are null.
+        block, iteration, latency_ns, and optionally start_ns. A session without iterations has one row whose iteration
+        and latency are null.
 
     Returns
     -------
     session_id, arm, block; state (`steady`, `unsteady`, `bimodal`, `too_short` as in `steady_state.states_of`, or
-    `unusable`); iterations that it has, steady_from (the iteration, null where none is named), n (iterations counted
-    from there); p50_ns, p90_ns (from 100 on), p99_ns (from 1,000 on), trimmed_mean_ns without the outer tenths; reasons
-    in words for every null. Sorted by session_id.
+    `unusable`); iterations (their number), steady_from (an iteration, or null), n (iterations from there on); p50_ns,
+    p90_ns (from 100 iterations on), p99_ns (from 1,000 on), trimmed_mean_ns without the outer tenths; reasons for every
+    null. Sorted by session_id.
 
     Raises
     ------
-    UsageError when a session stands in two arms or blocks.
+    UsageError when a session is in two arms or blocks.
 
     Notes
     -----
-    Quantiles are observed values of nearest rank, as `latency_p50` is. They lie where n is near its least: a P99 of
-    1,000 iterations rests on ten, and differs between processes by more than most regressions. `unusable` is a session
-    with an iteration that has no latency, one that is not a number or not above 0, the same number twice, or a start
-    before the end of the one before (a clock that was stepped): nothing is left out of it and nothing put in place.
+    Quantiles are observed values of nearest rank, as in `latency_p50`. A quantile with few iterations beyond it differs
+    between processes by more than most regressions: a P99 of 1,000 iterations rests on ten. A session is `unusable`
+    when an iteration has no latency, a latency that is not a number or not above 0, a repeated number, or a start
+    before the previous end (a clock that was stepped). Nothing is removed from it or repaired.
     """
     ordered = _ordered(iterations)
     faults = _faults(ordered)
@@ -68,17 +68,16 @@ def session_quantiles(iterations: pl.DataFrame) -> pl.DataFrame:
 
 
 def disturbed_ratios(figures: pl.DataFrame) -> pl.DataFrame:
-    """session_id and disturbed_ratio from rows of `session_metrics`, of sessions that can be judged."""
+    """session_id and disturbed_ratio from rows of `session_metrics`."""
     is_share = (pl.col("metric") == "disturbed_ratio") & (pl.col("pass") == "latency")
     return figures.filter(is_share).select("session_id", disturbed_ratio="value")
 
 
 def leave_out_disturbed(sessions: pl.DataFrame, disturbed: pl.DataFrame, most: float) -> pl.DataFrame:
-    """Rows of `session_quantiles` in which sessions are `unusable` that the machine disturbed too often, with why:
-    in more than the share `most` of their iterations.
+    """The rows of `session_quantiles`, with `unusable` sessions where too many iterations were disturbed.
 
-    `disturbed` has session_id and disturbed_ratio, of sessions whose kernel plane was recorded: of others it is not
-    known. Nothing is left out of a session, and none silently: who compares tells which are left out.
+    `most` is the largest share of disturbed iterations. `disturbed` has session_id and disturbed_ratio, which is known
+    only for sessions whose kernel plane was recorded.
     """
     too = (pl.col("disturbed_ratio") > most).fill_null(False)
     share = (100 * pl.col("disturbed_ratio")).round(1)
@@ -95,7 +94,7 @@ def leave_out_disturbed(sessions: pl.DataFrame, disturbed: pl.DataFrame, most: f
 
 
 def _ordered(iterations: pl.DataFrame) -> pl.DataFrame:
-    """By session and iteration, or what is wrong with the sessions' places in the design."""
+    """The iterations by session and number; UsageError when a session is in two arms or blocks."""
     places = iterations.select(_KEY).unique().filter(pl.col("session_id").is_duplicated())
     if places.height:
         raise UsageError(f"session {places.item(0, 'session_id')} stands in two arms or blocks: give each session one")
@@ -103,7 +102,7 @@ def _ordered(iterations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _faults(ordered: pl.DataFrame) -> pl.DataFrame:
-    """session_id and reason of every session whose latencies cannot be what they say: its first fault."""
+    """session_id and reason of every session with impossible latencies: its first fault."""
     latency = pl.col("latency_ns").cast(pl.Float64)
     before = pl.col("session_id") == pl.col("session_id").shift(1)
     faults = [
@@ -152,7 +151,7 @@ def _of_sound(sound: pl.DataFrame) -> pl.DataFrame:
 
 
 def _quantiles(times: Counts, counts: Counts, since: Counts) -> dict[str, pl.Expr | pl.Series]:
-    """Each quantile and the trimmed mean of every session's times since that place."""
+    """The quantiles and the trimmed mean of every session's times from the index `since` on."""
     row = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(times)) - np.repeat(np.cumsum(counts) - counts, counts)
     kept = place >= since[row]
@@ -171,7 +170,7 @@ def _quantiles(times: Counts, counts: Counts, since: Counts) -> dict[str, pl.Exp
 
 
 def _reasons() -> pl.Expr:
-    """In words why a quantile is null."""
+    """The reasons why quantiles are null."""
     words = [
         pl.when(pl.col("n") < least).then(
             pl.format("{} needs {} iterations, there are {}", pl.lit(name.removesuffix("_ns")), pl.lit(least), "n")

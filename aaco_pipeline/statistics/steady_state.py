@@ -1,7 +1,4 @@
-"""Whether the measured iterations of each process of a session ran at one level, and since when.
-
-Judging sets of sessions against each other is not here: this only says whether a session's own median means something.
-"""
+"""The steady state of a session: whether the iterations of each process ran at one level, and since when."""
 
 from typing import Final
 
@@ -14,49 +11,46 @@ from aaco_pipeline.statistics.segmentation import Floats, starts_of_many
 
 Counts = npt.NDArray[np.int64]
 
-#: What a session's iterations can be called.
 STEADY: Final = "steady"
 UNSTEADY: Final = "unsteady"
 BIMODAL: Final = "bimodal"
 TOO_SHORT: Final = "too_short"
 
-#: Fewer iterations than this show no level.
+#: Smallest number of iterations with a level.
 LEAST_ITERATIONS: Final = 30
-#: How far the level before may lie from the last one, as a difference from 1, and still be called the same.
+#: Largest relative difference of a level from the last one at which both count as the same.
 LEVEL_TOLERANCE: Final = 0.05
-#: A last level that holds for less than this part of the measured iterations is not named as the steady one.
+#: Smallest share of the measured iterations at the last level for which steady_from is given.
 LEAST_LAST_SHARE: Final = 1 / 3
-#: A session is called steady when its steady part is at least this much of it: what came later rests on few iterations,
-#: and a level that came and stayed halfway is no warm-up.
+#: Smallest share of the steady part in a steady session: a later level rests on few iterations, and one that starts
+#: halfway is not the end of a warm-up.
 LEAST_STEADY_SHARE: Final = 1 / 2
-#: What lasts for less than this part of them is an interruption and no level, unless it is the beginning.
+#: Smallest share of a level, except for the first one; shorter ones are interruptions.
 LEAST_LEVEL_SHARE: Final = 1 / 10
-#: Two modes: what their means explain of the variance of log latencies between the 2.5 % and 97.5 % quantiles, the
-#: part of the iterations that the smaller one has, and how far apart they are. One normal mode explains 0.66, a
-#: uniform one 0.75; two normal ones reach 0.85 five standard deviations apart.
+#: Two modes: the share of the variance of log latencies between the 2.5 % and 97.5 % quantiles that the two means
+#: explain, and the share of iterations in the smaller mode. One normal mode explains 0.66, a uniform one 0.75; two
+#: normal ones reach 0.85 five standard deviations apart.
 LEAST_EXPLAINED: Final = 0.85
 LEAST_MODE_SHARE: Final = 0.2
-#: Part of the units that follow one of the other mode; below it the modes are levels.
+#: Smallest share of units that follow one of the other mode; below it the modes are levels.
 LEAST_JUMPS: Final = 1 / 20
 _PROBABILITIES: Final = np.linspace(0.025, 0.975, 64)
 _PENALTY: Final = 15.0
 _FILTER_WIDTH: Final = 5
-#: Longer series are reduced to medians of equal blocks first: a level shorter than some hundredths of a run is none.
+#: Longer series are reduced to medians of equal blocks first.
 _MOST_POINTS: Final = 100
-#: Standard deviation of normal values from the median absolute difference of neighbours: 1 / (0.6745 * sqrt(2)).
+#: Standard deviation over the median absolute difference of neighbours, for normal values: 1 / (0.6745 * sqrt(2)).
 _DIFFERENCE_TO_DEVIATION: Final = 1.0483
 
 
 def steady_state_metrics(units: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `session_metrics` about units of work in the order they ran: steady_state and steady_from.
+    """Rows of `session_metrics` on units of work in the order they ran: steady_state and steady_from.
 
-    `units` has `iteration` (the first of the unit), `time_ns` and `run` (the process of a recorded program, null where
-    there is but one), measured ones of the unprofiled pass alone. Processes differ from one another, so each run has
-    its own levels; whole runs that are the units themselves are one series.
-    steady_state is 1 when in every run all levels lie within 5 % of the run's last one, else 0; null with fewer than 30
-    units a run. A level is the beginning, or what lasts for a tenth of them: less is an interruption.
-    steady_from is the first iteration since which that holds, of the run in which that comes latest; null when it holds
-    for less than the final third of a run. No rows where nothing ran.
+    `units` has `iteration` (the first of the unit), `time_ns` and `run` (the process of a recorded program, null when
+    there is only one), for measured units of the unprofiled pass. Processes differ, so each run has its own levels;
+    runs of one unit each form one series. steady_state is 1 when in every run all levels lie within 5 % of the run's
+    last one, else 0; null with fewer than 30 units in a run. steady_from is the first iteration of that steady part, in
+    the run in which it comes latest; null when it is less than the last third of a run. No units give no rows.
     """
     schema = polars_types("session_metrics")
     if units.is_empty():
@@ -82,25 +76,25 @@ def steady_state_metrics(units: pl.DataFrame) -> pl.DataFrame:
 
 
 def states_of(times: Counts, counts: Counts) -> tuple[npt.NDArray[np.str_], Counts]:
-    """What each of many sessions is called, and the place of its first steady unit.
+    """The state of each of many sessions, and the index of its first steady unit.
 
     Parameters
     ----------
     times : (sum of counts,) positive times in ns, each session's in the order they ran, one session after the other.
-    counts : (sessions,) how many each session has, 1 or more.
+    counts : (sessions,) the number of units of each session, 1 or more.
 
     Returns
     -------
-    States and places from 0. `too_short` below 30 units; `unsteady` when the last level (with those within 5 % of it
-    before) holds for less than half of them; `bimodal` when the steady part, or without one the whole, jumps between
-    two modes; else `steady`. The place is 0 where there is no steady part to cut out.
+    States and indices from 0. `too_short` below 30 units; `unsteady` when the last level, with earlier ones within 5 %
+    of it, lasts for less than half of them; `bimodal` when the steady part, or without one the whole session, jumps
+    between two modes; else `steady`. The index is 0 without a steady part.
 
     Notes
     -----
-    It lies for a drift slower than the levels' tolerance, which stays steady, and for modes that last: those are
-    levels. `bimodal` is decided on quantiles, split in two where the means of both sides explain most of their
-    variance (exact, as in Fisher, On grouping for maximum homogeneity, 1958): 0.85 explained, a fifth of the units in
-    the smaller mode, 5 % between the modes, and a jump from one to the other at one unit in twenty or more.
+    A drift slower than the tolerance of levels counts as steady, and long-lasting modes count as levels. `bimodal` is
+    decided on quantiles, split in two where the means of both sides explain most of their variance (exact, as in
+    Fisher, On grouping for maximum homogeneity, 1958): 0.85 explained, a fifth of the units in the smaller mode, 5 %
+    between the modes, and a jump from one to the other at one unit in twenty or more.
     """
     long_enough = counts >= LEAST_ITERATIONS
     since = np.zeros(len(counts), np.int64)
@@ -114,7 +108,7 @@ def states_of(times: Counts, counts: Counts) -> tuple[npt.NDArray[np.str_], Coun
 
 
 def levels_since(times: Counts, counts: Counts) -> Counts:
-    """For each session the place since which every level lies within the tolerance of the last one.
+    """For each session the index from which every level lies within the tolerance of the last one.
 
     `times` and `counts` as in `states_of`. Levels come from the exact search of `segmentation` on the series' medians
     of up to 100 equal blocks, median-filtered, with a penalty of 15 log n noise variances for each level; the noise
@@ -135,7 +129,7 @@ def levels_since(times: Counts, counts: Counts) -> Counts:
         .filter((pl.col("level") == 0) | (pl.col("share") >= LEAST_LEVEL_SHARE))
         .with_columns(last=pl.col("value").last().over("row"))
         .with_columns(near=(pl.col("value") / pl.col("last") - 1).abs() <= LEVEL_TOLERANCE)
-        # True from the last level that lies apart onwards: the first level after it is where it is steady.
+        # Keep the levels after the last one that differs.
         .filter(pl.col("near").reverse().cum_min().reverse().over("row"))
     )
     first = levels.group_by("row", maintain_order=True).agg(pl.col("column").first())
@@ -144,7 +138,7 @@ def levels_since(times: Counts, counts: Counts) -> Counts:
 
 
 def _block_medians(times: Counts, counts: Counts) -> tuple[Floats, Counts, Counts]:
-    """Each session as at most 100 medians of equal blocks, its number of them, and units a block."""
+    """Each session as at most 100 medians of equal blocks, their number, and the units in a block."""
     widths = -(-counts // _MOST_POINTS)
     lengths = counts // widths
     row = np.repeat(np.arange(len(counts)), counts)
@@ -162,7 +156,7 @@ def _block_medians(times: Counts, counts: Counts) -> tuple[Floats, Counts, Count
 
 
 def _noise(values: Floats, lengths: Counts) -> Floats:
-    """The standard deviation of each row from its neighbouring differences; 1 where all are equal."""
+    """The standard deviation of each row from its neighbouring differences; 1 when all values are equal."""
     difference = np.abs(np.diff(values, axis=1))
     difference[np.arange(1, values.shape[1]) >= lengths[:, None]] = np.nan
     noise = np.nanmedian(difference, axis=1) * _DIFFERENCE_TO_DEVIATION
@@ -171,9 +165,9 @@ def _noise(values: Floats, lengths: Counts) -> Floats:
 
 
 def _median_filtered(values: Floats, lengths: Counts) -> Floats:
-    """Each value replaced by the median of its neighbourhood, so that single outliers are no levels."""
+    """The running median of each row, so that single outliers are no levels."""
     half = _FILTER_WIDTH // 2
-    # The last value of a row stands for what would follow it.
+    # Rows are padded with their first and last value.
     places = np.minimum(np.arange(-half, values.shape[1] + half), lengths[:, None] - 1)
     padded = np.take_along_axis(values, np.maximum(places, 0), axis=1)
     windows = np.lib.stride_tricks.sliding_window_view(padded, _FILTER_WIDTH, axis=1)
@@ -182,7 +176,7 @@ def _median_filtered(values: Floats, lengths: Counts) -> Floats:
 
 
 def _jumps_between_modes(times: Counts, counts: Counts, since: Counts) -> npt.NDArray[np.bool_]:
-    """Whether each session's units since that place jump between two modes; see `states_of`."""
+    """True for sessions whose units from the index `since` on jump between two modes; see `states_of`."""
     row = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(times)) - np.repeat(np.cumsum(counts) - counts, counts)
     kept = place >= since[row]

@@ -218,7 +218,7 @@ def answered(mixture: Mixture) -> tuple[str, dict[str, float]]:
     tables = {name: mixture.tables.get(name, empty_table(name)) for name in {*INPUTS, *RECORDED_FROM}}
     run = recorded(tables)
     if tables["sessions"].is_empty():
-        idle = gaps(run.activities, tables["api_calls"], run.waits).gaps
+        idle = gaps(run.activities, tables["api_calls"], run.waits)
         steady = steady_part(tables)
         tables["gaps"] = in_contract("gaps", idle.with_columns(doubt=pl.lit(None, pl.String)))
         tables["session_parts"] = to_contract(

@@ -302,7 +302,7 @@ def _moved(tables: Mapping[str, pl.DataFrame], at: Ns, delays: Ns, *, keep_lengt
 def _with_gaps(tables: Mapping[str, pl.DataFrame]) -> Tables:
     """The tables with gaps and their causes as the product finds them."""
     run = recorded(tables)
-    found = gaps(run.activities, tables["api_calls"], run.waits).gaps
+    found = gaps(run.activities, tables["api_calls"], run.waits)
     return {**tables, "gaps": in_contract("gaps", found.with_columns(doubt=pl.lit(None, pl.String)))}
 
 

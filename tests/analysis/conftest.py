@@ -1,4 +1,4 @@
-"""Real captures with everything the analyses of activities give for them, each read once."""
+"""Fixtures: real captures and sessions written by hand, with the results of the analyses of activities."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,38 +80,16 @@ def analysed() -> Callable[[str], Analysed]:
     return of
 
 
-@dataclass
-class Session:
-    """A session written down by hand: canonical frames with the given rows, and what is computed from them."""
-
-    dispatches: list[dict[str, object]]
-    calls: list[dict[str, object]]
-    copies: list[dict[str, object]]
-    synchronizations: list[dict[str, object]]
-    kernels: list[dict[str, object]]
-
-    def analysed(self) -> Analysed:
-        """The same as for a capture."""
-        named = {
-            "dispatches": (self.dispatches, "dispatch_id"),
-            "api_calls": (self.calls, "call_id"),
-            "memory_copies": (self.copies, "copy_id"),
-            "synchronizations": (self.synchronizations, "synchronization_id"),
-            "kernels": (self.kernels, "kernel_id"),
-        }
-        return _analyse({name: _frame(name, key, rows) for name, (rows, key) in named.items()})
-
-
-def _frame(name: str, key: str, rows: list[dict[str, object]]) -> pl.DataFrame:
+def _frame(name: str, key: str, rows: list[dict[str, object]]) -> tuple[str, pl.DataFrame]:
     usual: dict[str, object] = {"process_id": 0, "device_id": 0, "stream_id": 0, "thread_id": 1, "kernel_id": 0}
     schema = polars_schema(contract(name))
     filled = [{**usual, "domain": "hip_runtime", key: number, **row} for number, row in enumerate(rows)]
-    return pl.DataFrame([{column: row.get(column) for column in schema} for row in filled], schema=schema)
+    return name, pl.DataFrame([{column: row.get(column) for column in schema} for row in filled], schema=schema)
 
 
 @pytest.fixture
 def session() -> Callable[..., Analysed]:
-    """Analyses rows written down by hand; what a row leaves out is process, device and stream 0, and thread 1."""
+    """Analyses rows written by hand; the defaults are process, device and stream 0, and thread 1."""
 
     def of(
         dispatches: list[dict[str, object]],
@@ -120,7 +98,13 @@ def session() -> Callable[..., Analysed]:
         synchronizations: list[dict[str, object]] | None = None,
         kernels: list[dict[str, object]] | None = None,
     ) -> Analysed:
-        kernels = kernels or [{"name": "gemm"}]
-        return Session(dispatches, calls or [], copies or [], synchronizations or [], kernels).analysed()
+        frames = (
+            _frame("dispatches", "dispatch_id", dispatches),
+            _frame("api_calls", "call_id", calls or []),
+            _frame("memory_copies", "copy_id", copies or []),
+            _frame("synchronizations", "synchronization_id", synchronizations or []),
+            _frame("kernels", "kernel_id", kernels or [{"name": "gemm"}]),
+        )
+        return _analyse(dict(frames))
 
     return of

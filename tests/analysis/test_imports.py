@@ -1,4 +1,4 @@
-"""What importing the analysis costs: SciPy is loaded by the function that needs it, and by nothing else."""
+"""Importing the analysis does not load SciPy; the functions that need it do."""
 
 import subprocess
 import sys

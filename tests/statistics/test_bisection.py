@@ -111,7 +111,7 @@ def test_no_change_says_what_is_ruled_out_and_stops_early_where_it_is_quiet() ->
     assert noisy.ci_high - noisy.ci_low > 0.01
 
 
-def test_two_steps_are_not_told_as_one() -> None:
+def test_two_steps_are_not_reported_as_one() -> None:
     effects = one_step(64, 20, 0.03) + one_step(64, 50, 0.03)
     answer, _ = search(effects, 0.003, 1)
     assert answer.state == "several steps"

@@ -1,4 +1,4 @@
-"""Limits held against intervals over sessions, and budgets against the exact binomial interval."""
+"""Limits compared with intervals over sessions, and budgets with the exact binomial interval."""
 
 import numpy as np
 import polars as pl
@@ -24,7 +24,7 @@ P99: pl.Series = pl.Series([1_000_000, 1_020_000, 980_000, 1_010_000, 990_000, N
 @pytest.mark.parametrize(
     ("limit_ns", "state"), [(1_100_000, "ok"), (1_005_000, "at_risk"), (990_000, "at_risk"), (900_000, "breached")]
 )
-def test_the_limit_is_held_against_the_whole_interval(limit_ns: int, state: str) -> None:
+def test_the_limit_is_compared_with_the_whole_interval(limit_ns: int, state: str) -> None:
     row = quantile_against_limit(P99, limit_ns)
     assert (row["state"], row["sessions"]) == (state, 5)
     assert int(row["ci_low_ns"] or 0) < int(row["quantile_ns"] or 0) < int(row["ci_high_ns"] or 0)
@@ -46,7 +46,7 @@ def test_few_sessions_are_not_enough_data(count: int, quantile_ns: int | None) -
         (9, 20, "breached"),
     ],
 )
-def test_the_budget_is_held_against_the_exact_interval(over: int, requests: int, state: str) -> None:
+def test_the_budget_is_compared_with_the_exact_interval(over: int, requests: int, state: str) -> None:
     row = error_budget(over, requests, 0.01)
     interval = stats.binomtest(over, requests).proportion_ci(0.95, "exact")
     assert row["state"] == state

@@ -1,4 +1,4 @@
-"""What each session says of itself, against quantiles counted by hand and faults that were put in."""
+"""Quantiles and states of sessions, against quantiles counted by hand and injected faults."""
 
 import numpy as np
 import polars as pl

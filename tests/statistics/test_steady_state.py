@@ -1,4 +1,4 @@
-"""Whether a series ran at one level, on series whose levels are known."""
+"""Steady states of series with known levels."""
 
 import numpy as np
 import polars as pl

@@ -158,7 +158,6 @@ class _Judged:
     inferred_ns: int = 0
     held: Held | None = None
     without: Unprofiled | None = None
-    without: Unprofiled | None = None
 
     def time_of(self, name: str) -> int:
         """Time of a share, or of all parts that a reason explains."""
@@ -200,9 +199,6 @@ def session_row(answer: Answer) -> pl.DataFrame:
     outcome = {"label": row["class"], "runner_up": row["second_class"], "score": row["class_ratio"]}
     whole = {"scope": "session", "kernel_id": None, **outcome, "evidence": evidence, "missing": row["sharpen"]}
     return pl.DataFrame([{**whole, "recommendation": advice}], schema=polars_types("bottlenecks"))
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _on_device(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataFrame) -> Answer:

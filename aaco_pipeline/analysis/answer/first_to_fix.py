@@ -149,7 +149,7 @@ def longest_call(
 
 
 def pauses_of_host(idle: pl.DataFrame, repetitions: int | None, each: str) -> str | None:
-    """How often the host's long work idles the device, and the mean length: `2 pauses of 1.47 ms`.
+    """The number and mean length of the pauses by the host's long work: `2 pauses of 1.47 ms`.
 
     `idle` are rows of `idle_parts`.
     """
@@ -248,9 +248,6 @@ def subject_of_launches(kernels: int, calls: int, repetitions: int | None, per: 
     return f"{text} {per}" if repetitions else text
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 _SIZES: Final = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 _TIMES: Final = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
 
@@ -347,9 +344,6 @@ def limiting_resource(dispatches: pl.DataFrame, labels: pl.DataFrame) -> str | N
     )
     whole, (label, time) = int(sums.get_column("time").sum()), sums.row(0)
     return str(label) if label is not None and whole and time >= _MOST * whole else None
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _reads_back(gaps: pl.DataFrame) -> bool:

@@ -65,9 +65,6 @@ def with_inferred_waits(
     )
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _candidates(gaps: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Gaps of threads without a recorded wait, with the launch that ended each and the read-back before it.
 

@@ -102,9 +102,6 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
     )
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _alone(timed: pl.DataFrame) -> pl.DataFrame:
     """Time in which no kernel of another kind ran: kind, alone_ns."""
     kinds = timed.get_column("kind").unique().sort()
@@ -162,7 +159,7 @@ def _nearest_known(shapes: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame
 
 
 def _reached(tables: Mapping[str, pl.DataFrame], named: pl.DataFrame, covering: pl.DataFrame) -> pl.DataFrame:
-    """How near each kind's kernels came to their roofs, weighted by time: kind, reached_ratio.
+    """The share of the roof that each kind's kernels reached, weighted by time: kind, reached_ratio.
 
     Based on its operators, or else on its kernels' rows of `roofline`; a kind with less than half of its time known has
     no row.

@@ -207,9 +207,6 @@ def in_words(late: LateRank) -> str:
     return f"{name} is late by {by} {one} (median), {because}: the others wait for it{where}"
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _cause(process: int, tables: Mapping[str, pl.DataFrame]) -> tuple[Cause | None, float | None]:
     spans = _between(tables["collectives"], tables["dispatches"])
     communicating = tables["kernels"].filter(pl.col("family").cast(pl.String) == COMMUNICATION_FAMILY)

@@ -30,7 +30,7 @@ PAGE_NS: Final = 250
 
 @dataclass(frozen=True)
 class Stays:
-    """What a fix leaves unchanged.
+    """The part that a fix leaves unchanged.
 
     Attributes:
         idle: Parts of idle time that stay, each under a condition on its wait: always, unless it was for a `copy`,
@@ -165,9 +165,6 @@ def saved_unprofiled(name: str, own_ns: int, held: Held, without: Unprofiled) ->
         (1 - HOST_DIFFERS) * (held.host.pace_ns * each - slower) if stays.launching else 0.0,
     )
     return round(min(without.period_ns, max(0.0, own_ns * each - slower, without.period_ns - remains)))
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _busy(name: str, stays: Stays, held: Held) -> float:

@@ -54,11 +54,7 @@ class Host:
 
 
 def host_in(
-    activities: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    waiting: pl.DataFrame,
-    pieces: pl.DataFrame,
-    copies: pl.DataFrame,
+    activities: pl.DataFrame, api_calls: pl.DataFrame, waiting: pl.DataFrame, pieces: pl.DataFrame, copies: pl.DataFrame
 ) -> Host:
     """Measure the launching threads of `activities` (one device's, from `recorded`) within `pieces`.
 
@@ -149,9 +145,6 @@ def idle_parts(
         ),
         *(pl.col(name).forward_fill().fill_null(False) for name in ("after_copy", "after_work")),
     )
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _launches(
@@ -398,9 +391,6 @@ def on_cpu_ratio(traced: Usage) -> float:
 def largest(shares: Mapping[str, int]) -> list[str]:
     """The nonzero shares, largest first; equal ones in the order of `SHARES`."""
     return sorted((name for name in shares if shares[name]), key=lambda name: (-shares[name], SHARES.index(name)))
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _delayed(traced: Usage) -> float:

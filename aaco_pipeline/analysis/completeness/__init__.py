@@ -1,1 +1,1 @@
-"""Whether a recording can carry the answer: what it lacks, how that shows, which figures it makes a bound or void."""
+"""Completeness of recordings: missing records, their symptoms, and the figures that they make a bound or void."""

@@ -77,14 +77,7 @@ def of_values(checked: pl.DataFrame) -> Iterator[Finding]:
             )
             mend = "count again, alone on the device and serialized: {cycles}"
         yield Finding(
-            verdict,
-            "fault",
-            subject,
-            evidence,
-            mend,
-            device_id=device,
-            records=odd.height,
-            voids=FROM_COUNTERS,
+            verdict, "fault", subject, evidence, mend, device_id=device, records=odd.height, voids=FROM_COUNTERS
         )
 
 

@@ -11,13 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.completeness import (
-    clocks,
-    counters,
-    files,
-    graphs,
-    launches,
-)
+from aaco_pipeline.analysis.completeness import clocks, counters, files, graphs, launches
 from aaco_pipeline.analysis.completeness.clocks import TOLERANCE_NS, Fit
 from aaco_pipeline.analysis.completeness.counters import UNTRUSTED
 from aaco_pipeline.analysis.completeness.findings import Finding, findings_frame, tool_of

@@ -13,15 +13,7 @@ import polars as pl
 from aaco_pipeline.lake.contracts import polars_types
 
 Tool = Literal[
-    "rocprofv3",
-    "torch.profiler",
-    "nsys",
-    "rocprof",
-    "rpd",
-    "rocprof-compute",
-    "onnxruntime",
-    "aaco",
-    "aaco record",
+    "rocprofv3", "torch.profiler", "nsys", "rocprof", "rpd", "rocprof-compute", "onnxruntime", "aaco", "aaco record"
 ]
 #: `sessions.source_format` lists the formats of the parts, joined by a plus.
 _TOOL_OF: Final[Mapping[str, Tool]] = {
@@ -87,10 +79,7 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
         "aaco": "aaco run --profile with more --warmup",
         "aaco record": "aaco record -- COMMAND, with the warm-up in a phase of that name (docs/marks.md)",
     },
-    "one_clock": {
-        **_EVERYTHING,
-        "torch.profiler": f"{_TORCH}; on AMD devices from one clock {ANOTHER}{_ROCPROFV3}",
-    },
+    "one_clock": {**_EVERYTHING, "torch.profiler": f"{_TORCH}; on AMD devices from one clock {ANOTHER}{_ROCPROFV3}"},
     "more_room": {
         "rocprofv3": "rocprofv3 with fewer traces at once",
         "torch.profiler": "KINETO_CONFIG with ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB",
@@ -117,10 +106,7 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
         **dict.fromkeys(_EVERYTHING, "record without graphs: enforce_eager=True, --disable-cuda-graph"),
         "nsys": "nsys profile --cuda-graph-trace=node COMMAND",
     },
-    "without_pictures": {
-        **_EVERYTHING,
-        "rocprofv3": "rocprofv3 -f rocpd csv, or rocpd convert -f csv of the database",
-    },
+    "without_pictures": {**_EVERYTHING, "rocprofv3": "rocprofv3 -f rocpd csv, or rocpd convert -f csv of the database"},
     "no_fallback": {
         **dict.fromkeys(_EVERYTHING, "session.disable_cpu_ep_fallback=1 in ONNX Runtime"),
         "aaco": "aaco run --backend BACKEND without --allow-fallback",

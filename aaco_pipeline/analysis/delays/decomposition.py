@@ -89,7 +89,6 @@ _TAKES_PART: Final = 0.5
 _OWN_DOING: Final = (ON_CPU, MAJOR_FAULT, DISK, SLEEP)
 #: The longest chain of threads that wait for one another.
 _DEPTH: Final = 4
-_DEPTH: Final = 4
 _PIECES: Final = ("row", "thread_id", "start_ns", "end_ns", "cause", "by_thread_id", "by_name")
 
 

@@ -248,7 +248,7 @@ def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame) -> 
 
 
 def _wait_of(spans: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
-    """What each thread waited for, by its last event before it left the CPU, null where there is none.
+    """The reason of each wait by the last event before the thread left the CPU, or null.
 
     It waits for a fault that no call has followed, else in the call that it is in. In a call without a known meaning,
     and where no calls were recorded, so that one may have followed any fault, the thread's state shows whether it waits

@@ -1,1 +1,1 @@
-"""What kernels' names say, and what each kernel took."""
+"""Names and times of kernels."""

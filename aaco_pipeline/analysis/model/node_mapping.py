@@ -83,7 +83,7 @@ _VIEWS: Final = frozenset(
 _PASSED: Final = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 #: The nodes that a model uses instead of an operator for which it has none.
 _SPELLED_OUT: Final[Mapping[str, tuple[str, ...]]] = {
-    "layernorm": ("reduce_mean", "sub", "pow", "reduce_mean", "add", "sqrt", "div"),
+    "layernorm": ("reduce_mean", "sub", "pow", "reduce_mean", "add", "sqrt", "div")
 }
 _HEAVY: Final = frozenset({"convolution", "quant_convolution", "dot", "gemm", "quant_dot", "attention"})
 _MOST_STEPS: Final = 500

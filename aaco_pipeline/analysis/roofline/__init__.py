@@ -1,1 +1,1 @@
-"""How close kernels came to what their device can do, by counters or by the model."""
+"""Rooflines of kernels and operators, from counters, shapes and models."""

@@ -145,11 +145,7 @@ def _device(row: Mapping[str, Any]) -> dict[str, object]:
     stated["xcc_count"] = stated["xcc_count"] or traits.xcc_count
     filled = dict(stated)
     if facts is not None and facts.product is not None:
-        of_product = {
-            "compute_units": facts.compute_units,
-            "xcc_count": facts.xcds,
-            "max_clock_mhz": facts.clock_mhz,
-        }
+        of_product = {"compute_units": facts.compute_units, "xcc_count": facts.xcds, "max_clock_mhz": facts.clock_mhz}
         filled |= {name: fact.value for name, fact in of_product.items() if fact is not None and stated[name] is None}
     return {
         "device_id": row["device_id"],

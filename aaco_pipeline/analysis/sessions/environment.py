@@ -1,6 +1,6 @@
-"""Which facts about host and software decide whether two sessions are comparable, and the hash over them.
+"""The facts on host and software of a session, and their fingerprint: sessions with equal ones are comparable.
 
-Reading the facts from a host is `aaco_pipeline.resources.host.facts`; here they only become rows and a fingerprint.
+`aaco_pipeline.resources.host.facts` reads the facts from a host.
 """
 
 import hashlib
@@ -12,9 +12,8 @@ import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 
-#: Facts outside the fingerprint: the host's name, so that equal machines compare, and this package's own version,
-#: so that an upgrade of the reader does not end a history. Facts that the host marks as volatile (load, commit,
-#: caches) stay outside too; everything else enters it.
+#: Facts that are not in the fingerprint: the host's name, so that equal machines are comparable, and the version of
+#: this package, so that an upgrade does not end a history. Volatile facts (load, commit, caches) are not in it either.
 NOT_IN_FINGERPRINT: Final = frozenset({("host", "name"), ("package", "aaco_pipeline")})
 
 

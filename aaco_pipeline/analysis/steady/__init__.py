@@ -1,1 +1,1 @@
-"""Which part of a recording is steady work, what came before and after it, and which dispatches stand out in it."""
+"""The steady part of a recording, the parts before and after it, and first calls."""

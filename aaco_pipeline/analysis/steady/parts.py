@@ -10,13 +10,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from aaco_pipeline.analysis.steady.first_calls import (
-    LOADING,
-    autotuning,
-    copies_beside,
-    first_calls,
-    time_of,
-)
+from aaco_pipeline.analysis.steady.first_calls import LOADING, autotuning, copies_beside, first_calls, time_of
 from aaco_pipeline.analysis.steady.repetition import LEAST_LENGTH
 from aaco_pipeline.analysis.steady.sections import (
     LEAST_INTERRUPTION_NS,
@@ -335,11 +329,7 @@ def _around(own: pl.DataFrame, section: Section, span: tuple[int, int], first: p
 
 
 def _cut(
-    part: str,
-    own: pl.DataFrame,
-    span: tuple[int, int],
-    phases: tuple[tuple[int, int, str], ...],
-    first: pl.DataFrame,
+    part: str, own: pl.DataFrame, span: tuple[int, int], phases: tuple[tuple[int, int, str], ...], first: pl.DataFrame
 ) -> list[dict[str, Any]]:
     """The parts beside the steady part, with the phases in them as rows of their own."""
     rows, at = [], span[0]

@@ -65,7 +65,7 @@ class Phase:
 
     @property
     def starts(self) -> Numbers:
-        """Where the segments begin."""
+        """The beginnings of the segments."""
         return self.bounds[:-1]
 
     @property

@@ -11,13 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from aaco_pipeline.analysis.steady.first_calls import time_of
-from aaco_pipeline.analysis.steady.repetition import (
-    LEAST_LENGTH,
-    LEAST_REPETITIONS,
-    Phase,
-    from_repetition,
-    phases,
-)
+from aaco_pipeline.analysis.steady.repetition import LEAST_LENGTH, LEAST_REPETITIONS, Phase, from_repetition, phases
 
 MARKED: Final = "marked iterations"
 KERNELS: Final = "repeating kernels"

@@ -1,1 +1,1 @@
-"""What ran when: activities, gaps and their causes, dependencies, the critical path, ranks."""
+"""Timelines: activities, gaps and their causes, dependencies, the critical path, ranks."""

@@ -56,9 +56,7 @@ def device_activities(
         activity_id=pl.col("dispatch_id").cast(pl.Int32),
     )
     moved = memory_copies.select(
-        *shared,
-        activity_kind=pl.lit("memory_copy", ACTIVITY_KINDS),
-        activity_id=pl.col("copy_id").cast(pl.Int32),
+        *shared, activity_kind=pl.lit("memory_copy", ACTIVITY_KINDS), activity_id=pl.col("copy_id").cast(pl.Int32)
     )
     both = pl.concat([run, moved], how="diagonal").sort("device_id", "start_ns", "end_ns", maintain_order=True)
     launch = calls[["call_id", "outermost_call_id", "thread_id", "start_ns", "end_ns"]]

@@ -362,9 +362,6 @@ def put_together(
     )
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _groups(named: pl.DataFrame) -> Iterable[Sequence[_Lane]]:
     """Streams of several processes that form one group: alike in their operations, and all at the same times."""
     held = ~pl.col("name").is_in(_LEFT_EARLY).fill_null(False)

@@ -133,7 +133,7 @@ def path_by_iteration(steps: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataF
 
 
 def what_if(network: Network, speedups: Mapping[int, float]) -> int:
-    """How much shorter, in ns, the longest path becomes when each kernel runs `speedup` times as fast.
+    """The reduction of the longest path, in ns, when each kernel runs `speedup` times as fast.
 
     `speedups` maps kernel_id to a factor above zero; below 1 the kernel is slower and the result negative. New
     durations are rounded to whole ns; everything else stays, and the forward pass is repeated.

@@ -1,4 +1,4 @@
-"""How each device spent a window: busy, idle, computing, and copies and communication that nothing hid.
+"""The time of each device in a window: busy, idle, computing, and exposed copies and communication.
 
 Every start and end is an event; between two events the same activities are open. The time covered up to any instant
 is then a running sum, and a window's figure the difference of two of them: one sort answers every figure and window.

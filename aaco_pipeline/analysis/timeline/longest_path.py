@@ -186,7 +186,7 @@ class _Graph:
         return _whole(dijkstra(rows.graph(self.wait), indices=self._ends.sink))
 
     def free_slack(self, least: Numbers) -> Numbers:
-        """How much later each node could end without a successor's earliest start moving."""
+        """The largest delay of each node's end that does not move a successor's earliest start."""
         ends = self._ends
         room = self.wait + least[ends.first] - least[ends.second]
         free = np.full(ends.count + 2, np.iinfo(np.int64).max)

@@ -1,5 +1,4 @@
-"""From the verdicts of nights to alerts: suspected, confirmed in a second time slot, acknowledged, resolved.
+"""Alerts from nightly verdicts: suspected, confirmed in a second time slot, acknowledged, resolved.
 
-`events` says what an alert's events add up to, `slots` whether a second time slot confirms a first one, `sorting` what
-a finding is before code is blamed for it, `night` what a night's table says, `missing` which nights said nothing.
+`night` makes the events of a night; `events` derives the state of alerts from them.
 """

@@ -1,7 +1,4 @@
-"""The state of an alert from its events, what a finding is before code is blamed, and confirmation in a second slot.
-
-The events that one night adds are `night`.
-"""
+"""The state of alerts from their events, the classification of findings, and confirmation in a second time slot."""
 
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
@@ -10,15 +7,7 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
-from aaco_pipeline.statistics.verdicts.decision import (
-    EQUIVALENT,
-    IMPROVED,
-    INCONCLUSIVE,
-    REGRESSED,
-)
-from aaco_pipeline.statistics.verdicts.decision import (
-    HARDWARE_DIFFERS as HARDWARE_DIFFERS_decision,
-)
+from aaco_pipeline.statistics.verdicts.decision import EQUIVALENT, HARDWARE_DIFFERS, IMPROVED, INCONCLUSIVE, REGRESSED
 
 SUSPECTED: Final = "suspected"
 CONFIRMED: Final = "confirmed"
@@ -29,18 +18,18 @@ RECOVERING: Final = "recovering"
 RESOLVED: Final = "resolved"
 MISSING: Final = "missing"
 
-#: Events that set the state of an alert, which is called after them; the others leave it as it is.
+#: Events that set the state of an alert, which has the same name.
 STATES: Final = (SUSPECTED, CONFIRMED, CLEARED, ACKNOWLEDGED, RESOLVED, MISSING)
 #: States in which an alert is over.
 OVER: Final = (CLEARED, RESOLVED)
-#: What a benchmark is, within which at most one suspicion is open at a time.
+#: The key of a benchmark, which has at most one open suspicion at a time.
 BENCHMARK: Final = ("workload", "backend", "host")
-#: Whether what was found of a night is a difference of the candidate, and not that nothing was found.
+#: Events that report a difference of the candidate.
 _FINDINGS: Final = (SUSPECTED, CONFIRMED)
 
 
 def alerts(events: pl.DataFrame) -> pl.DataFrame:
-    """One row an alert: where it stands.
+    """The current state of each alert.
 
     Parameters
     ----------
@@ -48,12 +37,11 @@ def alerts(events: pl.DataFrame) -> pl.DataFrame:
 
     Returns
     -------
-    alert, the columns of BENCHMARK, metric, state, is_open, is_recovering (its end was seen once and waits for a second
-    sight), is_gap (nights are missing, and nothing was found), began_at, began_campaign and began_night (of the event
-    that opened it), last_at, last_campaign (the last campaign that said anything of it), last_night, sorted_as and
-    alert_grade (the last that were said), effect_ratio, ci_low and ci_high (of its confirmation, before that of its
-    suspicion), reasons (of the last event that set its state), who (the last person to acknowledge it); sorted by
-    began_at and alert.
+    alert, the columns of BENCHMARK, metric, state, is_open, is_recovering (its end was seen once), is_gap (nights are
+    missing), began_at, began_campaign and began_night (of the first event), last_at, last_campaign and last_night (of
+    the last event that has them), sorted_as and alert_grade (the last ones), effect_ratio, ci_low and ci_high (of its
+    confirmation, or else its suspicion), reasons (of the last event that set its state), who (the last one to
+    acknowledge it); sorted by began_at and alert.
     """
     of_state = pl.col("event").is_in(STATES)
     measured = pl.col("event").is_in(_FINDINGS)
@@ -85,17 +73,10 @@ def alerts(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def may_enter_rolling(events: pl.DataFrame, night: date) -> bool:
-    """Whether a night of one benchmark may become what later nights are held against.
+    """True when a night of one benchmark may enter the rolling baseline.
 
-    Parameters
-    ----------
-    events : rows of `alerts` of that benchmark alone.
-    night : the night.
-
-    Returns
-    -------
-    False while an alert that was open on that night is neither over nor acknowledged, and for a night that is missing.
-    A night whose suspicion was cleared may enter.
+    `events` are the rows of `alerts` of that benchmark. A missing night may not enter, and neither may a night with an
+    alert that is neither over nor acknowledged; a night whose suspicion was cleared may.
     """
     if events.filter((pl.col("event") == MISSING) & (pl.col("night") == night)).height:
         return False
@@ -105,7 +86,6 @@ def may_enter_rolling(events: pl.DataFrame, night: date) -> bool:
 
 REAL: Final = "real"
 METHOD_CHANGED: Final = "method changed"
-HARDWARE_DIFFERS: Final = "hardware differs"
 SELECTION_CHANGED: Final = "selection changed"
 NOISE: Final = "noise"
 
@@ -113,12 +93,12 @@ Row = Mapping[str, Any]
 
 
 def sorted_as(now: Row, before: Row | None) -> tuple[str, str | None]:
-    """What the finding of a campaign is, and why; the first explanation that holds.
+    """The class of a campaign's finding with a sentence: the first explanation that applies.
 
     Parameters
     ----------
     now : the campaign's row of `night.SIGHTINGS`.
-    before : that of the benchmark's campaign before it; None when there is none.
+    before : the row of the benchmark's previous campaign, or None.
 
     Returns
     -------
@@ -126,10 +106,9 @@ def sorted_as(now: Row, before: Row | None) -> tuple[str, str | None]:
 
     Notes
     -----
-    The order is that of what would mislead most: arms on unlike hardware compare nothing; under another method the
-    difference may always have been there; where identical code moves, the host did it. A change of selection is
-    a cause, told before any other because the code itself need not have changed. It lies where a fact that differs was
-    not recorded.
+    The order is from the most to the least misleading: arms on different hardware cannot be compared; with another
+    method the difference may always have been there; when identical code differs, the host caused it. A change of
+    selection is a cause by itself. Facts that were not recorded are not considered.
     """
     return next(_explanations(now, before), (REAL, None))
 
@@ -149,23 +128,20 @@ def _explanations(now: Row, before: Row | None) -> Iterator[tuple[str, str]]:
 
 
 def method_changes(before: Row, now: Row) -> list[str]:
-    """In what two campaigns of a benchmark were measured differently, as `key: before → now`.
-
-    A fact that either of them did not record is passed over.
-    """
+    """Differences of the method of two campaigns, as `key: before → now`; facts that only one has are ignored."""
     earlier, later = (dict(one["method"]) for one in (before, now))
     shared = sorted(earlier.keys() & later.keys())
     return [f"{key}: {earlier[key]} → {later[key]}" for key in shared if earlier[key] != later[key]]
 
 
-#: Between the last session of the first slot and the first of the second, both by when they began: what a host does in
-#: one of them is over by then, as a rule.
+#: Time between the starts of the first slot's last session and the second slot's first one: other work on the host has
+#: usually ended by then.
 BETWEEN_SLOTS: Final = timedelta(minutes=30)
-#: Blocks of a campaign that confirms: twice those of a night, so that a slowdown the first slot saw is seen again.
+#: Blocks of a confirming campaign: twice those of a night.
 CONFIRMING_BLOCKS: Final = 20
-#: Most that the second slot may show by chance alone: the first one was chosen for what it showed, this one was not.
+#: False discovery rate of a confirmation.
 CONFIRMED_AT: Final = 0.01
-#: What must be recorded of every session, or no one can say on what the finding was seen.
+#: Facts that every session must have recorded for a confirmation.
 _RECORDED: Final = {"hosts": "host", "devices": "device", "boots": "boot"}
 
 
@@ -176,21 +152,20 @@ def both_slots(
 
     Parameters
     ----------
-    first, second : sessions as `comparison.compare` takes them. `first` has the campaign_id of the second slot that it
-        is put together with.
-    plan : arms and metric; its looks are not taken.
-    policy_ratio : difference from 1 that nobody cares about.
+    first, second : sessions as in `comparison.compare`. `first` has the campaign_id of its second slot.
+    plan : arms and metric; its looks are ignored.
+    policy_ratio : the difference from 1 that does not matter.
     ledger : rows of `aa_ledger`.
 
     Returns
     -------
-    campaign_id, both_verdict, both_effect_ratio, both_ci_low, both_ci_high: `hardware differs` where the slots ran on
+    campaign_id, both_verdict, both_effect_ratio, both_ci_low, both_ci_high: `hardware differs` when the slots ran on
     different devices or in different environments.
 
     Notes
     -----
     Blocks of the second slot are numbered after those of the first. The first slot was chosen because it was slow, so
-    this effect is rather too large: whether there is one is left to the second slot alone.
+    this effect is biased upwards; only the second slot decides whether there is one.
     """
     offset = 1 + pl.col("block").max()
     after = first.group_by("campaign_id").agg(offset.alias("offset"))
@@ -207,21 +182,20 @@ def both_slots(
 
 
 def confirmation(first: Row, second: Row, above: float) -> tuple[str, list[str]]:
-    """`confirmed`, `cleared`, or `unconfirmed` where the second slot cannot decide, and why, one sentence each.
+    """`confirmed`, `cleared`, or `unconfirmed` when the second slot cannot decide, with the reasons as sentences.
 
     Parameters
     ----------
     first, second : rows of `night.SIGHTINGS`, the second with the figures of both slots.
-    above : the ratio that is known already: 1, or the upper limit of an alert that stands.
+    above : the ratio that is already known: 1, or the upper limit of an open alert.
 
     Notes
     -----
-    Confirmed: the second slot alone lies above what is known and differs with a false discovery rate of at most 1 %
-    over its table, and the interval over the blocks of both lies beyond the threshold; or, where the slots ran on two
-    devices, the second slot regressed by itself. Its placebo, identical code in the same blocks, did not differ, and
-    every session recorded its host, device and boot. A second slot that decides otherwise clears, and so does one that
-    is measured or held otherwise: what it shows is a finding of its own. It lies when the second slot is chosen for
-    what it shows.
+    Confirmed: the second slot alone lies above `above` and differs with a false discovery rate of at most 1 % over its
+    table, and the interval over the blocks of both lies beyond the threshold; or, on two devices, the second slot
+    regressed by itself. Its placebo, identical code in the same blocks, did not differ, and every session recorded its
+    host, device and boot. Any other decision of the second slot clears the alert, and so does a change of the method or
+    the baseline: such a difference is a new finding. The second slot must not be chosen for its result.
     """
     changed = changes(first, second)
     if changed:
@@ -235,7 +209,7 @@ def confirmation(first: Row, second: Row, above: float) -> tuple[str, list[str]]
     interval = f"{second['ci_low']:.4f} to {second['ci_high']:.4f}"
     if second["ci_low"] <= above or second["q_value"] > CONFIRMED_AT:
         return CLEARED, [f"the second time slot, {interval}, does not show a slowdown beyond {above:.4f} by itself"]
-    if second["both_verdict"] == HARDWARE_DIFFERS_decision and second["verdict"] == REGRESSED:
+    if second["both_verdict"] == HARDWARE_DIFFERS and second["verdict"] == REGRESSED:
         shown = f"the second time slot regressed by itself, {interval}, on another device than the first"
     elif second["both_verdict"] == REGRESSED and second["both_ci_low"] > above:
         over = f"{second['both_ci_low']:.4f} to {second['both_ci_high']:.4f}"
@@ -247,16 +221,15 @@ def confirmation(first: Row, second: Row, above: float) -> tuple[str, list[str]]
 
 
 def changes(first: Row, second: Row) -> list[str]:
-    """What makes two campaigns of a benchmark no two looks at one thing."""
+    """Changes of baseline and method between two campaigns of a benchmark."""
     replaced = ["the baseline was replaced"] if first["baseline_sha256"] != second["baseline_sha256"] else []
     return replaced + method_changes(first, second)
 
 
 def is_over(alert: Row, now: Row) -> bool:
-    """Whether a campaign shows the end of an alert: its whole interval lies below that of the alert.
+    """True when a campaign shows the end of an alert: its whole interval lies below that of the alert.
 
-    `alert` is a row of `events.alerts`. Never where the campaign itself is in doubt: no interval, a busy host or a
-    placebo that differs.
+    `alert` is a row of `alerts`. False for a campaign without interval, on a busy host or with a placebo that differs.
     """
     if alert["ci_low"] is None or next(_doubts(now), None) is not None:
         return False
@@ -264,7 +237,7 @@ def is_over(alert: Row, now: Row) -> bool:
 
 
 def are_apart(first: Row, second: Row) -> bool:
-    """Whether two campaigns are two time slots: of two nights, or half an hour apart."""
+    """True when two campaigns are two time slots: of different nights, or half an hour apart."""
     if first["night"] != second["night"]:
         return True
     began = (first["last_at"], second["first_at"])
@@ -272,16 +245,13 @@ def are_apart(first: Row, second: Row) -> bool:
 
 
 def grade(first: Row, second: Row) -> str:
-    """What both slots together were seen on: `one boot`, `two boots` or `two devices`."""
+    """The grade of both slots together: `one boot`, `two boots` or `two devices`."""
     devices, boots = ({*first[name], *second[name]} for name in ("devices", "boots"))
     return "two devices" if len(devices) > 1 else "two boots" if len(boots) > 1 else "one boot"
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _doubts(now: Row) -> Iterator[str]:
-    """Why a campaign by itself decides nothing, the gravest first."""
+    """Reasons why a campaign decides nothing, the most serious first."""
     if now["ci_low"] is None or now["q_value"] is None:
         yield f"it came to no interval: {now['verdict']}"
     if len(now["slow_arms"]) > 1:
@@ -291,7 +261,7 @@ def _doubts(now: Row) -> Iterator[str]:
 
 
 def _lacks(first: Row, second: Row) -> Iterator[str]:
-    """What is missing to blame the candidate for what both slots show."""
+    """Reasons why a difference in both slots cannot be attributed to the candidate."""
     if second["is_identical"]:
         yield "both arms are the same file, measured in the same way: there is no change to blame"
     lacking = [word for name, word in _RECORDED.items() if not (first[name] and second[name])]

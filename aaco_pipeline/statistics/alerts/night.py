@@ -1,7 +1,4 @@
-"""Alert events that one night adds, including benchmarks that produced no verdict.
-
-The state that events add up to is `events`.
-"""
+"""The alert events of one night, including benchmarks without a verdict; `events` derives the state from them."""
 
 import hashlib
 from collections import defaultdict
@@ -36,9 +33,9 @@ from aaco_pipeline.statistics.verdicts.decision import HARDWARE_DIFFERS, REGRESS
 
 Row = Mapping[str, Any]
 
-#: One row a campaign of a night: what the alerts have to know of it. Lists of hosts, devices and boots are null where a
-#: session did not record its own; `is_identical` says that both arms are the same code; `method` holds pairs of a key
-#: and its value; the last four are of both time slots.
+#: The columns of a campaign of a night. Lists of hosts, devices and boots are null when a session did not record its
+#: own; `is_identical` is True when both arms are the same code; `method` has pairs of a key and its value; the last
+#: four columns are for both time slots together.
 SIGHTINGS: Final = {
     "campaign_id": pl.String(),
     **{name: pl.String() for name in BENCHMARK},
@@ -63,26 +60,25 @@ _NOTHING_TO_JUDGE: Final = (HARDWARE_DIFFERS, WITHHELD)
 
 
 def night_events(sightings: pl.DataFrame, events: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
-    """The events that one time slot's table adds.
+    """The events of one time slot.
 
     Parameters
     ----------
-    sightings : SIGHTINGS of one time slot of one night, at most one a benchmark, with the verdicts that are left after
-        false discoveries were taken back over the table.
-    events : rows of `alerts` from before.
-    earlier : SIGHTINGS of earlier campaigns: at least those that open alerts name, and each benchmark's last one.
+    sightings : SIGHTINGS of one time slot of one night, at most one for each benchmark, with the verdicts after
+        `decision.false_discoveries`.
+    events : earlier rows of `alerts`.
+    earlier : SIGHTINGS of earlier campaigns: at least those of open alerts, and the last one of each benchmark.
 
     Returns
     -------
-    Rows of `alerts`, each with the campaign that it was read from.
+    Rows of `alerts`, each with its campaign.
 
     Notes
     -----
-    A benchmark that regressed is suspected. What is suspected and seen in another time slot is confirmed, cleared, or
-    unconfirmed where that slot cannot decide. What stands is recovering where tonight's interval lies below it, and
-    resolved when another time slot says so too. On top of what stands only a difference above it is suspected. A
-    campaign that came to nothing is a missing night. An acknowledged alert ends with the baseline that it was held
-    against, and with the way that it was measured; one that nobody acknowledged stays.
+    A benchmark that regressed is suspected. A suspicion becomes confirmed, cleared, or unconfirmed in another time
+    slot. An open alert is recovering when an interval lies below it, and resolved when another slot shows the same.
+    During an open alert only a difference above it is suspected. A campaign without a verdict is a missing night. An
+    acknowledged alert ends when the baseline or the method changes; other alerts stay open.
     """
     known = {row["campaign_id"]: row for row in earlier.iter_rows(named=True)}
     standing: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -98,12 +94,9 @@ def night_events(sightings: pl.DataFrame, events: pl.DataFrame, earlier: pl.Data
 
 
 def missing_alert(night: date, workload: str, backend: str) -> str:
-    """The id of the alert that a benchmark had no verdict from that night on: the same however often it is asked."""
+    """The id of the alert for missing verdicts of a benchmark from that night on."""
     name = hashlib.sha256(f"{workload}\n{backend}".encode()).hexdigest()[:8]
     return f"missing-{night:%Y%m%d}-{name}"
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _benchmark(row: Row) -> tuple[str | None, ...]:
@@ -111,13 +104,13 @@ def _benchmark(row: Row) -> tuple[str | None, ...]:
 
 
 def _last_of_each(earlier: pl.DataFrame) -> dict[tuple[str | None, ...], Row]:
-    """The last first slot of every benchmark."""
+    """The last campaign of a first slot, by benchmark."""
     firsts = earlier.filter(pl.col("confirms").is_null()).sort("first_at", maintain_order=True)
     return {_benchmark(row): row for row in firsts.iter_rows(named=True)}
 
 
 def _of_campaign(now: Row, standing: list[Row], known: Mapping[str, Row], before: Row | None) -> Iterator[Row]:
-    """The events that one campaign adds, given the open alerts of its workload and backend."""
+    """The events of one campaign, given the open alerts of its workload and backend."""
     gaps = [alert for alert in standing if alert["is_gap"]]
     findings = [alert for alert in standing if not alert["is_gap"] and _benchmark(alert) == _benchmark(now)]
     above = _above(findings)
@@ -135,8 +128,8 @@ def _of_campaign(now: Row, standing: list[Row], known: Mapping[str, Row], before
     is_new = now["confirms"] is None and now["verdict"] == REGRESSED
     if is_new and not any(alert["state"] == SUSPECTED for alert in left) and now["ci_low"] > above:
         kind, why = sorted_as(now, before)
-        told = [why, *now["reasons"]] if why else now["reasons"]
-        yield _event(now, f"alert-{now['campaign_id']}", SUSPECTED, sorted_as=kind, reasons=told)
+        reasons = [why, *now["reasons"]] if why else now["reasons"]
+        yield _event(now, f"alert-{now['campaign_id']}", SUSPECTED, sorted_as=kind, reasons=reasons)
 
 
 def _missing(now: Row, gaps: list[Row]) -> Row:
@@ -146,7 +139,7 @@ def _missing(now: Row, gaps: list[Row]) -> Row:
 
 
 def _above(standing: list[Row]) -> float:
-    """What is known already: the highest upper limit of the alerts that stand, 1 without any."""
+    """The highest upper limit of the open alerts, 1 without any."""
     return max((alert["ci_high"] for alert in standing if alert["state"] != SUSPECTED), default=1.0)
 
 
@@ -181,7 +174,7 @@ _FIGURES: Final = ("effect_ratio", "ci_low", "ci_high")
 
 
 def _towards_its_end(now: Row, alert: Row, last: Row) -> Iterator[Row]:
-    """The end of an alert, seen once or twice, or that a second sight did not show it."""
+    """The event when the end of an alert is seen once or twice, or when a second slot does not show it."""
     interval = f"{now['ci_high']:.4f}" if now["ci_high"] is not None else "unknown"
     held = f"its upper limit, {interval}, against the alert's lower limit, {alert['ci_low']:.4f}"
     if not is_over(alert, now):
@@ -193,8 +186,8 @@ def _towards_its_end(now: Row, alert: Row, last: Row) -> Iterator[Row]:
         yield _event(now, alert["alert"], RESOLVED, reasons=[f"the end was seen twice: {held}"])
 
 
-def _event(now: Row, alert: str, event: str, **told: Any) -> Row:
-    """A row of `alerts` with what the campaign says, unless it is told otherwise."""
+def _event(now: Row, alert: str, event: str, **columns: Any) -> Row:
+    """A row of `alerts` with the figures of the campaign, replaced by `columns`."""
     return {
         **dict.fromkeys(_EVENTS),
         **{name: now[name] for name in (*BENCHMARK, "metric", "night", "q_value", *_FIGURES)},
@@ -202,13 +195,13 @@ def _event(now: Row, alert: str, event: str, **told: Any) -> Row:
         "event": event,
         "at": now["last_at"],
         "campaign": now["campaign_id"],
-        **told,
+        **columns,
     }
 
 
-#: A night is over so long after its day began, in UTC.
+#: Time from the beginning of its day in UTC to the end of a night.
 OVER_AFTER: Final = timedelta(hours=24)
-#: Nights that are looked back upon: a pipeline that was switched off for longer has a gap, and not one alert a night.
+#: Number of past nights that are checked; a longer outage of the pipeline raises no further alerts.
 LOOKED_BACK: Final = 7
 
 
@@ -222,29 +215,29 @@ def nights_over(now: datetime, weekdays: Collection[int]) -> list[date]:
 def missing_events(
     benchmarks: Iterable[tuple[str, str]], seen: pl.DataFrame, events: pl.DataFrame, nights: list[date]
 ) -> pl.DataFrame:
-    """A `missing` event for every benchmark and night without a verdict that was not told yet.
+    """New `missing` events for every benchmark and night without a verdict.
 
     Parameters
     ----------
-    benchmarks : workload and backend of each that is to be measured every night.
-    seen : workload, backend, night and is_judged, one row a campaign that was planned for a night.
+    benchmarks : workload and backend of each nightly benchmark.
+    seen : workload, backend, night and is_judged, one row for each campaign planned for a night.
     events : rows of `alerts`.
     nights : the nights that are over, ascending.
 
     Returns
     -------
-    Rows of `alerts`. Nights before a benchmark's first one are not missing; of a benchmark that never had any, the last
-    one is. Nights on end that are missing are one alert.
+    Rows of `alerts`. Nights before a benchmark's first one are not missing; a benchmark without any night misses only
+    the last one. Consecutive missing nights are one alert.
     """
     gaps = alerts(events).filter("is_gap", "is_open")
-    told = events.filter(pl.col("event") == MISSING)
+    reported = events.filter(pl.col("event") == MISSING)
     rows = []
     for workload, backend in benchmarks:
         own = (pl.col("workload") == workload) & (pl.col("backend") == backend)
         planned = seen.filter(own)
         known = planned.get_column("night").to_list()
         since = min(known) if known else max(nights, default=date.max)
-        past = {*planned.filter("is_judged").get_column("night"), *told.filter(own).get_column("night")}
+        past = {*planned.filter("is_judged").get_column("night"), *reported.filter(own).get_column("night")}
         open_gaps = gaps.filter(own).get_column("alert").to_list()
         for night in nights:
             if night < since or night in past:
@@ -261,4 +254,4 @@ def missing_events(
                     "reasons": ["its campaign came to no verdict" if night in known else "nothing was measured"],
                 }
             )
-    return pl.DataFrame(rows, schema=polars_types("alerts"))
+    return pl.DataFrame(rows, schema=_EVENTS)

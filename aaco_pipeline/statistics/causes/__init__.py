@@ -1,6 +1,5 @@
-"""Why one set of sessions is slower than another: what was selected differently, and where the time went.
+"""Causes of a difference between two sets of sessions.
 
-`accounts` adds up a session's steps exactly, `matching` finds the kernels of one set in the other, `selection` says
-what was replaced, `decomposition` splits the change, `environment` lists what else differs. What is said of it in
-words is `aaco_pipeline.report.words`.
+`accounts` adds up a session's steps, `arms` collects sessions and their facts, `matching` matches the kernels of two
+arms, `selection` finds what was selected differently, and `decomposition` splits the change with `split`.
 """

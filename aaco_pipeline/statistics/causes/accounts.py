@@ -1,7 +1,4 @@
-"""Account for a session's measured steps exactly: T = kernels and copies + idle time - overlap, in whole nanoseconds.
-
-Dividing a change between two sets of sessions is `decomposition`.
-"""
+"""The exact account of a session's measured steps: T = kernels and copies + idle time - overlap, in nanoseconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,15 +10,15 @@ import polars as pl
 
 Ns = npt.NDArray[np.int64]
 
-#: What an account is of where nothing says what one step is.
+#: The step rule when neither iterations nor repetitions are known.
 WHOLE: Final = "the whole recording"
-#: With fewer others nothing tells what a usual step is.
+#: Smallest number of other steps that define a usual step.
 _LEAST_OTHER_STEPS: Final = 2
 _TEXT: Final = pl.String
 
 
 class Axis:
-    """The steps laid end to end: an instant becomes the length of all steps before it, exactly."""
+    """A time axis on which the steps follow each other without pauses."""
 
     def __init__(self, starts: Ns, ends: Ns) -> None:
         self._starts, self._ends = starts, ends
@@ -29,7 +26,7 @@ class Axis:
         self.length = int(self._before[-1])
 
     def of(self, instants: pl.Series) -> pl.Series:
-        """Instants (int64 ns) on the axis of steps; what lies outside them collapses onto their borders."""
+        """Instants (int64 ns) on this axis; instants between steps are moved to their borders."""
         at = instants.to_numpy()
         step = np.searchsorted(self._starts, at, side="right") - 1
         known = np.clip(step, 0, None)
@@ -37,22 +34,22 @@ class Axis:
         return pl.Series(np.where(step < 0, 0, self._before[known] + within), dtype=pl.Int64)
 
     def step_of(self, instants: pl.Series) -> pl.Series:
-        """The number of the last step that began by then; of instants before the first one, -1."""
+        """The number of the last step that has begun; -1 before the first one."""
         return pl.Series(np.searchsorted(self._starts, instants.to_numpy(), side="right") - 1, dtype=pl.Int64)
 
     def holds(self, instants: pl.Series) -> pl.Series:
-        """Whether each instant lies in a step: activities of no length count there, too."""
+        """True for instants in a step."""
         at = instants.to_numpy()
         step = np.searchsorted(self._starts, at, side="right") - 1
         return pl.Series((step >= 0) & (at < self._ends[np.clip(step, 0, None)]), dtype=pl.Boolean)
 
 
 def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame) -> tuple[int, str, Ns, Ns] | str:
-    """How many steps, what they are, and their starts and ends in order, which do not overlap; or why there are none.
+    """The number of steps, their rule, and their starts and ends in order, without overlap; or why there are none.
 
-    The measured iterations of the pass `trace`, less what the device did in them before its steady part, and without a
-    first one that holds the recorder's own beginning; without iterations the steady part itself, divided by its
-    repetitions; without these the whole recording as one step.
+    Steps are the measured iterations of the pass `trace`, cut at the beginning of the steady part, and without a first
+    one in which the recorder starts. Without iterations they are the repetitions of the steady part, and without these
+    the whole recording is one step.
     """
     steady = tables["session_parts"].filter(pl.col("part").cast(_TEXT) == "steady")
     pieces = steady.select("device_id", "start_ns", "end_ns", "repetitions").sort("start_ns")
@@ -81,9 +78,9 @@ def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame)
 
 
 def _after_set_up(starts: Ns, steady_ns: int, activities: pl.DataFrame) -> Ns:
-    """The steps' starts without the device's set-up, which is no step's.
+    """The steps' starts without the set-up of the device before the steady part.
 
-    A step in which the device had done nothing by then is whole: the way to its first kernel is a part of it.
+    A step in which the device had done nothing by then stays whole: the time to its first kernel is a part of it.
     """
     began = activities.get_column("start_ns").to_numpy()
     early = np.sort(began[began < steady_ns])
@@ -92,10 +89,9 @@ def _after_set_up(starts: Ns, steady_ns: int, activities: pl.DataFrame) -> Ns:
 
 
 def _begins_recorder(starts: Ns, activities: pl.DataFrame) -> bool:
-    """Whether the first step holds the recorder's own beginning.
+    """True when the recorder starts in the first step.
 
-    Its way to the first kernel is then more than twice as long as that of any other step, of which there are two or
-    more.
+    The time to its first kernel is then more than twice as long as in any other step, of which there are two or more.
     """
     if len(starts) <= _LEAST_OTHER_STEPS:
         return False
@@ -104,7 +100,7 @@ def _begins_recorder(starts: Ns, activities: pl.DataFrame) -> bool:
     at = np.searchsorted(began, starts)
     idle = (at == 0) | (reached[np.clip(at - 1, 0, None)] <= starts)
     to_first = np.where(at < len(began), began[np.clip(at, None, len(began) - 1)] - starts, np.iinfo(np.int64).max // 2)
-    # Where the device is still at work on the step before, nothing tells how long the way is.
+    # The time is unknown when the device still works on the previous step.
     others = to_first[1:][idle[1:]]
     return bool(idle[0] and len(others) >= _LEAST_OTHER_STEPS and to_first[0] > 2 * others.max())
 
@@ -115,11 +111,10 @@ _CALLS: Final = {"name": pl.String(), "count": pl.Int64(), "busy_ns": pl.Int64()
 
 
 def on_the_host(calls: pl.DataFrame, inside: Axis) -> tuple[int | None, int | None, pl.DataFrame]:
-    """The launching thread's time in the steps outside waits for the device in ns, how often it waited, its calls.
+    """The launching thread's time in the steps outside waits for the device, its number of waits, and runtime calls.
 
-    The calls are those of the device's runtime on every thread, because a framework shares its launches out among
-    threads: name, count, busy_ns in the steps. Without a launch nothing tells which thread it is: null, null and no
-    calls.
+    The calls (name, count, busy_ns in the steps) are those of the device's runtime on every thread, because frameworks
+    launch from several threads. Without a launch the thread is unknown: None, None and no calls.
     """
     name = pl.col("name").cast(_TEXT)
     launching = calls.filter(name.str.contains("(?i)launch"))
@@ -147,7 +142,7 @@ def on_the_host(calls: pl.DataFrame, inside: Axis) -> tuple[int | None, int | No
 
 Tables = Mapping[str, pl.DataFrame]
 
-#: What an account is made from; tables may be empty.
+#: The tables of an account; they may be empty.
 ACCOUNTED_FROM: Final = (
     *("iterations", "session_parts", "dispatches", "kernels", "memory_copies", "gaps", "operator_kernels"),
     *("model_nodes", "api_calls", "operator_inputs", "gpu_samples", "bottlenecks"),
@@ -155,36 +150,36 @@ ACCOUNTED_FROM: Final = (
 KERNEL: Final = "kernel"
 COMMUNICATION: Final = "communication"
 COPY: Final = "copy"
-#: Idle time at the two ends of the steps, where the device had done all or had nothing yet.
+#: Idle time at the two ends of the steps, before the first and after the last activity.
 AT_THE_ENDS: Final = "ends_of_steps"
 UNKNOWN: Final = "unknown"
 SYNC: Final = "sync"
 HOST_WAIT: Final = "host_wait"
-#: Host work after a wait that is no longer than this is the framework on its way to the next launch.
+#: Host work after a wait up to this length belongs to the next launch.
 _LAUNCH_PACE_NS: Final = 30_000
-#: A kernel and how it was launched.
+#: The key of a group: a kernel and its launch shape.
 GROUP: Final = ("category", "name", "launch")
-#: Families whose speed follows the engine clock rather than the memory's, where no kernel's own label tells.
+#: Families whose speed follows the engine clock; used for kernels without a bottleneck label.
 _COMPUTING: Final = ("gemm", "attention", "conv", "linear attention")
 _GRAPH_LAUNCH: Final = r"(?i)graphlaunch"
 
 
 @dataclass(frozen=True)
 class Account:
-    """The measured steps of one session, in ns over all steps: divide by `steps` for an iteration.
+    """The measured steps of one session, in ns over all steps.
 
     `time_ns` = sum of `groups`.busy_ns + sum of `idle`.idle_ns - `overlap_ns`, exactly.
     `groups`: category (kernel, communication, copy), name, launch (its shape), short_name, family, library, dtype,
-    tile, compute_ratio (how far its speed follows the engine clock), count, busy_ns (clipped to the steps).
+    tile, compute_ratio (1 when the speed follows the engine clock, 0 for the memory's), count, busy_ns (clipped to the
+    steps).
     `idle`: category, name, launch of the activity that ended it (null at the ends), cause, idle_ns.
-    `sites`: operator, outermost_operator, name, count, busy_ns: the kernels of each operator, where it is known.
+    `sites`: operator, outermost_operator, name, count, busy_ns: the kernels of each known operator.
     `inputs`: operator, shapes, types, count: the calls of operators that ran kernels, by their inputs.
-    `order`: for each step the names of its kernels as they began.
-    `host_ns` is the launching thread's time outside waits for the device; `waits` how often it waited; both null
+    `order`: the names of each step's kernels in the order in which they began.
+    `host_ns` is the launching thread's time outside waits for the device and `waits` its number of waits; both null
     without host calls. `calls`: name, count, busy_ns of all threads' calls of the device's runtime. `copies`:
-    direction, host_memory, count, busy_ns of copies whose host memory is known. `graph_ratio` is
-    the share of dispatches that a graph replayed. `latency_ns` is the median iteration of the pass without a profiler,
-    null where there was none.
+    direction, host_memory, count, busy_ns of copies with known host memory. `graph_ratio` is the share of dispatches
+    that a graph replayed. `latency_ns` is the median iteration of the pass without a profiler, or null.
     """
 
     steps: int
@@ -212,10 +207,9 @@ class Account:
 
 
 def account(tables: Tables) -> Account | str:
-    """The account of a session from its tables (`ACCOUNTED_FROM`, as contracted), or why there is none.
+    """The account of a session from its tables (`ACCOUNTED_FROM`), or why there is none.
 
-    Activities are clipped to the steps (`steps.measured_steps`), and one counts where it lies in a step at all.
-    Dispatches nested in others are part of them.
+    Activities are clipped to the steps (`measured_steps`). Dispatches nested in others are part of them.
     """
     activities = _activities(tables)
     if activities.is_empty():
@@ -270,11 +264,8 @@ def account(tables: Tables) -> Account | str:
     )
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _activities(tables: Tables) -> pl.DataFrame:
-    """Kernels and copies that have times, with their group; dispatches inside another are left out."""
+    """Kernels and copies with times, with their group; nested dispatches are omitted."""
     kernels = tables["kernels"].select(
         "kernel_id", *(pl.col(one).cast(_TEXT) for one in ("name", "short_name", "family", "library", "dtype", "tile"))
     )
@@ -329,7 +320,7 @@ def _activities(tables: Tables) -> pl.DataFrame:
 
 
 def _compute_ratios(bottlenecks: pl.DataFrame) -> pl.DataFrame:
-    """Of each labelled kernel whether compute or memory limits it; no row for others."""
+    """compute_ratio of each kernel with a bottleneck label: 1 for compute, 0 for memory."""
     label = pl.col("label").cast(_TEXT)
     ratio = pl.when(label.str.starts_with("compute")).then(1.0).when(label.str.starts_with("memory")).then(0.0)
     labelled = bottlenecks.filter(pl.col("scope").cast(_TEXT) == "kernel")
@@ -337,7 +328,7 @@ def _compute_ratios(bottlenecks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _order(own: pl.DataFrame, inside: Axis, repeated: int) -> tuple[tuple[str, ...], ...]:
-    """The kernels of each step; a stretch of several repetitions is shared out by the number of kernels."""
+    """The kernels of each step; an interval of several repetitions is divided by the number of kernels."""
     kernels = own.filter(pl.col("category") != COPY)
     kernels = kernels.with_columns(step=inside.step_of(kernels.get_column("start_ns")))
     repetition = pl.int_range(pl.len()).over("step") * repeated // pl.len().over("step")
@@ -346,15 +337,14 @@ def _order(own: pl.DataFrame, inside: Axis, repeated: int) -> tuple[tuple[str, .
 
 
 def _causes_of_idle(tables: Tables, device: int) -> pl.DataFrame:
-    """The device's gaps by cause: start_ns, end_ns, cause, activity_kind and activity_id of what ended them.
+    """The device's gaps by cause: start_ns, end_ns, cause, and the activity_kind and activity_id that ended them.
 
-    A wait explains a gap until it returned, and the host's way to the next launch; work that the host does after that
-    for longer is no longer the wait's.
+    A wait explains a gap until it returns, and the following launch; longer host work after it is `HOST_WAIT`.
     """
     own = tables["gaps"].filter(pl.col("device_id") == device)
     returned = tables["api_calls"].select(host_call_id="call_id", returned_ns="end_ns")
     cause = pl.when(pl.col("doubt").is_null()).then(pl.col("cause").cast(_TEXT)).otherwise(pl.lit(UNKNOWN))
-    told = own.join(returned, on="host_call_id", how="left").select(
+    during = own.join(returned, on="host_call_id", how="left").select(
         "start_ns",
         "end_ns",
         cause=cause,
@@ -363,12 +353,12 @@ def _causes_of_idle(tables: Tables, device: int) -> pl.DataFrame:
         until_ns=pl.when(cause == SYNC).then(pl.max_horizontal("start_ns", "returned_ns") + _LAUNCH_PACE_NS),
     )
     until = pl.min_horizontal("end_ns", pl.col("until_ns").fill_null(pl.col("end_ns")))
-    after = told.with_columns(start_ns=until, cause=pl.lit(HOST_WAIT)).filter(pl.col("start_ns") < pl.col("end_ns"))
-    return pl.concat([told.with_columns(end_ns=until), after]).drop("until_ns")
+    after = during.with_columns(start_ns=until, cause=pl.lit(HOST_WAIT)).filter(pl.col("start_ns") < pl.col("end_ns"))
+    return pl.concat([during.with_columns(end_ns=until), after]).drop("until_ns")
 
 
 def _idle(tables: Tables, own: pl.DataFrame, inside: Axis, union: int, device: int) -> pl.DataFrame:
-    """Idle time by its cause and by the activity that ended it; what no gap accounts for is unknown."""
+    """Idle time by its cause and by the activity that ended it; time outside of all gaps is unknown."""
     mapped = _causes_of_idle(tables, device)
     mapped = mapped.with_columns(
         idle_ns=inside.of(mapped.get_column("end_ns")) - inside.of(mapped.get_column("start_ns"))
@@ -380,15 +370,9 @@ def _idle(tables: Tables, own: pl.DataFrame, inside: Axis, union: int, device: i
         .agg(pl.col("idle_ns").sum())
     )
     known = int(owned.get_column("idle_ns").sum())
-    # Gaps lie between a device's first and last activity; the ends of the steps may hold a part of one.
+    # Gaps lie between a device's first and last activity, so the ends of the steps are not in them.
     idle = inside.length - union
     first, last = int(own.get_column("at_ns")[0]), int(own.get_column("until_ns").to_numpy().max())
-    owned = (
-        mapped.filter(pl.col("idle_ns") > 0)
-        .join(own.select("activity_kind", "activity_id", *GROUP), on=("activity_kind", "activity_id"), how="left")
-        .group_by(*GROUP, "cause")
-        .agg(pl.col("idle_ns").sum())
-    )
     at_the_ends = max(0, min(idle - known, first + inside.length - last))
     rest = pl.DataFrame(
         {"cause": [AT_THE_ENDS, UNKNOWN], "idle_ns": [at_the_ends, idle - known - at_the_ends]},
@@ -399,9 +383,9 @@ def _idle(tables: Tables, own: pl.DataFrame, inside: Axis, union: int, device: i
 
 
 def _sites(tables: Tables, groups: pl.DataFrame) -> pl.DataFrame:
-    """The kernels of each operator in the steps: of the model by its node, of a framework by its name.
+    """The kernels of each operator in the steps, by the model's node or the framework's name.
 
-    The attribution is of the whole recording; a kernel's dispatches in the steps are shared out as there.
+    The attribution is known for the whole recording; a kernel's dispatches in the steps are divided in the same ratio.
     """
     names = tables["kernels"].select("kernel_id", pl.col("name").cast(_TEXT))
     nodes = tables["model_nodes"].select("node_id", node=pl.col("name").cast(_TEXT))
@@ -435,7 +419,7 @@ def _sites(tables: Tables, groups: pl.DataFrame) -> pl.DataFrame:
 
 
 def _inputs(tables: Tables, inside: Axis, sites: pl.DataFrame) -> pl.DataFrame:
-    """How often each operator that ran kernels was called in the steps, by shapes and types of its inputs."""
+    """The number of calls in the steps of each operator that ran kernels, by shapes and types of its inputs."""
     began = tables["api_calls"].filter(inside.holds(tables["api_calls"].get_column("start_ns"))).select("call_id")
     stated = [pl.col(one).cast(_TEXT) for one in ("operator", "shapes", "types")]
     own = tables["operator_inputs"].join(began, on="call_id", how="semi").select(stated)
@@ -444,7 +428,7 @@ def _inputs(tables: Tables, inside: Axis, sites: pl.DataFrame) -> pl.DataFrame:
 
 
 def _graph_ratio(own: pl.DataFrame, calls: pl.DataFrame) -> float | None:
-    """The share of dispatches that a graph replayed: by their node, or by the call that launched them."""
+    """The share of dispatches that a graph replayed, by their graph node or by their launch call."""
     kernels = own.filter(pl.col("activity_kind") == "dispatch")
     if kernels.is_empty():
         return None
@@ -455,7 +439,7 @@ def _graph_ratio(own: pl.DataFrame, calls: pl.DataFrame) -> float | None:
 
 
 def _clock(samples: pl.DataFrame, inside: Axis, device: int) -> float | None:
-    """The mean engine clock in the steps; null where it was not sampled there."""
+    """The mean engine clock in the steps, or None without samples."""
     inside_steps = samples.filter(inside.holds(samples.get_column("time_ns")))
     own = inside_steps.filter(pl.col("device_id") == device).get_column("gfx_clock_mhz")
     return None if own.drop_nulls().is_empty() else float(own.drop_nulls().to_numpy().mean())

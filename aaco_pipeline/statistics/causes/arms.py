@@ -1,8 +1,7 @@
-"""The sessions of one arm together, and what else differs between two arms, graded by what it can prove.
+"""The sessions of an arm, and facts that differ between two arms, with a grade of evidence.
 
-A difference is `observed` when it is there on all sessions of one side and none of the other; `correlated` when the
-change in time moves with it over sessions of one side, too; `isolated` when it is the only difference and the sides
-were run beside each other. Only an experiment on that one factor says more.
+A difference is `observed` when the two sides have different values; `correlated` when it also separates slow and fast
+sessions of one side; `isolated` when it is the only difference and the sides ran in the same blocks.
 """
 
 from collections.abc import Mapping
@@ -13,16 +12,16 @@ import polars as pl
 
 from aaco_pipeline.statistics.causes.accounts import Account, Tables, account
 
-#: What an arm is made from besides.
+#: Tables of an arm besides `ACCOUNTED_FROM`.
 FACTS: Final = ("sessions", "environment", "devices")
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Sessions that are compared as one side: their accounts, and their facts with session_id.
+    """One side of a comparison: the accounts of its sessions, and rows of the tables `FACTS` with session_id.
 
-    `sessions` and `environment` are rows of these tables; `left_out` says by session why it has no account. `blocks`
-    holds the block of each account, null outside a campaign.
+    `left_out` has the reason for each session without account. `blocks` has the block of each account, None outside a
+    campaign.
     """
 
     accounts: tuple[Account, ...]
@@ -58,23 +57,22 @@ def arm(sessions: Mapping[str, Tables]) -> Arm:
 OBSERVED: Final = "observed"
 CORRELATED: Final = "correlated"
 ISOLATED: Final = "isolated"
-#: Readings of the moment rather than settings: they differ between any two sessions.
+#: Categories of momentary readings, which differ between any two sessions.
 _OF_THE_MOMENT: Final = ("moment",)
-#: Keys that name the run rather than its surroundings.
+#: Facts of the recorder, not of the environment.
 _OF_THE_RUN: Final = (("package", "aaco_pipeline"),)
-#: Facts of `devices` that belong to the surroundings.
+#: Columns of `devices` that count as environment.
 _OF_DEVICES: Final = ("product", "arch", "partition_mode", "power_cap_w", "memory_bytes", "compute_units")
 
 
 def environment_differences(baseline: Arm, candidate: Arm, *, interleaved: bool) -> pl.DataFrame:
     """Facts that differ: category, key, baseline, candidate (values, several joined by ` | `), evidence_grade.
 
-    `interleaved` says that sessions of both sides alternated in blocks, without which no difference is isolated.
-    A fact that sessions of one side disagree on, and that splits them by how fast they were, is `correlated`.
+    `interleaved` is True when sessions of both sides alternated in blocks; otherwise no difference is isolated.
     """
     before, after = (_values(side) for side in (baseline, candidate))
     both = before.join(after, on=("category", "key"), how="full", coalesce=True, suffix="_candidate")
-    # A fact that one side did not look for is no difference: nobody knows it.
+    # Facts that one side did not record are not differences.
     different = both.drop_nulls(["values", "values_candidate"]).filter(pl.col("values") != pl.col("values_candidate"))
     if different.is_empty():
         return pl.DataFrame(schema=_SCHEMA)
@@ -102,14 +100,11 @@ def environment_differences(baseline: Arm, candidate: Arm, *, interleaved: bool)
     )
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 _SCHEMA: Final = dict.fromkeys(("category", "key", "baseline", "candidate", "evidence_grade"), pl.String)
 
 
 def facts(side: Arm) -> pl.DataFrame:
-    """One row for each fact of each session, of host, software and device: session_id, category, key, value."""
+    """The facts of each session on host, software and device: session_id, category, key, value."""
     run = pl.any_horizontal([(pl.col("category") == a) & (pl.col("key") == b) for a, b in _OF_THE_RUN])
     rows = side.environment.select("session_id", *(pl.col(one).cast(pl.String) for one in ("category", "key", "value")))
     rows = rows.filter(~pl.col("category").is_in(_OF_THE_MOMENT) & ~run)
@@ -128,13 +123,13 @@ def facts(side: Arm) -> pl.DataFrame:
 
 
 def _values(side: Arm) -> pl.DataFrame:
-    """The values of each fact over a side's sessions, each once, in order; null values are left out."""
+    """The distinct values of each fact over a side's sessions, in order, without nulls."""
     known = facts(side).drop_nulls("value")
     return known.group_by("category", "key").agg(values=pl.col("value").unique().sort())
 
 
 def _moving_with_time(baseline: Arm, candidate: Arm) -> pl.DataFrame:
-    """Facts on which sessions of one side disagree, and whose values separate the slow of them from the fast."""
+    """`moves` is True for facts whose values separate slow and fast sessions of one side."""
     rows = []
     for side in (baseline, candidate):
         names = [one for one in side.sessions.get_column("session_id") if one not in side.left_out]

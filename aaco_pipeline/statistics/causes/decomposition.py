@@ -1,6 +1,6 @@
-"""Split the change of an iteration's time exactly: how often kernels ran, how long each took, and the time between.
+"""Exact split of the change of an iteration's time into launch counts, durations and idle time, with intervals.
 
-Changed host calls stand beside the sum. The arithmetic is `split`.
+Changed host calls are reported in addition. The arithmetic is in `split`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,25 +29,25 @@ from aaco_pipeline.statistics.causes.split import (
     rows_of,
 )
 
-#: A call is told when its change is this part of the whole change and of an iteration,
+#: Smallest share of the whole change and of an iteration of a reported call.
 _OF_CHANGE: Final = 0.1
 _OF_ITERATION: Final = 0.02
-#: and it is called more often or less, or each takes so many times as long: recorders and hosts vary by less.
+#: Smallest ratio of the mean duration of a reported call whose count is unchanged.
 _TIMES: Final = 2.0
 
 
 def changed_calls(before: Sequence[Account], after: Sequence[Account], change_ns: float) -> Iterator[Row]:
     """A row for each call of the device's runtime that explains a part of the change, the largest first.
 
-    A host that allocates on the device in each step, or waits in each launch, is told by these alone. Times lie beside
-    the sum: what the device waited for stands in its idle time.
+    These rows show, for example, allocations in each step. Their times are not in the sum: the effect on the device is
+    part of its idle time.
     """
     sides = []
     for side in (before, after):
         rows = pl.concat([one.calls.with_columns(pl.col("count", "busy_ns") / one.steps) for one in side])
         sides.append(rows.group_by("name").agg(pl.col("count", "busy_ns").sum() / len(side)))
     if sides[0].height and sides[1].height and sides[0].join(sides[1], on="name").is_empty():
-        return  # runtimes of two vendors: no call of one is a call of the other
+        return  # runtimes of two vendors have no common calls
     both = sides[0].join(sides[1], on="name", how="full", coalesce=True, suffix="_after").fill_null(0.0)
     longer = pl.col("busy_ns_after") - pl.col("busy_ns")
     each, each_after = (pl.col(f"busy_ns{one}") / pl.col(f"count{one}") for one in ("", "_after"))
@@ -55,10 +55,10 @@ def changed_calls(before: Sequence[Account], after: Sequence[Account], change_ns
     other_time = pl.max_horizontal(each / each_after, each_after / each) >= _TIMES
     iteration = min(one.time_ns / one.steps for one in (*before, *after))
     least = max(_OF_CHANGE * abs(change_ns), _OF_ITERATION * iteration)
-    # A wait that became longer is the change itself, seen from the host.
+    # A longer wait is an effect of the change, not a cause.
     other_time &= ~pl.col("name").str.contains("Synchronize")
-    told = both.filter((longer.abs() >= least) & (other_count | other_time))
-    for name, count, busy, count_after, busy_after in told.sort(longer.abs(), "name", descending=[True, False]).rows():
+    found = both.filter((longer.abs() >= least) & (other_count | other_time))
+    for name, count, busy, count_after, busy_after in found.sort(longer.abs(), "name", descending=[True, False]).rows():
         yield Row(
             HOST_CALLS,
             name,
@@ -72,9 +72,9 @@ def changed_calls(before: Sequence[Account], after: Sequence[Account], change_ns
 
 Floats = npt.NDArray[np.float64]
 
-#: Of fewer sessions an arm no interval is given.
+#: Smallest number of sessions in each arm for an interval.
 LEAST_SESSIONS: Final = 3
-#: What is left of sums of floating-point numbers that cancel.
+#: Smaller differences are rounding errors.
 _ROUNDING_NS: Final = 1e-6
 _RESAMPLES: Final = 999
 _SEED: Final = 20_170
@@ -100,13 +100,13 @@ SCHEMA: Final[Mapping[str, pl.DataType]] = {
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Where the change of an iteration's recorded time between two arms went, in ns an iteration.
+    """The split of the change of an iteration's recorded time between two arms, in ns for each iteration.
 
-    `causes` has the columns of `SCHEMA`; causes that push the way of the change come first, by the end of their
-    interval that is nearer to zero where there are intervals, else by size. Rows that are `in_sum` add up to
-    `change_ns`; `closure_ratio` is what they miss of it, over it. `hidden_host` and `host_calls` lie beside the sum.
-    Intervals hold for all rows together at 95 %; they are null below three sessions an arm and for `host_calls`, and
-    `interval` says how they were made.
+    `causes` has the columns of `SCHEMA`. Causes in the direction of the change come first, sorted by the end of their
+    interval that is nearer to zero, or by size without intervals. Rows that are `in_sum` add up to `change_ns`;
+    `closure_ratio` is the relative difference. `hidden_host` and `host_calls` are not in the sum. Intervals hold for
+    all rows together at 95 %; they are null with fewer than three sessions in an arm and for `host_calls`. `interval`
+    describes their method.
     """
 
     baseline_ns: float
@@ -123,7 +123,7 @@ class Decomposition:
         return self.candidate_ns - self.baseline_ns
 
     def named(self) -> pl.DataFrame:
-        """The causes whose interval excludes zero, without what is unexplained; all without intervals."""
+        """The explained causes whose interval excludes zero; all explained causes without intervals."""
         rows = self.causes.filter(pl.col("kind") != "unexplained")
         if self.interval is None:
             return rows
@@ -131,12 +131,12 @@ class Decomposition:
 
 
 def decompose(baseline: Arm, candidate: Arm, replaced: Sequence[Replaced]) -> Decomposition:
-    """Split the change of the time of one traced iteration between two arms, each of at least one account.
+    """Split the change of the time of one traced iteration between two arms, each with at least one account.
 
-    Intervals come from resampling sessions through the whole split: blocks where both arms ran in the same ones, else
-    the sessions of each arm. The standard deviation of the resampled rows times Student's t, at the level that holds
-    for all rows together (Bonferroni), is the half width: percentiles of so few sessions would be too narrow. The
-    split is of recorded times and takes the recorder's own cost for a part of the program.
+    Intervals come from resampling sessions through the whole split: blocks when both arms ran in the same ones, else
+    the sessions of each arm. The half width is the standard deviation of the resampled rows times Student's t at the
+    level for all rows together (Bonferroni); percentiles of so few sessions would be too narrow. Recorded times include
+    the overhead of the recorder.
     """
     arms = baseline.accounts, candidate.accounts
     groups = groups_of(*arms, replaced)
@@ -151,9 +151,9 @@ def decompose(baseline: Arm, candidate: Arm, replaced: Sequence[Replaced]) -> De
     half, total_half, how = _half_widths(sides, (baseline.blocks, candidate.blocks), split, len(shown) + 1)
     explained = sum(float(rows[at].delta[0]) for at in shown if rows[at].in_sum)
     total = float(change[0])
-    told = [_told(rows[at], None if half is None else half[at], total) for at in shown]
-    told += [_told(row, None, total) for row in changed_calls(*arms, total)]
-    frame = pl.DataFrame(told, schema=dict(SCHEMA), orient="row")
+    listed = [_listed(rows[at], None if half is None else half[at], total) for at in shown]
+    listed += [_listed(row, None, total) for row in changed_calls(*arms, total)]
+    frame = pl.DataFrame(listed, schema=dict(SCHEMA), orient="row")
     return Decomposition(
         baseline_ns=float(point[0].time[0]),
         candidate_ns=float(point[1].time[0]),
@@ -165,16 +165,13 @@ def decompose(baseline: Arm, candidate: Arm, replaced: Sequence[Replaced]) -> De
     )
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _half_widths(
     sides: tuple[Side, Side],
     blocks: tuple[Sequence[int | None], Sequence[int | None]],
     split: Callable[[Means, Means], list[Row]],
     rows: int,
 ) -> tuple[Floats | None, float | None, str | None]:
-    """Half the width of each row's interval and of the change's, and how they were made; none for too few sessions."""
+    """Half the width of each row's interval and of the change's, and their method; None for too few sessions."""
     if min(side.sessions for side in sides) < LEAST_SESSIONS:
         return None, None, None
     random = np.random.default_rng(_SEED)
@@ -192,7 +189,7 @@ def _half_widths(
         units = min(side.sessions for side in sides)
     means = [side.means(weight) for side, weight in zip(sides, weights, strict=True)]
     spread = np.array([row.delta.std() for row in split(means[0], means[1])])
-    # Resampling n units shows (n - 1) / n of their variance.
+    # Resampling n units underestimates their variance by the factor (n - 1) / n.
     wider = float(np.sqrt(units / (units - 1)) * stats.t.ppf(1 - (1 - _CONFIDENCE) / (2 * rows), units - 1))
     how = f"{units} blocks resampled" if paired else f"{sides[0].sessions} and {sides[1].sessions} sessions resampled"
     alone = float(np.sqrt(units / (units - 1)) * stats.t.ppf((1 + _CONFIDENCE) / 2, units - 1))
@@ -200,14 +197,14 @@ def _half_widths(
 
 
 def _of_blocks(drawn: Floats, blocks: Sequence[int | None], shared: Sequence[int]) -> Floats:
-    """Weights of sessions from how often each block was drawn, adding up to one in each resample."""
+    """Weights of sessions from the number of draws of each block, adding up to one in each resample."""
     at = np.array([shared.index(block) for block in blocks if block is not None])
     weight: Floats = drawn[:, at] / np.bincount(at, minlength=len(shared))[at]
     weight /= weight.sum(axis=1, keepdims=True)
     return weight
 
 
-def _told(row: Row, half: float | None, total: float) -> dict[str, Any]:
+def _listed(row: Row, half: float | None, total: float) -> dict[str, Any]:
     delta = float(row.delta[0])
     return {
         "kind": row.kind,
@@ -233,7 +230,7 @@ def _first(values: Floats | None) -> float | None:
 
 
 def _ordered(causes: pl.DataFrame, change: float) -> pl.DataFrame:
-    """What pushes the way of the change first, by how sure and how large it is; what is unexplained last."""
+    """The causes in the direction of the change first, by certainty and size; the unexplained rest last."""
     way = -1.0 if change < 0 else 1.0
     size = pl.col("delta_ns") * way
     low, high = (pl.col(one) * way for one in (("ci_low_ns", "ci_high_ns") if way > 0 else ("ci_high_ns", "ci_low_ns")))
@@ -242,26 +239,13 @@ def _ordered(causes: pl.DataFrame, change: float) -> pl.DataFrame:
     return causes.sort(order, descending=[False, False, True, True, False, False])
 
 
-_TIMES_ROWS = (
-    "delta_ns",
-    "ci_low_ns",
-    "ci_high_ns",
-    "count_part_ns",
-    "duration_part_ns",
-    "baseline_ns",
-    "candidate_ns",
-)
-
-
 def attribution_rows(baseline: str, candidate: str, split: Decomposition, environment: pl.DataFrame) -> pl.DataFrame:
     """Rows of `attributions`: the split's causes, and differences of the environment, which have no time.
 
-    `baseline` and `candidate` name the sides as in `verdicts`; `environment` is what `environment_differences` gives.
+    `baseline` and `candidate` name the sides as in `verdicts`; `environment` is from `environment_differences`.
     """
     causes = split.causes.with_columns(
-        *(pl.col(one).round().cast(pl.Int64) for one in _TIMES_ROWS),
-        share_ratio="share_of_change",
-        evidence_grade=pl.lit(OBSERVED),
+        pl.col("^.*_ns$").round().cast(pl.Int64), share_ratio="share_of_change", evidence_grade=pl.lit(OBSERVED)
     ).drop("short_subject", "share_of_change")
     change = pl.concat_str(pl.col("baseline"), pl.lit(" → "), pl.col("candidate"))
     facts = environment.select(
@@ -275,6 +259,6 @@ def attribution_rows(baseline: str, candidate: str, split: Decomposition, enviro
 
 
 def selection_rows(baseline: str, candidate: str, found: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `selections` from what `selection.selections` gives, in its order."""
+    """Rows of `selections` from the result of `selection.selections`, in its order."""
     ranked = found.with_row_index("rank").with_columns(pl.col("rank").cast(pl.Int32))
     return to_contract("selections", ranked.with_columns(baseline=pl.lit(baseline), candidate=pl.lit(candidate)))

@@ -1,4 +1,4 @@
-"""Match the kernels of one set of sessions to those of another: by name, operator, position, or normalized name."""
+"""Matching of the kernels of two sets of sessions by name, operator, position, or normalized name."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,22 +12,22 @@ import polars as pl
 
 from aaco_pipeline.statistics.causes.accounts import COPY, Account
 
-#: Nested template arguments and parameter lists are taken away from the inside out, this deep.
+#: Largest nesting depth of template arguments and parameter lists, which are removed from the inside out.
 _DEEPEST: Final = 40
-#: A Tensile solution: what it computes, then how.
+#: A Tensile solution: the problem type, followed by the parameters of the solution.
 _TENSILE: Final = r"^(Cijk_[A-Za-z]+_[A-Za-z]+_[A-Za-z0-9]+)_.*$"
-#: Kernels that run whatever functor they are given: without it the name says nothing of the work.
+#: Generic kernels that run any functor.
 _CARRIERS: Final = (
     r"elementwise_kernel|reduce_kernel|multi_tensor_apply_kernel|^(?:\w+::)*Kernel#?$|for_each|transform_kernel"
     r"|_kernel_agent|DeviceReduce|DeviceScan"
 )
-#: What a kernel carries, as its short name has it.
+#: The functor of a generic kernel in its short name.
 _CARRIED: Final = r"\[(.*)\]$"
 _DIGESTS: Final = r"_(?:[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]{6,}"
 
 
 def normalized(names: pl.Series) -> pl.Series:
-    """Each name without template arguments, parameters, tile and solution numbers; every other number becomes `#`."""
+    """The names without template arguments, parameters, tile and solution numbers; other numbers become `#`."""
     text = names.cast(pl.String)
     for _ in range(_DEEPEST):
         shorter = text.str.replace_all(r"<[^<>()]*>|\([^<>()]*\)", "")
@@ -48,10 +48,9 @@ def normalized(names: pl.Series) -> pl.Series:
 
 
 def code_keys(names: pl.Series, short_names: pl.Series) -> pl.Series:
-    """What tells which code each kernel runs: its normalized name with the functor that it carries.
+    """A key of the code of each kernel: its normalized name with its functor.
 
-    `short_names` are as in `kernels`, null where none is known. A carrier whose functor is not known keeps its whole
-    name: any two of them may do anything.
+    `short_names` are as in `kernels`, null when unknown. A generic kernel with an unknown functor keeps its whole name.
     """
     carried = short_names.str.extract(_CARRIED).alias("carried")
     frame = pl.DataFrame([names.cast(pl.String).alias("name"), normalized(names).alias("key"), normalized(carried)])
@@ -65,13 +64,13 @@ def code_keys(names: pl.Series, short_names: pl.Series) -> pl.Series:
     ).to_series()
 
 
-#: A kernel that runs so much less often in an iteration left a place; counts that vary by chance vary by less.
+#: Smallest change of a kernel's count in an iteration; random variation is smaller.
 LEAST_COUNT: Final = 0.5
-#: Steps of more kernels than this are not aligned kernel by kernel once equal beginnings and ends are taken away.
+#: Largest number of kernels of a step to align, without equal beginnings and ends.
 _MOST_ALIGNED: Final = 5_000
-#: So many different pairs of steps are aligned.
+#: Largest number of different pairs of steps to align.
 _MOST_STEPS: Final = 64
-#: Two sides that share less of their kernels' time are other work.
+#: Smallest share of kernel time in common between sessions of the same work.
 _LEAST_IN_COMMON: Final = 0.1
 Counts = dict[str, float]
 Step = tuple[str, ...]
@@ -80,10 +79,10 @@ Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Replaced:
-    """Kernels of the baseline that others of the candidate stand for, by full name, in one iteration.
+    """Kernels of the baseline that other kernels of the candidate replace, by full name, in one iteration.
 
-    `before` and `after` say how often each ran at these places; `operator` is where, null when only the position in
-    the step is known; `matched_by` is `operator`, `position` or `normalized_name`.
+    `before` and `after` are the counts of each kernel at these places; `operator` is None when only the position in the
+    step is known; `matched_by` is `operator`, `position` or `normalized_name`.
     """
 
     before: Mapping[str, float]
@@ -94,11 +93,11 @@ class Replaced:
 
 
 def replaced_kernels(baseline: Sequence[Account], candidate: Sequence[Account]) -> list[Replaced]:
-    """What the candidate runs in the place of kernels that the baseline ran, each dispatch in one finding at most.
+    """The replacements of kernels between the two sides; each dispatch is in one replacement at most.
 
-    Sure places first: the innermost operator, the outermost one (kernels of one kind of work, then the others), then
-    for kernels of no known operator the position between kernels that stayed, then equal normalized names. Each
-    kernel's part is at most what it runs less, or more, over all.
+    The most certain matches come first: the innermost operator, the outermost one (kernels of one family, then the
+    others), for kernels without operator the position between unchanged kernels, then equal normalized names. A
+    kernel's counts are limited to the total change of its count.
     """
     before, after = _per_iteration(baseline), _per_iteration(candidate)
     left, came = _Rest.of(before, after), _Rest.of(after, before)
@@ -117,10 +116,10 @@ def replaced_kernels(baseline: Sequence[Account], candidate: Sequence[Account]) 
 
 
 def other_work(baseline: Sequence[Account], candidate: Sequence[Account]) -> str | None:
-    """Why the two sides are not the same work at all: kernels and operators have next to nothing in common.
+    """A sentence when the kernels and operators of the two sides have almost nothing in common, or None.
 
-    None where kernels of one code or of one operator take a tenth of the kernels' time on both sides, and where a side
-    has no kernels.
+    None when kernels with common code or operators take a tenth of the kernels' time on both sides, and when a side has
+    no kernels.
     """
     if not baseline or not candidate:
         return None
@@ -143,9 +142,9 @@ def other_work(baseline: Sequence[Account], candidate: Sequence[Account]) -> str
 def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replaced: Iterable[Replaced]) -> pl.DataFrame:
     """The group of each kernel or copy for splitting a change: category, name, launch, group, matched_by.
 
-    `group` is a dense number. `matched_by` of a group: `name` with an equal launch shape on both sides, `launch` where
-    a kernel of one name was launched in other shapes, `operator`, `position` or `normalized_name` where kernels were
-    replaced, `added` or `removed` for what one side alone has.
+    `group` is a dense number. `matched_by` is `name` for an equal launch shape on both sides, `launch` for a kernel
+    with other launch shapes, `operator`, `position` or `normalized_name` for replaced kernels, `added` or `removed` for
+    kernels and copies of one side only.
     """
     sides = [
         pl.concat([one.groups.select("category", "name", "launch") for one in side])
@@ -159,12 +158,12 @@ def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replace
     kernels = pl.col("category") != COPY
     one_sided = [(pl.col(mark) & ~shared).any().over("category", "name") for mark in ("in_baseline", "in_candidate")]
     relaunched = ~shared & one_sided[0] & one_sided[1] & kernels
-    stands_for = _united(replaced)
-    root = pl.col("name").replace_strict(
-        {name: key for name, (key, _) in stands_for.items()}, default=None, return_dtype=pl.String
-    )
-    by = pl.col("name").replace_strict(
-        {name: how for name, (_, how) in stands_for.items()}, default=None, return_dtype=pl.String
+    united = _united(replaced)
+    root, by = (
+        pl.col("name").replace_strict(
+            {name: one[at] for name, one in united.items()}, default=None, return_dtype=pl.String
+        )
+        for at in (0, 1)
     )
     is_replaced = root.is_not_null() & kernels
     key = (
@@ -190,15 +189,12 @@ def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replace
     )
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Rest:
-    """What each kernel runs less, or more, an iteration and has no place yet; and what is too little to be a place.
+    """The changes of counts in an iteration that are not matched yet, and the smallest count of a match.
 
-    Half a launch an iteration is what counts vary by. Of a kernel that one side lacks altogether half of all it ran is
-    enough: where an iteration is a layer, what runs once a pass is a small part of a launch.
+    For kernels of one side only the smallest count is half of their launches: when an iteration is a layer, a kernel
+    that runs once in a pass has a small count.
     """
 
     counts: Counts
@@ -211,18 +207,18 @@ class _Rest:
         return cls({name: count for name, count in change.items() if count >= least[name]}, least)
 
     def at_most(self, counts: Mapping[str, float]) -> Counts:
-        """The counts, as far as there is as much left of them to find a place for."""
+        """The counts, limited to the rest that is not matched yet."""
         found = {name: min(count, self.counts.get(name, 0.0)) for name, count in counts.items()}
         return {name: count for name, count in found.items() if count >= self.least.get(name, LEAST_COUNT)}
 
     def take(self, counts: Mapping[str, float]) -> None:
-        """Those have their place."""
+        """Subtract matched counts."""
         for name, count in counts.items():
             self.counts[name] -= count
 
 
 def _operator_places(baseline: Sequence[Account], candidate: Sequence[Account]) -> Iterator[Replaced]:
-    """What left and what came at each operator, from the innermost outward."""
+    """Kernels that disappeared and appeared at each operator, the innermost operators first."""
     for operator, gone, new in _by_operator(baseline, candidate, "operator"):
         yield Replaced(gone, new, operator, None, "operator")
     family = _families((*baseline, *candidate))
@@ -234,7 +230,7 @@ def _operator_places(baseline: Sequence[Account], candidate: Sequence[Account]) 
 
 
 def _position_places(baseline: Sequence[Account], candidate: Sequence[Account]) -> Iterator[Replaced]:
-    """What left and what came between kernels that stayed, for kernels of no known operator."""
+    """Kernels that disappeared and appeared between unchanged kernels, for kernels without a known operator."""
     placed = [{name for one in side for name in one.sites.get_column("name")} for side in (baseline, candidate)]
     for position, gone, new in _by_position(_pairs_of_steps(baseline[0].order, candidate[0].order)):
         old, other = (
@@ -247,7 +243,7 @@ def _position_places(baseline: Sequence[Account], candidate: Sequence[Account]) 
 def _means(
     side: Sequence[Account], frames: Iterable[pl.DataFrame], *keys: str, of: str = "count"
 ) -> dict[tuple[str, ...], float]:
-    """How often, or how long, in one iteration, on average over the sessions."""
+    """Counts or times in one iteration, averaged over the sessions."""
     rows = [
         frame.group_by(keys).agg((pl.col(of).sum() / one.steps).alias(of))
         for one, frame in zip(side, frames, strict=True)
@@ -257,13 +253,13 @@ def _means(
 
 
 def _families(side: Iterable[Account]) -> dict[str, str]:
-    """The kind of work of each kernel by name; empty where it is not known."""
+    """The family of each kernel by name; empty when unknown."""
     rows = pl.concat([one.groups.select("name", "family") for one in side]).unique("name")
     return dict(rows.with_columns(pl.col("family").fill_null("")).iter_rows())
 
 
 def _per_iteration(side: Sequence[Account], of: str = "count") -> Counts:
-    """Of each kernel."""
+    """Counts or times of each kernel in one iteration."""
     frames = [one.groups.filter(pl.col("category") != COPY) for one in side]
     return {name: mean for (name,), mean in _means(side, frames, "name", of=of).items()}
 
@@ -271,7 +267,7 @@ def _per_iteration(side: Sequence[Account], of: str = "count") -> Counts:
 def _by_operator(
     baseline: Sequence[Account], candidate: Sequence[Account], level: str
 ) -> Iterator[tuple[str, Counts, Counts]]:
-    """Of each operator the kernels that it lost and those that it got, in one iteration."""
+    """Each operator with the kernels that disappeared and appeared at it, in one iteration."""
     before, after = (_means(side, [one.sites for one in side], level, "name") for side in (baseline, candidate))
     gone: dict[str, Counts] = {}
     new: dict[str, Counts] = {}
@@ -283,9 +279,9 @@ def _by_operator(
 
 
 def _pairs_of_steps(before: Sequence[Step], after: Sequence[Step]) -> list[tuple[Step, Step]]:
-    """Steps to hold against each other, each different pair once: the n-th with the n-th where there are as many.
+    """Pairs of steps to align, without duplicates: the n-th with the n-th when both sides have as many.
 
-    Else the steps with most different kernels, because work that runs on beyond its step leaves some incomplete.
+    Otherwise the steps with most different kernels, because some steps may be incomplete.
     """
     if len(before) == len(after):
         return list(dict.fromkeys(zip(before, after, strict=True)))[:_MOST_STEPS]
@@ -294,9 +290,9 @@ def _pairs_of_steps(before: Sequence[Step], after: Sequence[Step]) -> list[tuple
 
 
 def _by_position(pairs: Iterable[tuple[Step, Step]]) -> Iterator[tuple[int, Counts, Counts]]:
-    """Kernels that stand between the same kernels as others did; equal replacements of one step are counted together.
+    """Replacements by position: the first position in the baseline's step, and the counts before and after.
 
-    With the first position at which it is so, in the baseline's step.
+    Equal replacements in one step are counted together.
     """
     for before, after in pairs:
         found: dict[tuple[Step, Step], tuple[int, int]] = {}
@@ -312,11 +308,11 @@ def _times(names: tuple[str, ...], times: int) -> Counts:
 
 
 def _blocks(before: Step, after: Step) -> Iterator[tuple[int, Step, Step]]:
-    """Where two steps differ between kernels that both have: position, names before, names after; none empty."""
+    """Differences of two steps between common kernels: position, names before, names after; none empty."""
     codes = {name: code for code, name in enumerate(sorted({*before, *after}))}
     a, b = (np.array([codes[name] for name in names], np.int64) for names in (before, after))
     if len(a) == len(b):
-        # Steps of equal length are compared place by place: no alignment is needed, and none can go wrong.
+        # Steps of equal length are compared position by position.
         yield from ((at, (before[at],), (after[at],)) for at in np.flatnonzero(a != b).tolist())
         return
     shorter = min(len(a), len(b))
@@ -327,7 +323,7 @@ def _blocks(before: Step, after: Step) -> Iterator[tuple[int, Step, Step]]:
     a, b = a[start : len(a) - tail], b[start : len(b) - tail]
     if not len(a) or not len(b) or max(len(a), len(b)) > _MOST_ALIGNED:
         return
-    # Of several longest alignments the same one whichever side is the baseline: the shorter step goes first.
+    # The shorter step goes first, so that swapping the sides gives the same alignment.
     pairs = _common(a, b) if len(a) < len(b) else [(one, other) for other, one in _common(b, a)]
     last_a = last_b = 0
     for at, other in [*pairs, (len(a), len(b))]:
@@ -337,7 +333,7 @@ def _blocks(before: Step, after: Step) -> Iterator[tuple[int, Step, Step]]:
 
 
 def _common(a: Codes, b: Codes) -> list[tuple[int, int]]:
-    """The places of a longest common subsequence, as pairs; O(len(a) len(b)), a row at a time."""
+    """The pairs of indices of a longest common subsequence, in O(len(a) len(b))."""
     length = np.zeros((len(a) + 1, len(b) + 1), np.int16)
     for i in range(len(a)):
         grown = np.maximum(length[i, 1:], length[i, :-1] + (b == a[i]))
@@ -355,13 +351,13 @@ def _common(a: Codes, b: Codes) -> list[tuple[int, int]]:
 
 
 def _operators(sessions: Iterable[Account]) -> dict[str, set[str]]:
-    """The operators that ran each kernel, where any is known."""
+    """The known operators of each kernel."""
     rows = pl.concat([one.sites.select("name", "operator") for one in sessions]).unique()
     return {name: set(own) for name, own in rows.group_by("name").agg("operator").iter_rows()}
 
 
 def _alike_first(place: Replaced, keys: Mapping[str, str]) -> Iterator[Replaced]:
-    """A place where several left and came in parts: kernels of one code for each other, then all."""
+    """A replacement of several kernels in parts: first kernels of the same code, then all."""
     if len(place.before) > 1 or len(place.after) > 1:
         alike = _alike(place.before, place.after, keys)
         yield from (replace(place, before=one.before, after=one.after) for one in alike)
@@ -369,7 +365,7 @@ def _alike_first(place: Replaced, keys: Mapping[str, str]) -> Iterator[Replaced]
 
 
 def _alike(left: Mapping[str, float], came: Mapping[str, float], keys: Mapping[str, str]) -> Iterator[Replaced]:
-    """Kernels that left and came under one key: the same code at another setting."""
+    """Replacements between kernels with the same key."""
     for one in sorted({keys[name] for name in (*left, *came)}):
         gone, new = ({name: n for name, n in side.items() if keys[name] == one} for side in (left, came))
         if gone and new:
@@ -377,7 +373,7 @@ def _alike(left: Mapping[str, float], came: Mapping[str, float], keys: Mapping[s
 
 
 def _code_keys(sessions: Iterable[Account]) -> dict[str, str]:
-    """What tells the code of each kernel, and the number format that it is made for where that is known."""
+    """The key of each kernel's code together with its number format."""
     rows = pl.concat([one.groups.select("name", "short_name", "dtype") for one in sessions]).unique("name")
     keys = code_keys(rows.get_column("name"), rows.get_column("short_name").cast(pl.String))
     made_for = pl.concat_str(keys.alias("key"), pl.col("dtype").cast(pl.String).fill_null(""), separator=" ")
@@ -385,7 +381,7 @@ def _code_keys(sessions: Iterable[Account]) -> dict[str, str]:
 
 
 def _united(replaced: Iterable[Replaced]) -> dict[str, tuple[str, str]]:
-    """Of each name that takes part in a replacement the set it belongs to, by its first name, and how it was found."""
+    """The set of each replaced kernel, named by its first kernel, and the kind of match."""
     set_of: dict[str, set[str]] = {}
     found_by: dict[str, str] = {}
     for one in replaced:

@@ -1,7 +1,4 @@
-"""Selections that differ between two arms: provider, graph replay, kernel, library, format, shape, cache, inputs.
-
-The time each accounts for is `decomposition`.
-"""
+"""Selections that differ between two arms: provider, graph replay, kernel, library, format, shape, cache, inputs."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,10 +35,9 @@ def few(names: Sequence[str], most: int = 3) -> str:
 
 
 def other_inputs(before: Sequence[Account], after: Sequence[Account]) -> tuple[set[str], list[Row]]:
-    """Operators that are called as often, but with other shapes or types of their inputs.
+    """Operators with an unchanged number of calls, but other shapes or types of their inputs.
 
-    The operators with other types, and a row for each pair of types and one for all other shapes, of the operators
-    together.
+    Returns the operators with other types, and rows: one for each pair of types and one for all other shapes.
     """
     sides = []
     for side in (before, after):
@@ -60,18 +56,18 @@ def other_inputs(before: Sequence[Account], after: Sequence[Account]) -> tuple[s
     found: dict[tuple[str, str, str], list[Row]] = {}
     for (operator,), rows in moved.group_by("operator", maintain_order=True):
         gone, came = rows.filter(pl.col("change") < 0), rows.filter(pl.col("change") > 0)
-        told = _other_inputs(gone, came) if gone.height and came.height else None
-        if told is not None:
-            what, was, became = told
+        change_of = _other_inputs(gone, came) if gone.height and came.height else None
+        if change_of is not None:
+            what, was, became = change_of
             row = {"operator": str(operator), "was": was, "became": became, "count": came.get_column("change").sum()}
-            # Types change everywhere in the same way, shapes at each operator in its own.
-            found.setdefault(told if what == "datatype" else (what, "", ""), []).append(row)
+            # Types usually change in the same way at many operators, shapes differently at each.
+            found.setdefault(change_of if what == "datatype" else (what, "", ""), []).append(row)
     retyped = {row["operator"] for (what, *_), places in found.items() if what == "datatype" for row in places}
     return retyped, [_of_inputs(what, places) for (what, *_), places in found.items()]
 
 
 def _other_inputs(gone: pl.DataFrame, came: pl.DataFrame) -> tuple[str, str, str] | None:
-    """What is other in an operator's inputs: the types that changed, else the shapes; None for another overload."""
+    """The change of an operator's inputs: the types, or else the shapes; None for another overload."""
     types = [list(dict.fromkeys(rows.get_column("types"))) for rows in (gone, came)]
     if set(types[0]) == set(types[1]):
         return "input_shape", few(sorted(gone.get_column("shapes"))), few(sorted(came.get_column("shapes")))
@@ -80,7 +76,7 @@ def _other_inputs(gone: pl.DataFrame, came: pl.DataFrame) -> tuple[str, str, str
         lists = [one.strip("[]").split(",") for one in (was, became)]
         if len(lists[0]) != len(lists[1]):
             return None
-        # A type that one side does not tell is no other type.
+        # Unknown types are not differences.
         pairs |= {
             pair for pair in zip(*lists, strict=True) if pair[0] != pair[1] and all(one.strip('" ') for one in pair)
         }
@@ -91,7 +87,7 @@ def _other_inputs(gone: pl.DataFrame, came: pl.DataFrame) -> tuple[str, str, str
 
 
 def _of_inputs(what: str, places: Sequence[Row]) -> Row:
-    """One row for all operators at which it is so, the most frequent first; shapes are those of that one."""
+    """One row for all these operators; operator and shapes are those of the most frequent one."""
     places = sorted(places, key=lambda row: (-row["count"], row["operator"]))
     return selected(
         what,
@@ -105,7 +101,7 @@ def _of_inputs(what: str, places: Sequence[Row]) -> Row:
 
 
 def copy_paths(before: Sequence[Account], after: Sequence[Account]) -> Iterator[Row]:
-    """Copies of one direction that all read or write another kind of host memory."""
+    """Copies of one direction that use another kind of host memory."""
     sides = []
     for side in (before, after):
         rows = pl.concat(
@@ -128,12 +124,12 @@ def copy_paths(before: Sequence[Account], after: Sequence[Account]) -> Iterator[
         )
 
 
-#: What a selection is of; the first of those that apply.
+#: Selections of whole sessions.
 OF_SESSIONS: Final = ("execution_provider", "backend", "precision")
 GRAPH_REPLAY: Final = "graph_replay"
 COMPILATION: Final = "compilation"
-#: Kernels that stand for those of many operators: what they are, by which names, how many of them at the least (an
-#: optimizer's step has several, a copy of its tensors is one), and what is in their place.
+#: Kernels that replace those of many operators: the selection, a pattern of names, the smallest number of such kernels
+#: (an optimizer's step has several, a copy of its tensors is one), and the names of both alternatives.
 _MADE_FOR_MANY: Final = (
     (
         COMPILATION,
@@ -151,13 +147,13 @@ _MADE_FOR_MANY: Final = (
         "an optimizer in one kernel",
     ),
 )
-#: Kernels that turn one layout of images into another.
+#: Kernels that convert the layout of images.
 _LAYOUTS: Final = re.compile(r"(?i)nchw_?(?:to_?|2)\w?nhwc|nhwc_?(?:to_?|2)\w?nchw|cnhw|batched_transpose")
-#: A share of dispatches replayed by graphs that is this much larger is another way of launching.
+#: Smallest difference of the share of dispatches that graphs replay.
 _GRAPH_DIFFERENCE: Final = 0.5
-#: Fewer or more launches of fewer or more kernels in the same places, by this part: fused, or fused no longer.
+#: Smallest relative change of the number of launches by fusion.
 _FUSED: Final = 0.1
-#: What a compiler writes into the name of a kernel that does the work of several.
+#: Part of the names of compiled kernels that do the work of several.
 _FUSED_BY_NAME: Final = "_fused_"
 _ATTENTION: Final = "attention"
 _ATTENTION_BACKEND: Final = "attention_backend"
@@ -166,7 +162,7 @@ _PRODUCTS: Final = {"gemm", "conv", "attention", "linear attention"}
 _UNFUSED: Final = "products and a softmax"
 _GEMM: Final = "gemm"
 _ORT: Final = "onnxruntime "
-#: Packages and libraries whose version decides which kernels run.
+#: Packages and libraries that provide or select kernels.
 _RUNTIMES: Final = re.compile(
     r"onnxruntime|torch|triton|migraphx|aiter|vllm|sglang|jax|tensorflow|rocm|hip|cuda|cudnn|cublas|cutlass|miopen|rccl"
     r"|nccl|flash|composable|tensile|xformers"
@@ -177,14 +173,14 @@ _OF_A_CACHE: Final = re.compile(r"_(?:files|digest)$")
 
 
 def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> pl.DataFrame:
-    """One row for each thing that was selected differently, what matters most first.
+    """One row for each selection that differs, the most important first.
 
     Columns: what (`execution_provider`, `backend`, `precision`, `graph_replay`, `compilation`, `attention_backend`,
     `gemm_backend`, `node_placement`, `library`, `data_layout`, `datatype`, `fusion`, `kernel`, `copy_path`,
-    `input_shape`, `cache`, `library_version`), from_value and to_value, operator and position (where, null when it is
-    everywhere or not known), count (an iteration), baseline_ns and candidate_ns (time in these places an iteration;
-    null without a time of its own), matched_by, evidence (the table it was read from). Selections that hold for the
-    whole session come first, then places by how much their time changed, then what has no time.
+    `input_shape`, `cache`, `library_version`), from_value and to_value, operator and position (null when not known or
+    not specific), count (in an iteration), baseline_ns and candidate_ns (time at these places in an iteration; null
+    when it cannot be separated), matched_by, evidence (the table with the evidence). Selections of the whole session
+    come first, then the others by the change of their time, then those without time.
     """
     if not baseline.accounts or not candidate.accounts:
         whole, places = list(_of_sessions(baseline, candidate)), []
@@ -194,18 +190,14 @@ def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> p
         whole = [*_of_sessions(baseline, candidate), *_graph_replay(*sides), *_one_sided(*known)]
         retyped, inputs = other_inputs(*sides)
         places = [_replacement(one, *known, *sides) for one in replaced]
-        # Kernels of another format at operators whose inputs have it are no choice of their own.
+        # Kernels of another format follow from inputs of that format, and are not listed separately.
         places = [row for row in places if row["what"] != "datatype" or row["operator"] not in retyped]
-        # What the inputs are decides on kernels, not the other way round.
         whole += [row for row in inputs if row["what"] == "datatype"]
         places += [*_same_name(*known), *copy_paths(*sides), *(row for row in inputs if row["what"] != "datatype")]
         places += [] if any(one["what"] == _ATTENTION_BACKEND for one in places) else _attention(*known)
         places.sort(key=lambda row: (-abs((row["candidate_ns"] or 0) - (row["baseline_ns"] or 0)), row["from_value"]))
     rows = [*whole, *places, *_of_environment(baseline, candidate)]
     return pl.DataFrame(rows, schema=dict(SCHEMA), orient="row")
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _of_sessions(baseline: Arm, candidate: Arm) -> Iterator[Row]:
@@ -221,7 +213,7 @@ def _distinct(values: pl.Series) -> str:
 
 
 def _graph_replay(before: Sequence[Account], after: Sequence[Account]) -> Iterator[Row]:
-    """Kernels that a captured graph replays on one side and that are launched one by one on the other."""
+    """A row when a captured graph replays kernels on one side only."""
     ratios = [[one.graph_ratio for one in side if one.graph_ratio is not None] for side in (before, after)]
     if not all(ratios):
         return
@@ -242,18 +234,18 @@ def _graph_replay(before: Sequence[Account], after: Sequence[Account]) -> Iterat
 
 
 def _one_sided(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[Row]:
-    """Kernels that run whatever they are given, written or batched by a framework on one side alone.
+    """A row when a framework compiled or batched kernels on one side only.
 
-    They stand for kernels of many operators and belong to an operator of their own, so that no place is the same.
+    Such kernels replace those of many operators and have an operator of their own, so they match at no place.
     """
     for what, pattern, least, plain, other in _MADE_FOR_MANY:
         made = [{name for name in side if re.search(pattern, name)} for side in (before, after)]
         if bool(made[0]) == bool(made[1]) or len(made[0] | made[1]) < least:
             continue
-        # Kernels that nothing left for are more work, and no choice.
+        # When no kernel disappeared, the new ones are additional work.
         if not (before.keys() - after.keys() and after.keys() - before.keys()):
             continue
-        # Of the others nothing tells which of them these stand for: so there is no time of either side.
+        # The kernels that they replace are unknown, so there are no times.
         yield selected(
             what,
             other if made[0] else plain,
@@ -261,11 +253,11 @@ def _one_sided(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[
             "kernels.name",
             count=sum(side[name]["count"] for side, one in zip((before, after), made, strict=True) for name in one),
         )
-        return  # what a compiler wrote stands for the rest, too
+        return  # compilation includes the other cases
 
 
 def _attention(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[Row]:
-    """Attention by a kernel of its own on one side, and by products and a softmax of other operators on the other."""
+    """A row when one side has an attention kernel, and the other products and a softmax."""
     own = [{name: one for name, one in side.items() if one["family"] == _ATTENTION} for side in (before, after)]
     if bool(own[0]) == bool(own[1]):
         return
@@ -289,7 +281,7 @@ def _attention(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[
 
 
 def _kernels(side: Sequence[Account]) -> dict[str, Row]:
-    """What is known of each kernel of a side by its name, and its time and count in one iteration."""
+    """The columns of each kernel of a side by name, with its time and count in one iteration."""
     rows = pl.concat([one.groups.with_columns(steps=pl.lit(one.steps)) for one in side], how="diagonal_relaxed")
     facts_of = [pl.col(one).drop_nulls().first() for one in ("short_name", "family", "library", "dtype", "tile")]
     per = [(pl.col(one) / pl.col("steps")).sum() / len(side) for one in ("count", "busy_ns")]
@@ -304,11 +296,11 @@ def _replacement(
     before: Sequence[Account],
     after: Sequence[Account],
 ) -> Row:
-    """A replacement by what it is: the kernels' families, libraries, formats and numbers tell."""
+    """The row of a replacement, classified by the kernels' families, libraries, formats and counts."""
     old = [known_before[name] for name in one.before]
     new = [known_after[name] for name in one.after]
     what = _what(old, new, sum(one.before.values()), sum(one.after.values()))
-    was, became = _told(one.before, known_before), _told(one.after, known_after)
+    was, became = _names(one.before, known_before), _names(one.after, known_after)
     if what == "datatype":
         was, became = f"{_formats(old)}, {was}", f"{_formats(new)}, {became}"
     return selected(
@@ -327,7 +319,7 @@ def _replacement(
 
 def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_after: float) -> str:
     turned = [[bool(_LAYOUTS.search(row["name"])) for row in side] for side in (old, new)]
-    # What turns layouts comes and goes with the kernels that it is there for.
+    # Conversions of layouts belong to other kernels, which decide the class.
     other_layout = any(turned[0]) != any(turned[1]) and not any(all(side) for side in turned)
     if other_layout:
         old, new = (
@@ -338,12 +330,12 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
         tuple({row[key] for row in side if row[key] is not None} for side in (old, new))
         for key in ("family", "library", "dtype")
     )
-    # Each side has one that the other lacks: what both call besides is a part of either.
+    # Each side has a library that the other lacks.
     other_library = bool(libraries[0] - libraries[1] and libraries[1] - libraries[0])
     if other_library and all(name.startswith(_ORT) for name in libraries[0] | libraries[1]):
         return "node_placement"
     attention = [_ATTENTION in side for side in families]
-    # Attention is named after its library; one that is not known is another one than one that is.
+    # An unknown library of attention counts as different from a known one.
     if attention[0] != attention[1] or (all(attention) and libraries[0].isdisjoint(libraries[1]) and any(libraries)):
         return _ATTENTION_BACKEND
     if other_library:
@@ -356,11 +348,11 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
 
 
 def _is_fusion(old: Sequence[Row], new: Sequence[Row], count_before: float, count_after: float) -> bool:
-    """Whether fewer kernels do what several did, or the other way round: by a name that says so, or by their counts."""
+    """True when one side fuses kernels of the other, by the names or the counts of kernels."""
     fused = [any(_FUSED_BY_NAME in row["name"] for row in side) for side in (old, new)]
     if fused[0] != fused[1] and len(new if fused[0] else old) > 1:
         return True
-    # A product in several kernels, or split and then added up, is one product all the same.
+    # A product that is split into several kernels is not a fusion.
     is_product = {row["family"] for row in (*old, *new) if row["family"] is not None} <= _PRODUCTS
     merged = (len(old) - len(new)) * (count_before - count_after) > 0
     return merged and abs(count_after - count_before) > _FUSED * count_before and not is_product
@@ -370,8 +362,8 @@ def _formats(side: Sequence[Row]) -> str:
     return " + ".join(sorted({row["dtype"] for row in side if row["dtype"] is not None}))
 
 
-def _told(counts: Mapping[str, float], known: Mapping[str, Row]) -> str:
-    """The kernels' names, the most frequent first; several are told by their short names."""
+def _names(counts: Mapping[str, float], known: Mapping[str, Row]) -> str:
+    """The kernels' names, the most frequent first; several kernels have their short names."""
     ordered = sorted(counts, key=lambda name: (-counts[name], name))
     return " + ".join(ordered if len(ordered) == 1 else [known[name]["short_name"] or name for name in ordered])
 
@@ -379,10 +371,9 @@ def _told(counts: Mapping[str, float], known: Mapping[str, Row]) -> str:
 def _time(
     counts: Mapping[str, float], known: Mapping[str, Row], operator: str | None, side: Sequence[Account]
 ) -> int | None:
-    """Time of so many runs of these kernels in one iteration: at the operator where it is known, else of all.
+    """The time of these counts of kernels in one iteration, at the operator if it is known.
 
-    Null where a kernel runs at the place more often than that: which of its runs are meant, and how long those took, is
-    not known.
+    None when a kernel runs more often at that place, because the times of the runs in question are then unknown.
     """
     ran = {name: (one["count"], one["busy_ns"]) for name, one in known.items()}
     if operator is not None:
@@ -399,11 +390,8 @@ def _time(
     return round(total)
 
 
-def _same_name(
-    known_before: Mapping[str, Row],
-    known_after: Mapping[str, Row],
-) -> Iterator[Row]:
-    """Kernels and operators of one name that another library ran, or in another number format."""
+def _same_name(known_before: Mapping[str, Row], known_after: Mapping[str, Row]) -> Iterator[Row]:
+    """Kernels and operators of one name with another library or number format."""
     changed: dict[tuple[str, str, str], list[str]] = {}
     for name in sorted(known_before.keys() & known_after.keys()):
         old, new = known_before[name], known_after[name]
@@ -427,7 +415,7 @@ def _same_name(
 
 
 def _of_environment(baseline: Arm, candidate: Arm) -> Iterator[Row]:
-    """Compile and tuning caches in another state, then libraries and runtimes in another version."""
+    """Rows of caches in another state, then of libraries in another version."""
     sides = [
         {(category, key): value for category, key, value in rows.iter_rows()}
         for rows in (

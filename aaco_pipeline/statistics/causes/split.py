@@ -1,7 +1,4 @@
-"""Arithmetic of splitting a change: sessions of an arm as matrices, rows from two arms' means, and the clock's share.
-
-The order in which a change is split is `decomposition`.
-"""
+"""Arithmetic of splitting a change: sessions of an arm as matrices, rows from two arms' means, the clock's share."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,22 +23,22 @@ from aaco_pipeline.statistics.causes.matching import Replaced
 
 Floats = npt.NDArray[np.float64]
 
-#: Clocks nearer to each other than this are the same: sampled clocks move by as much within a run.
+#: Smallest difference of log clocks: sampled clocks vary by as much within a run.
 LEAST_DIFFERENCE: Final = 0.005
-#: How far the durations' own slope may be from the clocks' ratio, as a factor of its logarithm.
+#: Limits of the slope of the durations relative to the logarithm of the clocks' ratio.
 _AGREES: Final = (0.5, 2.0)
 
 
 def clock_part(
     before: Floats, after: Floats, mean_count: Floats, compute_ratio: Floats, clocks: tuple[Floats, Floats]
 ) -> Floats:
-    """The part of each kernel's change in duration that the engine clock explains, in ns an iteration.
+    """The part of each kernel's change in duration that the engine clock explains, in ns for each iteration.
 
     `before` and `after` are mean durations (resamples x kernels), `mean_count` the midpoint of counts, `compute_ratio`
-    (kernels) how far a kernel's speed follows the engine clock, `clocks` the arms' mean clocks in MHz (resamples),
-    NaN where not sampled. Fits log(after / before) = a * compute_ratio, weighted by time; a counts only where it goes
-    the way of log(clock before / clock after), within a factor of two. The part is then what the measured clocks
-    imply, and no more than the kernel's own change that way. Zero elsewhere.
+    (kernels) as in `Account`, `clocks` the arms' mean clocks in MHz (resamples), NaN without samples. Fits
+    log(after / before) = a * compute_ratio, weighted by time; the fit must agree with log(clock before / clock after)
+    within a factor of two. The part is then the change that the measured clocks imply, limited to the kernel's own
+    change in that direction. Zero otherwise.
     """
     known = (before > 0) & (after > 0)
     ratio = np.log(np.divide(after, before, out=np.ones_like(after), where=known))
@@ -59,7 +56,7 @@ def clock_part(
     return np.where(applies[:, None] & known & same_way, part, 0.0)
 
 
-#: Kinds of rows; of kernels and copies, and what lies between them.
+#: Kinds of rows.
 SELECTION: Final = "selection"
 LAUNCHES: Final = "launches"
 DURATION: Final = "duration"
@@ -70,15 +67,15 @@ CLOCK: Final = "clock"
 UNEXPLAINED: Final = "unexplained"
 HIDDEN_HOST: Final = "hidden_host"
 HOST_CALLS: Final = "host_calls"
-#: Idle time that the host makes.
+#: Causes of idle time by the host.
 _OF_THE_HOST: Final = (HOST_WAIT, "launch_latency", AT_THE_ENDS)
-#: A framework's way to its next launch, and the part of an iteration that goes for one where programs are slower.
+#: Lower limits of the idle time that belongs to a launch: absolute, and as a share of an iteration.
 _LAUNCH_PACE_NS: Final = 30_000.0
 _OF_ITERATION: Final = 0.1
-#: So many of all launches are typical.
+#: Share of launches that are typical.
 _OF_TYPICAL: Final = 0.9
-#: Host work can be called hidden where nothing was measured unprofiled only if the host waited for the device in this
-#: part of an iteration, and the device for the host in no more than that one.
+#: Without unprofiled latencies, host work may be hidden only when the host waited for the device for at least, and the
+#: device for the host for at most, these shares of an iteration.
 _HOST_WAITED: Final = 0.02
 _DEVICE_WAITED: Final = 0.1
 _REPLACED: Final = ("operator", "position", "normalized_name")
@@ -86,7 +83,7 @@ _REPLACED: Final = ("operator", "position", "normalized_name")
 
 @dataclass(frozen=True)
 class Means:
-    """Means over an arm's sessions of one iteration: resamples, or resamples x groups (x causes)."""
+    """Means of one iteration over an arm's sessions: resamples, or resamples x groups (x causes)."""
 
     count: Floats
     busy: Floats
@@ -108,12 +105,12 @@ class Side:
 
     @property
     def sessions(self) -> int:
-        """How many there are."""
+        """The number of sessions."""
         return len(self.means_of.time)
 
     @classmethod
     def of(cls, accounts: Sequence[Account], groups: pl.DataFrame, causes: Sequence[str]) -> Self:
-        """From accounts, by the groups that `matching.groups_of` gives."""
+        """The matrices of accounts, with the groups of `matching.groups_of`."""
         number = int(groups.get_column("group").n_unique())
         busy, count = (np.zeros((len(accounts), number)) for _ in range(2))
         idle = np.zeros((len(accounts), number, len(causes)))
@@ -154,7 +151,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Subjects:
-    """What the groups are: for each its category, subject, short subject, how it was matched, and compute_ratio."""
+    """Category, subject, short subject, kind of match and compute_ratio of each group."""
 
     category: tuple[str, ...]
     name: tuple[str, ...]
@@ -164,7 +161,7 @@ class Subjects:
 
     @classmethod
     def of(cls, groups: pl.DataFrame, arms: Sequence[Sequence[Account]], replaced: Sequence[Replaced]) -> Self:
-        """From the groups that `matching.groups_of` gives; a replacement is told as `before → after`."""
+        """The subjects of the groups of `matching.groups_of`; a replacement is named `before → after`."""
         known = pl.concat([one.groups for side in arms for one in side], how="diagonal_relaxed")
         short = dict(known.select("name", "short_name").unique("name", maintain_order=True).iter_rows())
         ratio = known.group_by("name").agg(pl.col("compute_ratio").mean())
@@ -194,7 +191,7 @@ class Subjects:
 
 @dataclass(frozen=True)
 class Row:
-    """One cause: its part of the change and of count and duration, with counts and times on both sides."""
+    """One cause: its part of the change, split into count and duration, with counts and times on both sides."""
 
     kind: str
     subject: str
@@ -209,11 +206,10 @@ class Row:
 
 
 def pace_ns(sides: Sequence[Side]) -> float:
-    """The longest idle time before a launch that is the launch's own: nine in ten launches of both arms wait no longer.
+    """The longest idle time that belongs to a launch: that of nine in ten launches of both arms.
 
-    At the least 30 us, the way of a framework to its next launch, or a tenth of an iteration where all goes slower.
-    So much of the idle time before a kernel that one arm alone runs comes with every launch of it. What goes beyond it
-    is the host's or another's, whichever launch ends it.
+    It is at least 30 us, or a tenth of an iteration if that is longer. For a kernel that only one arm runs, this much
+    of the idle time before each launch is attributed to the kernel; longer idle time has another cause.
     """
     counts = np.concatenate([side.means_of.count.sum(axis=0) / side.sessions for side in sides])
     idle = np.concatenate([side.means_of.idle.sum(axis=(0, 2)) / side.sessions for side in sides])
@@ -227,10 +223,7 @@ def pace_ns(sides: Sequence[Side]) -> float:
 
 
 def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[str], pace: float) -> list[Row]:
-    """All rows of the split of two arms' means; the same rows in the same order for any resamples.
-
-    `pace` is that of `pace_ns` for both arms.
-    """
+    """All rows of the split of two arms' means, in the same order for all resamples; `pace` is from `pace_ns`."""
     by_count, by_duration = _midpoint(before.count, before.busy, after.count, after.busy)
     both = ((before.count > 0) & (after.count > 0))[..., None]
     paced = [np.where(both, side.idle, _at_pace(side, pace)) for side in (before, after)]
@@ -264,11 +257,8 @@ def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[st
     return rows
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _midpoint(count0: Floats, time0: Floats, count1: Floats, time1: Floats) -> tuple[Floats, Floats]:
-    """The count's and the duration's part of time1 - time0; all is the count's where one side never ran."""
+    """The parts of time1 - time0 by count and by duration; all by count when one side never ran."""
     both = (count0 > 0) & (count1 > 0)
     each0, each1 = (
         np.divide(time, count, out=np.zeros(np.broadcast(time, count).shape), where=np.broadcast_to(both, time.shape))
@@ -279,7 +269,7 @@ def _midpoint(count0: Floats, time0: Floats, count1: Floats, time1: Floats) -> t
 
 
 def _at_pace(side: Means, pace: float) -> Floats:
-    """The idle time before each group's launches, as much of it as launches at `pace` have."""
+    """The idle time before each group's launches, limited to `pace` for each launch."""
     whole = side.idle.sum(axis=2)
     part = np.divide(side.count * pace, whole, out=np.zeros_like(whole), where=whole > 0)
     paced: Floats = side.idle * np.minimum(part, 1.0)[..., None]
@@ -287,8 +277,7 @@ def _at_pace(side: Means, pace: float) -> Floats:
 
 
 def _of_clock(before: Means, after: Means, subjects: Subjects, by_duration: Floats) -> Floats:
-    """The part of each kernel's duration that the measured clocks explain; of replaced kernels, copies and collectives
-    none."""
+    """The part of each kernel's duration by `clock_part`; zero for replaced kernels, copies and collectives."""
     kept = np.array([category not in (COPY, COMMUNICATION) for category in subjects.category])
     kept &= np.array([by not in _REPLACED for by in subjects.matched_by])
     means = [
@@ -302,7 +291,7 @@ def _of_clock(before: Means, after: Means, subjects: Subjects, by_duration: Floa
 def _of_kernels(
     before: Means, after: Means, subjects: Subjects, by_count: Floats, by_duration: Floats
 ) -> Iterator[Row]:
-    """Rows of kernels and copies, those of one name together."""
+    """Rows of kernels and copies, by name."""
     members: dict[tuple[str, str, str], list[int]] = {}
     for at, (category, name, by) in enumerate(zip(subjects.category, subjects.name, subjects.matched_by, strict=True)):
         kind = {COPY: COPIES, COMMUNICATION: COMMUNICATION}.get(category, LAUNCHES)
@@ -328,7 +317,7 @@ def _of_kernels(
 
 
 def _may_hide(side: Means, causes: Sequence[str]) -> bool:
-    """Whether host work may lie behind the device at all: a host that the device waits for hides nothing."""
+    """True when host work may overlap with the device; not when the device waits for the host."""
     if np.isnan(side.host).any():
         return False
     if not np.isnan(side.latency).any():
@@ -343,10 +332,10 @@ def _of_the_host(causes: Sequence[str]) -> list[int]:
 
 
 def _hidden(before: Means, after: Means, causes: Sequence[str]) -> Floats:
-    """How much longer the host worked without making the iteration longer.
+    """The change of host work that did not change the iteration.
 
-    What showed is the change of the unprofiled latency where both arms have it, because a recorder slows the host and
-    lays its work bare; else the change of idle time that the host makes.
+    The visible part is the change of the unprofiled latency when both arms have it, because a recorder slows the host;
+    else the change of idle time by the host.
     """
     longer = after.host - before.host
     shown = after.latency - before.latency

@@ -1,4 +1,4 @@
-"""Where one run lies against the nights before it, and against what other hosts measured the same night."""
+"""The place of one run among the nights before it, and among other hosts of the same night."""
 
 from typing import Any, Final
 
@@ -7,10 +7,10 @@ import polars as pl
 
 from aaco_pipeline.statistics.history.levels import LEAST_DEVIATION, Floats
 
-#: Nights of one level, and hosts of one night, from which a run can be placed among them.
+#: Smallest numbers of nights of one level and of hosts of one night.
 LEAST_NIGHTS: Final = 8
 LEAST_HOSTS: Final = 5
-#: Two-sided chance at which a run among its like would be called apart.
+#: Two-sided probability of a false `slower` or `faster`.
 _CHANCE: Final = 0.01
 AS_BEFORE: Final = "as before"
 SLOWER: Final = "slower"
@@ -21,27 +21,27 @@ _MAD_OF_NORMAL: Final = 0.6745
 
 
 def place_in_history(nights: pl.DataFrame, value_ns: int, fleet_ns: pl.Series | None = None) -> dict[str, Any]:
-    """Where one session's value lies.
+    """The place of one session's value.
 
     Parameters
     ----------
     nights : rows of `nights` of one series, in any order.
     value_ns : the session's own value of that metric, above 0.
-    fleet_ns : the same night's values of other hosts of the same kind; not given when there are none.
+    fleet_ns : values of the same night on other hosts of the same kind, if there are any.
 
     Returns
     -------
-    state: `as before`, `slower`, `faster` or `too little history`; nights it is held against (of the last level,
-    outliers left out); level_ns of those; ratio of the value to it; low_ratio and high_ratio that 99 of 100 sessions of
-    that level lie within; fleet_hosts, fleet_ratio and fleet_state likewise (null without enough); reason in words.
-    What is not known is null.
+    state: `as before`, `slower`, `faster` or `too little history`; nights (the number of nights of the last level,
+    without outliers); their level_ns; ratio of the value to it; low_ratio and high_ratio, within which 99 of 100
+    sessions of that level lie; fleet_hosts, fleet_ratio and fleet_state likewise; reason as a sentence. Unknown figures
+    are null.
 
     Notes
     -----
-    Median and median absolute deviation of the nights' log levels, plus the spread of sessions within a night, and a t
-    quantile for so many nights. A run that is slower than its history and like its fleet speaks for what all share
-    (a driver, a model); one that its fleet does not share speaks for its host. It lies right after a change of level,
-    until enough nights of the new one are known.
+    The interval is from the median and median absolute deviation of the nights' log levels, the spread of sessions
+    within a night, and the t quantile. A run that is slower than its history but not than its fleet points to a common
+    cause (a driver, a model), one that is slower than both to its host. Right after a change of level too few nights
+    of the new one are known.
     """
     last = nights.filter(pl.col("segment") == pl.col("segment").max())
     known = last.get_column("level_ns").cast(pl.Float64).log().to_numpy()
@@ -62,17 +62,14 @@ def place_in_history(nights: pl.DataFrame, value_ns: int, fleet_ns: pl.Series | 
     return {**row, "state": state, "reason": _reason(state, row)}
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _of_sessions(nights: pl.DataFrame) -> float:
-    """Variance of single sessions within a night; 0 where no night has two."""
+    """Variance of single sessions within a night; 0 when no night has two."""
     variance = nights.select((pl.col("error_ratio") ** 2 * pl.col("sessions")).median()).item()
     return 0.0 if variance is None else float(variance)
 
 
 def _reach(logs: Floats, beyond: float) -> float:
-    """How far one more may lie off the median of these, whose own variance beyond theirs is given."""
+    """The largest usual distance of a new value from the median of these; `beyond` is its additional variance."""
     from scipy.special import stdtrit
 
     spread = max(float(np.median(np.abs(logs - np.median(logs)))) / _MAD_OF_NORMAL, LEAST_DEVIATION)
@@ -86,9 +83,9 @@ def _state(off: float, reach: float) -> str:
 
 def _reason(state: str, row: dict[str, Any]) -> str:
     share = f"{row['low_ratio']:.3f} to {row['high_ratio']:.3f} times the level of {row['nights']} nights"
-    told = f"{row['ratio']:.3f} times, where 99 of 100 sessions lie within {share}"
+    place = f"{row['ratio']:.3f} times, where 99 of 100 sessions lie within {share}"
     if row["fleet_state"] is None or state == AS_BEFORE:
-        return told
+        return place
     if row["fleet_state"] == AS_BEFORE:
-        return f"{told}; the other hosts of that night moved with it: what all share changed"
-    return f"{told}; the other hosts of that night did not: this host did"
+        return f"{place}; the other hosts of that night moved with it: what all share changed"
+    return f"{place}; the other hosts of that night did not: this host did"

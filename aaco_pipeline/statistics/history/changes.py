@@ -1,7 +1,4 @@
-"""All nights of a benchmark together: the level of each night and whether code or host changed it.
-
-The search for levels is `levels`; two arms of one campaign are `aaco_pipeline.statistics.verdicts`.
-"""
+"""The level of each night of a benchmark, the changes of level, and their attribution to code or host."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,13 +8,12 @@ import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.history.levels import DRIFT, Change, Levels, Places, find_levels
-from aaco_pipeline.statistics.history.levels import Floats as Floats_levels
 from aaco_pipeline.statistics.verdicts.comparison import METRICS, why_left_out
 from aaco_pipeline.statistics.verdicts.effects import LEVEL, Floats, block_effects, t_interval
 
-#: Arms of unchanged code that others are held against, the better one first: a canary's file never changes.
+#: Arms of unchanged code that are references, the better one first: a canary's file never changes.
 REFERENCES: Final = ("canary", "baseline")
-#: What a night's row holds of the night alone, without those before and after it.
+#: Columns of `nights` that do not depend on other nights.
 OF_THE_NIGHT: Final = (
     *("workload", "backend", "host", "metric", "arm", "campaign", "started_at"),
     *("sessions", "level_ns", "ci_low_ns", "ci_high_ns", "error_ratio", "paired_with", "paired_artefact_sha256"),
@@ -32,24 +28,21 @@ def night_levels(sessions: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     sessions : rows of `session_quantiles` with campaign, started_at, workload, backend, host, fingerprint and
-        artefact_sha256 (of the file that the arm measured) added; the last three may be null.
+        artefact_sha256 (of the file that the arm measured); the last three may be null.
 
     Returns
     -------
-    The columns OF_THE_NIGHT of the table `nights`. A metric that no session of the arm has leaves no row.
+    The columns OF_THE_NIGHT of the table `nights`. A metric without values in an arm has no row.
 
     Notes
     -----
-    A level is the mean log over sessions with a t interval; a ratio the mean over blocks of the log ratio of both
-    arms' sessions, as in a verdict. The reference is the canary, else the baseline. It lies when arms of one campaign
-    ran on different hosts: then nothing is paired.
+    A level is the mean log over sessions with a t interval; a ratio is the mean over blocks of the log ratio of both
+    arms' sessions, as in a verdict. The reference is the canary, else the baseline. Arms on different hosts are not
+    paired.
     """
     frames = [_of_metric(sessions, metric, column) for metric, column in METRICS.items()]
     rows = pl.concat(frames)
     return rows.select(OF_THE_NIGHT).cast(polars_types("nights", *OF_THE_NIGHT))  # type: ignore[arg-type]
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _of_metric(sessions: pl.DataFrame, metric: str, column: str) -> pl.DataFrame:
@@ -77,7 +70,7 @@ def _of_metric(sessions: pl.DataFrame, metric: str, column: str) -> pl.DataFrame
 
 
 def _paired(valued: pl.DataFrame, levels: pl.DataFrame) -> pl.DataFrame:
-    """campaign, host, arm and the columns of its ratio to the best reference that its campaign has."""
+    """campaign, host, arm and the columns of its ratio to the best reference of its campaign."""
     frames = []
     left = levels.select(_ARM)
     for reference in REFERENCES:
@@ -119,7 +112,7 @@ def _interval(rows: pl.DataFrame, mean: str, error: str, count: str) -> tuple[pl
     return low, high
 
 
-#: What makes one series, and the order of its nights.
+#: The key of a series, and the order of its nights.
 SERIES: Final = ("workload", "backend", "host", "metric", "arm")
 _ORDER: Final = ("started_at", "campaign")
 RAW: Final = "raw"
@@ -127,9 +120,9 @@ PAIRED: Final = "paired"
 CODE: Final = "code"
 HOST: Final = "host"
 CANARY: Final = REFERENCES[0]
-#: Nights that a change of the raw and of the paired series may lie apart beyond their intervals to be the same one.
+#: Largest distance in nights between the intervals of the same change in the raw and the paired series.
 _TOGETHER: Final = 2
-#: Nights before a change that its delay is asked of.
+#: Nights before a change in the search for its delay.
 _BEFORE: Final = 60
 _FLAGS: Final = {
     "is_outlier": pl.Boolean(),
@@ -141,17 +134,17 @@ _FLAGS: Final = {
 
 @dataclass(frozen=True)
 class _Part:
-    """The nights of a series that are searched at once: their places in it, what was searched, and what was found."""
+    """The nights of one search: their indices in the series, the values, and the levels found."""
 
     of: str
     places: Places
-    values: Floats_levels
-    errors: Floats_levels
+    values: Floats
+    errors: Floats
     found: Levels
 
 
 def with_levels(nights: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The nights with what they are among each other, and every change of level.
+    """The nights with their levels and outliers, and every change of level.
 
     Parameters
     ----------
@@ -163,10 +156,10 @@ def with_levels(nights: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
     Notes
     -----
-    The ratios are searched as the levels are, in stretches that were held against the same file. A change of the
-    level is the code's when the ratio changed with it, within two nights; the host's when the ratio stayed: the
-    interval of its own difference across that night excludes half the change. Where nothing is paired, or its
-    interval holds both, it is nobody's. It lies where a change of the host strikes only one arm's code.
+    Ratios are searched like levels, separately for each file of the reference. A change of the level is attributed to
+    the code when the ratio changed with it, within two nights; to the host when the ratio did not: the interval of its
+    difference across that night excludes half the change. Otherwise it is not attributed. A change of the host that
+    affects only one arm's code is attributed to the code.
     """
     ordered = nights.sort(*SERIES, *_ORDER, nulls_last=False)
     frames, rows = [], []
@@ -175,16 +168,12 @@ def with_levels(nights: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         frames.append(_flagged(series, parts))
         rows += [row for part in parts for row in _rows(series, part, parts)]
     names = polars_types("nights")
-    told = pl.concat(frames).select(names.keys()).cast(names) if frames else pl.DataFrame(schema=names)  # type: ignore[arg-type]
-    schema = polars_types("change_points")
-    return told, pl.DataFrame(rows, schema=schema, orient="row")
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
+    flagged = pl.concat(frames).select(names.keys()).cast(names) if frames else pl.DataFrame(schema=names)  # type: ignore[arg-type]
+    return flagged, pl.DataFrame(rows, schema=polars_types("change_points"), orient="row")
 
 
 def _parts(series: pl.DataFrame) -> list[_Part]:
-    """The series itself, and each stretch of its ratios to one file."""
+    """The series of levels, and the ratios to each file of the reference."""
     file = series.get_column("paired_artefact_sha256").fill_null("").to_numpy()
     runs = np.cumsum(np.concatenate(([0], file[1:] != file[:-1]))) if len(file) else np.zeros(0, int)
     ratio = series.get_column("paired_ratio").is_not_null().to_numpy()
@@ -199,7 +188,7 @@ def _parts(series: pl.DataFrame) -> list[_Part]:
 
 
 def _flagged(series: pl.DataFrame, parts: list[_Part]) -> pl.DataFrame:
-    """The series with the place of each night, its level, and whether it stands alone."""
+    """The series with the index, level and outlier flag of each night."""
     flags: dict[str, list[Any]] = {name: [None] * series.height for name in _FLAGS}
     levels = {RAW: 0, PAIRED: 0}
     for part in parts:
@@ -253,7 +242,7 @@ def _rows(series: pl.DataFrame, part: _Part, parts: list[_Part]) -> list[dict[st
 
 
 def _owed_to(arm: str, raw: _Part, change: Change, parts: list[_Part]) -> str | None:
-    """Whose a change is, by what the ratios did across it; None where they cannot tell. A canary is unchanged code."""
+    """`code` or `host` by the ratios across the change, or None. A canary is unchanged code."""
     if raw.of == PAIRED:
         return CODE
     if arm == CANARY:
@@ -283,8 +272,8 @@ def _owed_to(arm: str, raw: _Part, change: Change, parts: list[_Part]) -> str | 
     return None
 
 
-def _sides(part: _Part, start: int, end: int, change: Change) -> tuple[Floats_levels, Floats_levels] | None:
-    """The ratios of the nights of the levels before and after, outliers left out; None below two on a side."""
+def _sides(part: _Part, start: int, end: int, change: Change) -> tuple[Floats, Floats] | None:
+    """The ratios of the nights before and after, without outliers; None with fewer than two on a side."""
     usable = ~(part.found.outliers | part.found.undecided)
     inside = [
         usable & (part.places < start) & (part.places >= start - max(change.before, 2)),
@@ -295,7 +284,7 @@ def _sides(part: _Part, start: int, end: int, change: Change) -> tuple[Floats_le
 
 
 def _shown(part: _Part, change: Change) -> int:
-    """The place of the night up to which a search must see to show the change."""
+    """The index of the first night at which a search finds the change."""
     first = max(change.start - _BEFORE, 0)
     last = len(part.values) - 1
     for end in range(change.start, last):

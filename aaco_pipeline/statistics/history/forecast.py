@@ -1,7 +1,4 @@
-"""Trends within a level, and forecasts of when it reaches its limit, with their past accuracy.
-
-The levels are `levels` and `changes`.
-"""
+"""Trends within a level, and forecasts of the night at which it reaches its limit, with their past accuracy."""
 
 import math
 from dataclasses import dataclass
@@ -35,7 +32,7 @@ class Trend:
 
 
 def trend(values: Floats) -> Trend:
-    """The slope of a series of nights, robust against single ones.
+    """The slope of a series of nights, robust against outliers.
 
     Parameters
     ----------
@@ -45,9 +42,9 @@ def trend(values: Floats) -> Trend:
     -----
     The median of all slopes between two nights, with the interval by their ranks (Sen, Estimates of the regression
     coefficient based on Kendall's tau, 1968), tested by Mann and Kendall. The variance of Kendall's score is corrected
-    for nights that hang together (Hamed and Rao, A modified Mann-Kendall trend test for autocorrelated data, 1998), by
-    no less than a first-order autoregression would (`wander`): of short series the ranks show too little. Where nights
-    alternate it is left as it is, not made smaller. The number of slopes is the square of the nights.
+    for autocorrelation (Hamed and Rao, A modified Mann-Kendall trend test for autocorrelated data, 1998), by at least
+    the factor of a first-order autoregression (`wander`), because short series underestimate it. A negative correlation
+    does not reduce it. The number of slopes is quadratic in the nights.
     """
     count = len(values)
     first, second = np.triu_indices(count, 1)
@@ -72,16 +69,13 @@ def sen_lines(values: Floats) -> tuple[Floats, Floats]:
     return slopes, last
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _last(values: Floats, slope: float) -> float:
     nights = np.arange(len(values))
     return float(np.median(values - slope * nights) + slope * nights[-1])
 
 
 def _correction(residuals: Floats) -> float:
-    """How many times more Kendall's score varies than of independent nights, from the ranks about the slope."""
+    """The factor of the variance of Kendall's score over that of independent nights, from ranks about the slope."""
     count = len(residuals)
     ranks = np.argsort(np.argsort(residuals, kind="stable"), kind="stable").astype(np.float64)
     ranks -= ranks.mean()
@@ -100,29 +94,28 @@ def _two_sided(score: float, variance: float) -> float:
     return float(2 * ndtr(-max(abs(score) - 1, 0) / np.sqrt(variance)))
 
 
-#: Nights of one level from which a trend is taken (with fewer, how they hang together is not known), and that it is
-#: taken from at most.
+#: Smallest number of nights of one level for a trend (with fewer the autocorrelation is unknown), and the largest.
 LEAST_NIGHTS: Final = LEAST_FOR_WANDER
 MOST_NIGHTS: Final = 120
-#: The band that is given, and the quantiles that its loss is taken at.
+#: Quantiles of the forecast band.
 _QUANTILES: Final = (0.05, 0.5, 0.95)
-#: Nights ahead at which the past is foretold.
+#: Nights ahead in the back test.
 HORIZON: Final = 7
-#: Forecasts of the past from which their share of hits is told.
-_LEAST_FORETOLD: Final = 10
+#: Smallest number of forecasts in a back test.
+_LEAST_TESTED: Final = 10
 _DRAWS: Final = 400
 _DRAWS_OF_THE_PAST: Final = 100
-#: Beyond ten years of nights nothing is foretold.
+#: The longest forecast: ten years of nights.
 _NEVER: Final = 3_650
 
 
 @dataclass(frozen=True)
 class BackTest:
-    """Share of nights within their 90 % band, and its pinball loss over that of a band round the last value."""
+    """Share of nights within their 90 % band, its pinball loss over that of the last value, and number of forecasts."""
 
     coverage: float
     pinball_ratio: float
-    foretold: int
+    count: int
 
 
 def forecasts(nights: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
@@ -130,12 +123,8 @@ def forecasts(nights: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
 
     Parameters
     ----------
-    nights : rows of `nights` with their levels, as `changes.with_levels` gives them.
+    nights : rows of `nights` with their levels, from `changes.with_levels`; outliers and undecided nights are ignored.
     limits : workload, backend, metric and limit_ns of the service levels; one row each at most.
-
-    Notes
-    -----
-    See `forecast`. Nights that stand alone, and those not told yet, are left out.
     """
     known = nights.join(limits, on=["workload", "backend", "metric"], how="left").sort(*SERIES, "night")
     rows = []
@@ -148,12 +137,12 @@ def forecasts(nights: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
 
 
 def forecast(values: Floats, limit_ns: int | None) -> dict[str, Any]:
-    """The trend of one level, and the nights until it reaches the limit.
+    """The trend of one level, and the number of nights until it reaches the limit.
 
     Parameters
     ----------
     values : (n,) log levels in ns of the nights since the last change.
-    limit_ns : limit of the service level; None when none is set.
+    limit_ns : limit of the service level, or None.
 
     Returns
     -------
@@ -161,10 +150,9 @@ def forecast(values: Floats, limit_ns: int | None) -> dict[str, Any]:
 
     Notes
     -----
-    The line of `trend` goes on as it is. Its band comes from a block bootstrap of the nights about it (blocks of the
-    cube root of the nights, Kunsch, The jackknife and the bootstrap for general stationary observations, 1989).
-    Refused (`no trend`) when the interval of the slope holds 0. It lies as every straight line does, the farther ahead
-    the more; what it was worth on the nights before stands beside it.
+    The line of `trend` is continued. Its band comes from a block bootstrap of the nights about it (blocks of the cube
+    root of the nights, Kunsch, The jackknife and the bootstrap for general stationary observations, 1989). There is no
+    forecast (`no trend`) when the interval of the slope includes 0. The accuracy on past nights is given with it.
     """
     values = values[-MOST_NIGHTS:]
     count = len(values)
@@ -188,10 +176,10 @@ def forecast(values: Floats, limit_ns: int | None) -> dict[str, Any]:
 
 
 def back_test(values: Floats) -> BackTest | None:
-    """How forecasts seven nights ahead would have done, made from the nights before; None when too few can be told.
+    """The accuracy of past forecasts seven nights ahead; None with too few of them.
 
-    Each origin from the 16th night on foretells one night: along the line where there is a trend, else at the level.
-    The naive forecast is the last value with the quantiles of how nights that far apart differed before.
+    Every night from the 16th on is the origin of one forecast: along the line when there is a trend, else at the level.
+    The naive forecast is the last value with the quantiles of past differences between nights that far apart.
     """
     ours, naive, inside = [], [], []
     random = np.random.default_rng(0)
@@ -204,14 +192,11 @@ def back_test(values: Floats) -> BackTest | None:
         inside.append(band[0] <= truth <= band[2])
         ours.append(_pinball(band, truth))
         naive.append(_pinball(last, truth))
-    if len(ours) < _LEAST_FORETOLD:
+    if len(ours) < _LEAST_TESTED:
         return None
     of_naive = float(np.mean(naive))
     ratio = float(np.mean(ours)) / of_naive if of_naive else 1.0
     return BackTest(float(np.mean(inside)), ratio, len(ours))
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _reached(
@@ -247,24 +232,24 @@ def _reached(
 def _worth(past: BackTest | None) -> str:
     if past is None:
         return "too few nights to try such forecasts on"
-    told = f"of {past.foretold} nights foretold {HORIZON} ahead {past.coverage:.0%} lay in their 90 % band"
+    hits = f"of {past.count} nights foretold {HORIZON} ahead {past.coverage:.0%} lay in their 90 % band"
     better = "nearer than" if past.pinball_ratio < 1 else "no better than"
-    return f"{told}, {better} the last value"
+    return f"{hits}, {better} the last value"
 
 
 def _lines(values: Floats, has_slope: bool, draws: int, random: np.random.Generator) -> tuple[Floats, Floats]:
-    """Slopes and last levels of the series with the nights about its line drawn anew in blocks."""
+    """Slopes and last levels of resampled series: the line with residuals drawn in blocks."""
     count = len(values)
     fitted, residuals = _about(values, has_slope)
     length = max(round(count ** (1 / 3)), 1)
     starts = random.integers(0, count - length + 1, (draws, -(-count // length)))
     picks = (starts[:, :, None] + np.arange(length)).reshape(draws, -1)[:, :count]
-    # Draws about a level have slopes as well: one too small to be seen is allowed for.
+    # Draws about a level have slopes too, which allows for a small undetected slope.
     return sen_lines(fitted + residuals[picks])
 
 
 def _about(values: Floats, has_slope: bool) -> tuple[Floats, Floats]:
-    """The line or level, and the nights about it, widened for what fitting them took out."""
+    """The line or level, and the residuals, corrected for the degrees of freedom of the fit."""
     nights = np.arange(len(values))
     slope = float(sen_lines(values[None, :])[0][0]) if has_slope else 0.0
     fitted: Floats = np.asarray(np.median(values - slope * nights) + slope * nights, np.float64)
@@ -275,7 +260,7 @@ def _about(values: Floats, has_slope: bool) -> tuple[Floats, Floats]:
 
 
 def _ahead(values: Floats, has_slope: bool, horizon: int, random: np.random.Generator) -> Floats:
-    """Draws of the night that many ahead: of the line, and of the night about it."""
+    """Draws of the night `horizon` nights ahead: of the line plus a residual."""
     slopes, last = _lines(values, has_slope, _DRAWS_OF_THE_PAST, random)
     _, residuals = _about(values, has_slope)
     drawn: Floats = (last + slopes * horizon)[:, None] + residuals[None, :]

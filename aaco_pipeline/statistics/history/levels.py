@@ -1,7 +1,4 @@
-"""Find where a series of nights changes its level, and by how much, after noise, outliers and drift are estimated.
-
-Whether code or host caused a change is `changes`.
-"""
+"""Changes of level in a series of nights, with estimates of noise, outliers and drift."""
 
 import math
 from dataclasses import dataclass
@@ -14,47 +11,38 @@ from aaco_pipeline.statistics.segmentation import segment_starts
 
 Floats = npt.NDArray[np.float64]
 
-#: The largest differences are left out of the scale: among them are the changes that are looked for.
+#: Share of the differences in the scale, without the largest ones, which may be changes of level.
 _KEPT: Final = 0.9
 #: Mean size of a standard normal within its central 90 %.
 _MEAN_OF_KEPT: Final = 0.6573
-#: Least deviation of a log level: below one part in ten thousand a series is called constant.
+#: Smallest deviation of a log level.
 LEAST_DEVIATION: Final = 1e-4
-#: Series of fewer nights cannot show that their nights hang together.
+#: Smallest number of nights for an estimate of the autocorrelation.
 LEAST_FOR_WANDER: Final = 16
 
 
 def deviation(values: Floats) -> float:
-    """The standard deviation of single nights about their level, from how neighbours differ.
+    """The standard deviation of single nights about their level, from differences of neighbours; at least 1e-4.
 
-    Parameters
-    ----------
-    values : (n,) log levels in the order of time.
-
-    Returns
-    -------
-    The deviation; at least 1e-4, also below three nights.
-
-    Notes
-    -----
-    Differences of neighbours know nothing of levels and slow trends; a change spoils one of them. Their largest tenth
-    is left out and the rest scaled as for a normal. It lies (is too small) when neighbours are alike: `wander`.
+    `values` are (n,) log levels in the order of time. Differences of neighbours do not depend on levels or slow trends.
+    The largest tenth is omitted and the rest scaled as for a normal. The result is too small for autocorrelated nights
+    (`wander`).
     """
     return max(_size(np.diff(values)) / math.sqrt(2), LEAST_DEVIATION)
 
 
 def night_variances(values: Floats, errors: Floats) -> Floats:
-    """The variance of each night: what its sessions leave unsure, and what nights differ by beyond that.
+    """The variance of each night: that of its sessions plus that between nights.
 
     Parameters
     ----------
     values : (n,) log levels in the order of time.
-    errors : (n,) standard errors of them from the night's own sessions; NaN where there was one session.
+    errors : (n,) standard errors of them from the night's own sessions; NaN for a single session.
 
     Returns
     -------
-    (n,) positive: errors squared plus the variance between nights. A night of one session takes the median error of
-    the others; where none has one, all nights weigh the same.
+    (n,) positive: errors squared plus the variance between nights. A night of one session gets the median error of the
+    others; without any errors all variances are equal.
     """
     total = deviation(values) ** 2
     known = errors[np.isfinite(errors)] ** 2
@@ -66,18 +54,18 @@ def night_variances(values: Floats, errors: Floats) -> Floats:
 
 
 def wander(values: Floats, starts: list[int]) -> float:
-    r"""How many times more a mean over many nights varies than of independent nights; at least 1.
+    r"""The factor of the variance of a mean over that of independent nights; at least 1.
 
     Parameters
     ----------
     values : (n,) log levels, in units of their own deviation.
-    starts : first night of each level that is taken out before.
+    starts : first night of each level; the means of levels are subtracted.
 
     Notes
     -----
-    :math:`(1 + r) / (1 - r)` of a first-order autoregression with lag-1 correlation r of the residuals, which is
-    corrected for what the means that were taken out cost (Kendall, Note on bias in the estimation of autocorrelation,
-    1954: (1 + 3 r) / n a mean).
+    :math:`(1 + r) / (1 - r)` of a first-order autoregression with lag-1 correlation r of the residuals, corrected for
+    the bias by the subtracted means (Kendall, Note on bias in the estimation of autocorrelation, 1954: (1 + 3 r) / n
+    for each mean).
     """
     count = len(values)
     if count < LEAST_FOR_WANDER:
@@ -100,18 +88,18 @@ def _size(differences: Floats) -> float:
     return float(kept.mean()) / _MEAN_OF_KEPT if len(kept) else 0.0
 
 
-#: Nights that a slope takes at least; a shorter one is a step whose night is not known.
-LEAST_NIGHTS: Final = 6
-#: Ends that are tried, and points that a longer series is averaged to.
+#: Smallest number of nights of a slope; shorter ones are steps.
+LEAST_RAMP_NIGHTS: Final = 6
+#: Largest number of candidate ends, and of points after averaging.
 _ENDS: Final = 40
 _POINTS: Final = 256
 
 
 @dataclass(frozen=True)
 class Ramp:
-    """A level, a straight slope from point `begin` to point `end`, and a level again: `height` is their difference.
+    """A level, a straight slope from point `begin` to point `end`, and a level again; `height` is their difference.
 
-    `squares` are the weighted squares about it, `variance` that of the height where the weights are one over
+    `squares` is the weighted sum of squared residuals, `variance` that of the height if the weights are one over
     variances.
     """
 
@@ -123,7 +111,7 @@ class Ramp:
 
 
 def ramp(values: Floats, weights: Floats) -> Ramp | None:
-    """The slope between two levels that fits best by weighted least squares; None below 6 points.
+    """The slope between two levels that fits best by weighted least squares; None with fewer than 6 points.
 
     Parameters
     ----------
@@ -132,11 +120,11 @@ def ramp(values: Floats, weights: Floats) -> Ramp | None:
 
     Notes
     -----
-    Both ends are tried at forty places, and more than 256 points are averaged to as many; the squares within those
-    averages are counted. It knows one slope: two with a rest between are one long one, or steps.
+    Both ends are tried at up to forty points, and more than 256 points are averaged first; the squares within those
+    averages are included.
     """
     count = len(values)
-    if count < LEAST_NIGHTS:
+    if count < LEAST_RAMP_NIGHTS:
         return None
     bins = np.arange(count) * min(count, _POINTS) // count
     weight = np.bincount(bins, weights)
@@ -145,7 +133,7 @@ def ramp(values: Floats, weights: Floats) -> Ramp | None:
     within = float((weights * (values - value[bins]) ** 2).sum())
     ends = np.unique(np.linspace(0, count - 1, min(count, _ENDS)).astype(np.int64))
     begin, end = (side.ravel() for side in np.meshgrid(ends, ends, indexing="ij"))
-    long_enough = end - begin >= LEAST_NIGHTS - 1
+    long_enough = end - begin >= LEAST_RAMP_NIGHTS - 1
     begin, end = begin[long_enough], end[long_enough]
     rise = np.clip((time[None, :] - begin[:, None]) / (end - begin)[:, None], 0, 1)
     share = weight / weight.sum()
@@ -161,17 +149,17 @@ def ramp(values: Floats, weights: Floats) -> Ramp | None:
 
 Truths = npt.NDArray[np.bool_]
 
-#: How many deviations nights that stand alone lie off those on both sides, and the share of that at which a neighbour
-#: shares their place.
+#: Smallest distance of an outlier from both sides in deviations, and the share of it at which a neighbour belongs to
+#: the same level.
 _APART: Final = 3.5
 _SHARED: Final = 0.5
-#: Nights on each side that say where the level is, and that stand alone at most: more are a level.
+#: Number of nights on each side that define the level, and possible numbers of consecutive outliers.
 _REACH: Final = 4
 _ALONE: Final = (1, 2)
 
 
 def outlier_nights(values: Floats, deviation: float) -> tuple[Truths, Truths]:
-    """Which nights lie apart from those before and after, and which may yet prove to be the first of a new level.
+    """Outliers, and undecided nights, which may be the first of a new level.
 
     Parameters
     ----------
@@ -180,15 +168,14 @@ def outlier_nights(values: Floats, deviation: float) -> tuple[Truths, Truths]:
 
     Returns
     -------
-    (n,) outliers: one night, or two in a row, off the median of up to four nights before and of those after alike, to
-    one side by more than 3.5 deviations, with no neighbour that lies off half as far to the same side; and (n,)
-    undecided: the last night where it would be one, and has no night after it that could tell. Undecided nights are
-    not among the outliers.
+    (n,) outliers: one night, or two in a row, whose distance from the medians of up to four nights before and after is
+    more than 3.5 deviations to one side, without a neighbour at half that distance; and (n,) undecided: the last night
+    if it may be an outlier. Undecided nights are not outliers.
 
     Notes
     -----
-    A level that went back has to have held three nights; one that still holds, two. A night that was measured in two
-    time slots counts as two. It lies where every other night is off.
+    A past level must last for three nights, the last level for two. A night that was measured in two time slots counts
+    as two. Outliers are not found when every other night is one.
     """
     count = len(values)
     outlier = np.zeros(count, bool)
@@ -197,7 +184,7 @@ def outlier_nights(values: Floats, deviation: float) -> tuple[Truths, Truths]:
         return outlier, undecided
     for length in _ALONE:
         for first in np.flatnonzero(_stands_alone(values, deviation, length)):
-            # Two last nights off are the first of a new level until another night says that they are not.
+            # The last two nights may be the beginning of a new level.
             if first + length < count:
                 outlier[first : first + length] = True
             elif length == 1:
@@ -206,7 +193,7 @@ def outlier_nights(values: Floats, deviation: float) -> tuple[Truths, Truths]:
 
 
 def _stands_alone(values: Floats, deviation: float, length: int) -> Truths:
-    """For each first night of so many in a row whether they stand alone."""
+    """True for the first night of `length` consecutive outliers."""
     count = len(values) - length + 1
     beyond = np.full(_REACH, np.nan)
     medians = _medians(np.concatenate((beyond, values, beyond)))
@@ -225,11 +212,11 @@ def _stands_alone(values: Floats, deviation: float, length: int) -> Truths:
 
 
 def _medians(padded: Floats) -> Floats:
-    """The median of each four in a row, of those that are there; NaN where none is."""
+    """The median of each four consecutive values, ignoring NaN; NaN without values."""
     windows = np.sort(np.lib.stride_tricks.sliding_window_view(padded, _REACH), axis=1)
     there = np.isfinite(windows).sum(axis=1)
     rows = np.arange(len(windows))
-    # NaN sorts last: what is there comes first.
+    # NaN sorts last.
     medians: Floats = (windows[rows, np.maximum(there - 1, 0) // 2] + windows[rows, there // 2]) / 2
     return np.where(there > 0, medians, np.nan)
 
@@ -238,26 +225,25 @@ Places = npt.NDArray[np.int64]
 
 LEVEL: Final = "level"
 DRIFT: Final = "drift"
-#: What one more level must save, in noise variances a log of the nights: fixed on pairs of identical code, so that a
-#: series of 60 nights has about 0.05 false changes. Fewer nights pay as much as 60: their noise is known less well.
+#: Penalty of a level in noise variances, times the log of the nights, calibrated on identical code: about 0.05 false
+#: changes in a series of 60 nights. Shorter series have the penalty of 60 nights, because their noise is less certain.
 PENALTY: Final = 3.0
 _NIGHTS_PAID: Final = 60
-#: Nights that a level holds at least, and a series that is searched.
-LEAST_NIGHTS_LEVELS: Final = 2
+#: Smallest numbers of nights of a level, and of a series.
+LEAST_LEVEL_NIGHTS: Final = 2
 LEAST_SEARCHED: Final = 8
-#: Chance that the change lies within its earliest and latest place.
+#: Probability that the change lies between its earliest and latest night.
 _LOCATED: Final = 0.95
-#: Times that levels and the wander about them are found in turn; they agree after two or three.
+#: Largest number of iterations between levels and autocorrelation; they agree after two or three.
 _ROUNDS: Final = 5
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of level. Places count the nights that were given, from 0.
+    """One change of level, with nights as indices from 0.
 
-    `start` is the first night of the new level (of a drift its first night), `earliest` to `latest` hold it with 95 %;
-    of a drift they are its first and last night. `effect` is the log of after over before, with standard `error` on
-    `freedom` degrees.
+    `start` is the first night of the new level or of the drift, `earliest` to `latest` its 95 % interval, or the first
+    and last night of a drift. `effect` is the log of after over before, with standard `error` on `freedom` degrees.
     """
 
     kind: Literal["level", "drift"]
@@ -273,7 +259,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Levels:
-    """What was found: the first night of each level (a drift is one), outliers, nights that cannot be told yet."""
+    """The first night of each level (a drift is one), changes, outliers and undecided nights."""
 
     starts: list[int]
     changes: list[Change]
@@ -287,22 +273,21 @@ def find_levels(values: Floats, errors: Floats, *, paired: bool) -> Levels:
     Parameters
     ----------
     values : (n,) finite log levels (or log ratios to a canary) in the order of time.
-    errors : (n,) standard errors of them from the night's own sessions; NaN where unknown.
-    paired : whether they are ratios to unchanged code of the same nights, in which the host's wander cancels.
+    errors : (n,) standard errors of them from the night's own sessions; NaN when unknown.
+    paired : True for ratios to unchanged code of the same nights, in which changes of the host cancel.
 
     Returns
     -------
-    Levels; one level without changes below 8 nights.
+    Levels; one level without changes for fewer than 8 nights.
 
     Notes
     -----
-    Exact weighted search (`segment_starts`) with a penalty of 3 log(n), times how much the nights wander (a
-    first-order autoregression, found together with the levels), on nights that are no outliers; a level holds two
-    nights. A raw series is held to wander until levels explain it, a paired one to be free of that until it is not.
-    Changes in one direction that a straight slope tells as well are one drift. The interval of a place is the smallest
-    that holds 95 % of the likelihood between its neighbours; that of the effect takes the place for known, so it is
-    somewhat narrow for a change that was just found. It lies when the host's own steps are in the series, which only
-    a pairing with unchanged code takes out.
+    Exact weighted search (`segment_starts`) with a penalty of 3 log(n), times the factor of `wander`, which is
+    estimated together with the levels, without outliers; a level has two nights or more. The first estimate of that
+    factor assumes one level for a raw series, and no autocorrelation for a paired one. Changes in one direction that a
+    straight slope fits as well are one drift. The interval of a change is the smallest with 95 % of the likelihood
+    between its neighbours; that of the effect takes the night as known, so it is slightly too narrow for a recent
+    change. A raw series also shows changes of the host.
     """
     count = len(values)
     outliers, undecided = outlier_nights(values, deviation(values))
@@ -317,19 +302,16 @@ def find_levels(values: Floats, errors: Floats, *, paired: bool) -> Levels:
     return Levels(sorted(bounds), found, outliers, undecided)
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _searched(series: Floats, variances: Floats, paired: bool) -> tuple[list[int], float]:
-    """First point of each level, and how many times more a mean varies than of independent nights."""
+    """The first point of each level, and the factor of `wander`."""
     penalty = _penalty(len(series))
     scaled = series / np.sqrt(variances)
     starts, inflation = [0], 1.0
     if paired:
-        starts = segment_starts(series, penalty, 1 / variances, LEAST_NIGHTS_LEVELS)
+        starts = segment_starts(series, penalty, 1 / variances, LEAST_LEVEL_NIGHTS)
     for _ in range(_ROUNDS):
         inflation = wander(scaled, starts)
-        found = segment_starts(series, penalty * inflation, 1 / variances, LEAST_NIGHTS_LEVELS)
+        found = segment_starts(series, penalty * inflation, 1 / variances, LEAST_LEVEL_NIGHTS)
         if found == starts:
             break
         starts = found
@@ -342,7 +324,7 @@ def _penalty(count: int) -> float:
 
 @dataclass(frozen=True)
 class _Fit:
-    """The levels of a series with their means, what is left about them, and the night of each point."""
+    """The levels of a series with their means, the residuals, and the night of each point."""
 
     series: Floats
     weight: Floats
@@ -366,14 +348,14 @@ def _fit(series: Floats, weight: Floats, starts: list[int], night: Places) -> _F
 
 
 def _changes(fit: _Fit) -> list[Change]:
-    """Every change, those of one drift as one."""
+    """All changes; a drift is one change."""
     found: list[Change] = []
     count = len(fit.series)
     for run in _runs(fit.means):
         span = slice(fit.starts[run[0] - 1], fit.ends[run[-1]])
         slope = ramp(fit.series[span], fit.weight[span])
         squares = float((fit.weight[span] * fit.residual[span] ** 2).sum())
-        # A slope costs one change, and a little more for its second end.
+        # A slope has the penalty of one change, and a little more for its second end.
         saved = _penalty(count) * (len(run) - 1) - float(np.log(count))
         if slope is not None and slope.squares < squares + saved:
             found.append(_drift(fit, slope, span))
@@ -383,7 +365,7 @@ def _changes(fit: _Fit) -> list[Change]:
 
 
 def _step(fit: _Fit, level: int) -> Change:
-    """The change from the level before to this one."""
+    """The change from the previous level to this one."""
     a, b, c = fit.starts[level - 1], fit.starts[level], fit.ends[level]
     low, high = _place(fit.series[a:c], fit.weight[a:c] / max(fit.spread, 1.0))
     error = float(np.sqrt(fit.spread * (1 / fit.weight[a:b].sum() + 1 / fit.weight[b:c].sum())))
@@ -399,7 +381,7 @@ def _drift(fit: _Fit, slope: Ramp, span: slice) -> Change:
 
 
 def _runs(means: list[float]) -> list[list[int]]:
-    """Numbers of the levels that follow each other in one direction."""
+    """Runs of consecutive levels with changes in one direction."""
     runs: list[list[int]] = []
     for level in range(1, len(means)):
         up = means[level] > means[level - 1]

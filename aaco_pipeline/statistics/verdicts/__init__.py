@@ -1,1 +1,1 @@
-"""From the sessions of two arms to a verdict: effects by block, levels, thresholds, the decision and its words."""
+"""Verdicts on two arms: effects over blocks, error levels, thresholds and the decision."""

@@ -1,6 +1,6 @@
-"""Compare two arms metric by metric: sessions of the same blocks, or of different nights when they cannot alternate.
+"""Comparison of two arms metric by metric, from sessions of the same blocks or of different nights.
 
-The decision is `decision`, the effects `effects`.
+The figures come from `effects`, the verdicts from `decision`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,16 +40,16 @@ from aaco_pipeline.statistics.verdicts.effects import (
     t_test_p,
 )
 
-#: Each metric of the verdicts and the column of `session_quantiles` that it is compared by.
+#: The metrics of verdicts and their columns of `session_quantiles`.
 METRICS: Final = {
     "latency_p50": "p50_ns",
     "latency_p90": "p90_ns",
     "latency_p99": "p99_ns",
     "latency_trimmed_mean": "trimmed_mean_ns",
 }
-#: States whose median may lie between two levels: left out of P50 only.
+#: States whose median may lie between two levels; such sessions are omitted from P50 only.
 _WITHOUT_LEVEL: Final = (UNSTEADY, BIMODAL)
-#: What all sessions of a campaign must share to be compared.
+#: Columns that must be equal in all sessions of a campaign.
 _SHARED: Final = ("host", "device", "fingerprint", "cache_state")
 _SPREAD: Final = ("paired", "mean", "deviation")
 _VERDICTS: Final = polars_types("verdicts")
@@ -57,10 +57,10 @@ _VERDICTS: Final = polars_types("verdicts")
 
 @dataclass(frozen=True)
 class Plan:
-    """What was laid down before the first session ran.
+    """The plan of a campaign, fixed before its first session.
 
-    `looks` are the numbers of blocks at which a verdict is taken; `policy_ratio` is the difference from 1 that nobody
-    cares about; `primary` is the metric that decides, the others support.
+    `looks` are the numbers of blocks at which a verdict is taken; `policy_ratio` is the difference from 1 that does not
+    matter; `primary` is the metric that decides.
     """
 
     baseline: str
@@ -79,14 +79,14 @@ class Plan:
 
 
 def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.DataFrame:
-    """The verdict on every metric of every campaign.
+    """The verdicts on every metric of every campaign.
 
     Parameters
     ----------
     sessions : rows of `session_quantiles` with campaign_id, workload, host, device, fingerprint, boot_id and
-        cache_state (`cold`, `warm` or null) added, facts that nobody recorded null. Arms beside the two are not
-        compared, but their slow sessions speak for the host.
-    plan : the same for all these campaigns.
+        cache_state (`cold`, `warm` or null); facts that were not recorded are null. Other arms are not compared, but
+        their slow sessions count when the host is checked.
+    plan : the plan of all these campaigns.
     ledger : rows of `aa_ledger`; may be empty.
 
     Returns
@@ -95,17 +95,16 @@ def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.Data
 
     Raises
     ------
-    UsageError for an arm that no session has, and for a campaign of two workloads.
+    UsageError for an arm without sessions, and for a campaign with two workloads.
 
     Notes
     -----
-    The effect is the mean over blocks of the log ratio of session quantiles, with a t interval of the level that the
-    plan's look allows. Regressed: the whole interval lies above 1 + threshold, exact sign flips about the threshold
-    agree from six blocks on, and it holds without sessions that ran slow throughout too. Improved: the mirror of it.
-    Equivalent: two one-sided tests (Schuirmann, A comparison of the two one-sided tests procedure, 1987), the whole
-    90 % interval within the threshold. All else is inconclusive. The threshold is the policy or the floor of identical
-    code, whichever is more. It lies when an arm's sessions leave something behind for the next one, and when a
-    campaign is not what its plan says.
+    The effect is the mean over blocks of the log ratio of session quantiles, with a t interval at the level of the
+    plan's look. Regressed: the whole interval lies above 1 + threshold, exact sign flips about the threshold agree
+    (from six blocks on), and the same is true without slow sessions. Improved is symmetric. Equivalent: two one-sided
+    tests (Schuirmann, A comparison of the two one-sided tests procedure, 1987), the whole 90 % interval within the
+    threshold. All else is inconclusive. The threshold is the larger one of the policy and the floor of identical code.
+    Sessions must not influence later ones, and campaigns must follow their plan.
     """
     both = of_both_arms(sessions, plan.baseline, plan.candidate)
     slow = slow_sessions(sessions)
@@ -141,7 +140,7 @@ def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.Data
 
 
 def of_both_arms(sessions: pl.DataFrame, baseline: str, candidate: str) -> pl.DataFrame:
-    """The sessions of both arms, or what makes them no comparison."""
+    """The sessions of both arms; UsageError for a missing arm or different workloads."""
     arms = set(sessions.get_column("arm"))
     for arm in (baseline, candidate):
         if arm not in arms:
@@ -157,7 +156,7 @@ def of_both_arms(sessions: pl.DataFrame, baseline: str, candidate: str) -> pl.Da
 
 
 def why_left_out(metric: str, column: str) -> pl.Expr:
-    """Why a session's value of the metric is not taken, null where it is: a median between two levels is none."""
+    """The reason why a session's value of the metric is omitted, or null."""
     state, missing = pl.col("state"), pl.col(column).is_null()
     without_level = state.is_in(_WITHOUT_LEVEL) & pl.lit(metric == "latency_p50")
     return (
@@ -166,7 +165,7 @@ def why_left_out(metric: str, column: str) -> pl.Expr:
 
 
 def _campaigns(both: pl.DataFrame, plan: Plan, slow: pl.DataFrame) -> pl.DataFrame:
-    """One row a campaign: what its sessions share, how many there are, and which of them are slow."""
+    """One row for each campaign: shared facts, number of blocks, and slow sessions."""
     is_candidate = pl.col("arm") == plan.candidate
     blocks_of = [pl.col("block").filter(of_arm).unique() for of_arm in (is_candidate, ~is_candidate)]
     campaigns = both.group_by("campaign_id", maintain_order=True).agg(
@@ -192,14 +191,14 @@ def _campaigns(both: pl.DataFrame, plan: Plan, slow: pl.DataFrame) -> pl.DataFra
 def _with_interval(rows: pl.DataFrame, looks: tuple[int, ...]) -> pl.DataFrame:
     """The rows with level, p_value and minimum_detectable_ratio, and from five blocks on both intervals of log ratios.
 
-    Between the plan's looks no level is known: what is shown then is that of a single look.
+    Between the plan's looks the level is null, and the intervals are those of a single look.
     """
     levels = dict(zip(looks, levels_at_looks(looks), strict=True))
     rows = rows.with_columns(level=pl.col("blocks").replace_strict(levels, default=None, return_dtype=pl.Float64))
     level = rows.get_column("level").fill_null(LEVEL).to_numpy()
     paired, mean, error = _spread(rows, "")
     low, high = t_interval(mean, error, paired - 1, level)
-    # Two one-sided tests at half the level each side of it: the interval of twice the level.
+    # Two one-sided tests at this level are the interval at twice the level.
     narrow_low, narrow_high = t_interval(mean, error, paired - 1, 2 * level)
     of_quiet, quiet_mean, quiet_error = _spread(rows, "_quiet")
     quiet_low, quiet_high = t_interval(quiet_mean, quiet_error, of_quiet - 1, level)
@@ -220,7 +219,7 @@ def _with_interval(rows: pl.DataFrame, looks: tuple[int, ...]) -> pl.DataFrame:
 
 
 def _spread(rows: pl.DataFrame, suffix: str) -> tuple[Floats, Floats, Floats]:
-    """Blocks, mean and standard error of each row, NaN where there are too few."""
+    """Blocks, mean and standard error of each row, NaN with too few blocks."""
     paired, mean, deviation = (rows.get_column(name + suffix).cast(pl.Float64).to_numpy() for name in _SPREAD)
     with np.errstate(divide="ignore", invalid="ignore"):
         return paired, mean, deviation / np.sqrt(paired)
@@ -231,7 +230,7 @@ _UNKNOWN: Final[Effect] = dict.fromkeys(("ci_low", "ci_high", "p_value", "minimu
 
 BETWEEN_NIGHTS: Final = "between nights"
 REGRESSED_BETWEEN_NIGHTS: Final = "regressed between nights"
-#: Nights of unchanged code on one host from which its night-to-night variance is taken.
+#: Smallest number of nights of unchanged code on one host for its night-to-night variance.
 LEAST_CANARY_NIGHTS: Final = 20
 
 
@@ -248,23 +247,23 @@ def compare_between_nights(
 
     Parameters
     ----------
-    sessions : as `comparison.compare` takes them, with the night in `block`. The environments of the arms may differ:
-        that is what is compared. Host and device may not.
-    canary_nights : host and level_ns, one row a night of unchanged code: the geometric mean of the metric over that
-        night's sessions, as many as an arm has a night or fewer.
+    sessions : as in `compare`, with the night in `block`. The environments of the arms may differ, host and device may
+        not.
+    canary_nights : host and level_ns, one row for each night of unchanged code: the geometric mean of the metric over
+        that night's sessions, at most as many as an arm has in a night.
 
     Returns
     -------
     Rows of `verdicts` with campaign_id: `regressed between nights` when the whole 95 % interval lies beyond the
-    policy, else `inconclusive`; `withheld` below 20 canary nights of that host; `hardware differs`.
+    policy, else `inconclusive`; `withheld` with fewer than 20 canary nights of that host; `hardware differs`.
 
     Notes
     -----
     Variance of the effect = night variance (1/N + 1/M), from the canary, + session variance within nights of each arm
     over its sessions; degrees of freedom by Satterthwaite, An approximate distribution of estimates of variance
-    components, 1946. The canary's nights hold session noise of their own, so the interval is rather too wide. It lies
-    when the host changed together with the arm (a move, a repair, a season): that no sessions of one host can tell, so
-    this verdict is graded as what it is, and never says improved or equivalent.
+    components, 1946. The canary's nights include session noise, so the interval is slightly too wide. A change of the
+    host together with the arm (a move, a repair) cannot be detected from sessions on one host, so the verdict is never
+    improved or equivalent.
     """
     both = of_both_arms(sessions, baseline, candidate)
     valued = both.with_columns(why=why_left_out(metric, METRICS[metric])).with_columns(
@@ -281,7 +280,7 @@ def compare_between_nights(
 def _verdict(
     sessions: pl.DataFrame, canary_nights: pl.DataFrame, candidate: str, policy_ratio: float
 ) -> dict[str, Any]:
-    """What one campaign's row holds beside its names."""
+    """The columns of one campaign's row."""
     known = sessions.filter(pl.col("log").is_not_null())
     arms = [known.filter((pl.col("arm") == candidate) == of_candidate) for of_candidate in (False, True)]
     hosts = sessions.get_column("host").unique()
@@ -289,7 +288,7 @@ def _verdict(
     slow = slow_sessions(sessions)
     row = {
         **{f"{name}_count": sessions.get_column(name).n_unique() for name in ("host", "device", "cache_state")},
-        # The environments differ: that is what is compared.
+        # The environments may differ.
         "fingerprint_count": 1,
         "sessions_baseline": arms[0].height,
         "sessions_candidate": arms[1].height,
@@ -323,7 +322,7 @@ def _verdict(
 
 
 def _obstacles(row: Row, effect: Effect, nights: int) -> Iterator[tuple[str, str, str]]:
-    """What keeps the interval from deciding, in the form of `unjudged`."""
+    """Reasons against a decision by the interval, in the form of `unjudged`."""
     yield from unjudged(row)
     if nights < LEAST_CANARY_NIGHTS:
         what = f"{nights} of {LEAST_CANARY_NIGHTS} nights of unchanged code on this host are known"

@@ -1,7 +1,4 @@
-"""Decide the verdict that the figures of a comparison allow, with the floor from comparisons of identical code.
-
-Verdicts of one night are corrected together. The figures come from `comparison` and `effects`.
-"""
+"""Verdicts from the figures of a comparison, with thresholds from comparisons of identical code."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -19,26 +16,22 @@ from aaco_pipeline.statistics.verdicts.effects import (
     sign_flip_p,
 )
 
-#: What two comparisons share whose noise is the same.
+#: Comparisons with equal values of these columns have the same noise.
 DESIGN: Final = ("workload", "host", "metric", "design", "blocks", "sessions_per_block")
-#: Comparisons of identical code from which a floor is taken, and from which a confidence of 0.95 can be reached.
+#: Smallest numbers of comparisons of identical code for a floor, and for a confidence of 0.95.
 LEAST_FOR_FLOOR: Final = 100
 LEAST_FOR_CONFIDENCE: Final = 19
 _FLOOR_QUANTILE: Final = 0.95
 
 
 def ledger_rows(verdicts: pl.DataFrame, designs: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `aa_ledger` from the verdict rows of comparisons whose two arms are identical code.
+    """Rows of `aa_ledger` with campaign_id, from the verdicts of comparisons whose two arms are identical code.
 
     Parameters
     ----------
-    verdicts : rows of `comparison.compare` with campaign_id; those without a p value leave no row.
-    designs : campaign_id and the columns of DESIGN that a verdict has not: workload, host, blocks (run, not only
-        those that entered), sessions_per_block.
-
-    Returns
-    -------
-    Rows in the columns of `aa_ledger` with campaign_id.
+    verdicts : rows of `comparison.compare` with campaign_id; those without a p value give no row.
+    designs : campaign_id and the columns of DESIGN that a verdict lacks: workload, host, blocks (all that ran),
+        sessions_per_block.
     """
     judged = verdicts.filter(pl.col("p_value").is_not_null() & pl.col("level").is_not_null()).drop("blocks")
     columns = {"campaign_id": pl.String, **polars_types("aa_ledger")}
@@ -46,17 +39,10 @@ def ledger_rows(verdicts: pl.DataFrame, designs: pl.DataFrame) -> pl.DataFrame:
 
 
 def floors(ledger: pl.DataFrame) -> pl.DataFrame:
-    """For each design the size of its ledger and the floor that it sets.
+    """The floor of each design: columns of DESIGN, comparisons (their number), floor_ratio, p_values (sorted).
 
-    Returns
-    -------
-    The columns of DESIGN; comparisons; floor_ratio, the 95 % quantile of the difference from 1 in either direction
-    (observed, the higher of two), null below 100 comparisons: the largest of few says little about one in twenty.
-
-    Notes
-    -----
-    Slower and faster are taken alike, as the size of the log effect. It lies after the host or its neighbours have
-    changed: keep the ledger of the present host.
+    floor_ratio is the 95 % quantile of the difference from 1 in either direction (observed, the higher of two); null
+    with fewer than 100 comparisons. It holds only as long as the host and its neighbours stay the same.
     """
     size = pl.col("effect_ratio").log().abs().quantile(_FLOOR_QUANTILE, "higher").exp() - 1
     return ledger.group_by(DESIGN, maintain_order=True).agg(
@@ -67,23 +53,23 @@ def floors(ledger: pl.DataFrame) -> pl.DataFrame:
 
 
 def confidence(p_value: float, known: Sequence[float]) -> tuple[float | None, str | None]:
-    """Measured trust that a difference with this p value is none of identical code, and what it was read from.
+    """The measured confidence that identical code does not differ as clearly, and a sentence on its source.
 
     Parameters
     ----------
-    p_value : of the comparison that is judged.
+    p_value : the p value of a comparison.
     known : p values of comparisons of identical code of the same design.
 
     Returns
     -------
-    1 less the share of `known` at or below p_value, at most 1 - 1/(m + 1) for m of them, with the words that give m
+    1 less the share of `known` at or below p_value, at most 1 - 1/(m + 1) for m of them, with a sentence that gives m
     and the upper 95 % limit of the share (Clopper and Pearson, The use of confidence or fiducial limits, 1934); both
     None with fewer than 19, which cannot show 0.95.
 
     Notes
     -----
-    This is a rate of false alarms measured, not the chance that this alarm is true: that depends on how often code
-    gets slower. It lies when the ledger's nights were quieter than this one.
+    This is a measured rate of false alarms, not the probability that this alarm is true, which depends on how often
+    code gets slower. It is too high when the ledger's nights were quieter than this one.
     """
     count = len(known)
     if count < LEAST_FOR_CONFIDENCE:
@@ -106,9 +92,9 @@ INCONCLUSIVE: Final = "inconclusive"
 HARDWARE_DIFFERS: Final = "hardware differs"
 WITHHELD: Final = "withheld"
 
-#: Fewer sessions an arm are described and not judged.
+#: Smallest number of sessions in each arm for a verdict.
 LEAST_SESSIONS: Final = 3
-#: What all sessions of a comparison share, and what to say when they do not.
+#: Facts that all sessions of a comparison must share, by the column with the number of different values.
 _HARDWARE: Final = {"host_count": "hosts", "device_count": "devices", "fingerprint_count": "environments"}
 _MOST_NAMED: Final = 3
 
@@ -116,17 +102,17 @@ Row = Mapping[str, Any]
 
 
 def decided(row: Row, policy_ratio: float, looks: tuple[int, ...]) -> dict[str, Any]:
-    """A row of `verdicts` from the figures of one comparison; the first rule that holds decides.
+    """A row of `verdicts` from the figures of one comparison; the first rule that applies decides.
 
-    What differs in hardware, mixes caches or has fewer than three sessions of an arm is not judged at all. Without a
-    baseline in the same blocks, below five of them, between the planned looks and on a host that slows processes of
-    both arms it stays inconclusive, whatever the interval says.
+    There is no verdict on different hardware, on mixed cache states or with fewer than three sessions in an arm. The
+    verdict is inconclusive on a host that slows processes of both arms, without a baseline in the same blocks, with
+    fewer than five blocks, and between the planned looks.
     """
     threshold = max(policy_ratio, row["floor_ratio"] or 0.0)
     verdict, reason, recommendation = next(_obstacles(row, looks), None) or _by_interval(row, threshold, looks)
     differs = verdict in (REGRESSED, IMPROVED)
     trust, source = confidence(row["p_value"], row["p_values"] or []) if differs else (None, None)
-    # Blocks of a stored baseline are numbered alike by chance alone.
+    # Equal block numbers of a stored baseline do not mean the same block.
     paired = row["design"] != STORED_BASELINE
     shown = paired and verdict not in (HARDWARE_DIFFERS, WITHHELD)
     return {
@@ -153,13 +139,13 @@ _COPIED: Final = ("campaign_id", "metric", "design", "sessions_baseline", "sessi
 
 
 def _mean(row: Row, paired: bool) -> float | None:
-    """The mean log ratio of blocks, or a description by the arms' means where nothing is paired."""
+    """The mean log ratio of blocks, or that of the arms' means without pairs."""
     mean: float | None = row["mean"] if paired and row["mean"] is not None else row["unpaired_mean"]
     return mean
 
 
 def withheld(verdicts: pl.DataFrame, reason: str) -> pl.DataFrame:
-    """Rows of `verdicts` of arms that cannot be held against each other: without any figure of the two together."""
+    """The rows of `verdicts` for arms that cannot be compared: withheld, without figures."""
     figures = ("effect_ratio", "ci_low", "ci_high", "p_value", "minimum_detectable_ratio", "sessions_needed")
     no_longer = (*figures, "confidence", "confidence_source", "alert_grade", "recommendation")
     return verdicts.with_columns(
@@ -170,7 +156,7 @@ def withheld(verdicts: pl.DataFrame, reason: str) -> pl.DataFrame:
 
 
 def unjudged(row: Row) -> Iterator[tuple[str, str, str]]:
-    """Why there is nothing to judge: the verdict then, the reason, and what to do; the gravest first."""
+    """Reasons against any comparison, the most serious first: verdict, reason, recommendation."""
     differing = [f"{row[name]} {words}" for name, words in _HARDWARE.items() if row[name] > 1]
     if differing:
         what = f"the sessions ran on {' and in '.join(differing)}"
@@ -180,14 +166,14 @@ def unjudged(row: Row) -> Iterator[tuple[str, str, str]]:
     entered = [row["sessions_baseline"], row["sessions_candidate"]]
     if min(entered) < LEAST_SESSIONS:
         what = f"{entered[0]} sessions of the baseline and {entered[1]} of the candidate have a {_quantile(row)}"
-        # More sessions like those that were left out would be left out, too.
+        # More sessions like the omitted ones would be omitted as well.
         again = "see why sessions were left out, then run both arms again"
         advice = again if row["excluded_sessions"] else "run more sessions of both arms"
         yield WITHHELD, f"{what}, and three of each are the least", advice
 
 
 def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
-    """What keeps the interval from deciding, in the form of `unjudged`."""
+    """Reasons against a decision by the interval, in the form of `unjudged`."""
     yield from unjudged(row)
     yield from busy_host(row)
     blocks = looks[-1]
@@ -205,14 +191,14 @@ def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str
 
 
 def busy_host(row: Row) -> Iterator[tuple[str, str, str]]:
-    """Slow sessions in several arms, as an obstacle: they are the host's, so no arm may be blamed for its share."""
+    """An obstacle when several arms have slow sessions, which are then caused by the host."""
     if len(row["slow_arms"] or []) > 1:
         what = f"a busy host: sessions of {' and '.join(row['slow_arms'])} ran slower throughout ({_slow(row)})"
         yield INCONCLUSIVE, what, "run the campaign again on a host without other work"
 
 
 def _by_interval(row: Row, threshold: float, looks: tuple[int, ...]) -> tuple[str, str, str | None]:
-    """The verdict, why, and what to do, from where the interval lies against the threshold."""
+    """Verdict, reason and recommendation from the interval and the threshold."""
     upper, lower = float(np.log1p(threshold)), float(np.log1p(-threshold))
     interval = f"{ratio_of(row['low']):.4f} to {ratio_of(row['high']):.4f}"
     matters = f"a difference of {percent(threshold)}"
@@ -237,7 +223,7 @@ def _by_interval(row: Row, threshold: float, looks: tuple[int, ...]) -> tuple[st
 
 
 def _flips_agree(ratios: np.ndarray[Any, np.dtype[np.float64]], level: float) -> bool:
-    """Whether exact sign flips find these above 0 too, wherever so few blocks could tell."""
+    """True unless exact sign flips contradict that the mean is above 0; too few or many blocks are not tested."""
     count = len(ratios)
     can_tell = LEAST_BLOCKS_FOR_FLIPS <= count <= MOST_BLOCKS_FOR_FLIPS and 2.0**-count <= level / 2
     return not can_tell or sign_flip_p(ratios) <= level / 2
@@ -261,12 +247,12 @@ def _sessions_needed(row: Row, threshold: float) -> int | None:
 
 
 def _remarks(row: Row, policy_ratio: float) -> Iterator[str]:
-    """What a reader has to know beside the deciding reason."""
+    """Remarks after the deciding reason."""
     excluded = len(row["excluded_sessions"] or [])
     if excluded:
         why = ", ".join(f"{each['count']} {each['why']}" for each in row["why"])
-        told = "1 session is" if excluded == 1 else f"{excluded} sessions are"
-        yield f"{told} left out of the {_quantile(row)}: {why}"
+        subject = "1 session is" if excluded == 1 else f"{excluded} sessions are"
+        yield f"{subject} left out of the {_quantile(row)}: {why}"
     if row["slow_sessions"] and len(row["slow_arms"]) == 1:
         yield f"sessions of one arm ran slower throughout: {_slow(row)}"
     known = row["comparisons"] or 0
@@ -277,7 +263,7 @@ def _remarks(row: Row, policy_ratio: float) -> Iterator[str]:
 
 
 def _quantile(row: Row) -> str:
-    """`P99`, `trimmed mean`."""
+    """The metric in words: `P99`, `trimmed mean`."""
     name = str(row["metric"]).removeprefix("latency_").replace("_", " ")
     return name.upper() if name[1:].isdigit() else name
 
@@ -290,17 +276,17 @@ def _slow(row: Row) -> str:
 
 
 def grade(boots: int | None) -> str | None:
-    """What a regression was seen on, by the number of boots; None when one of them was not recorded."""
+    """The grade of a regression by the number of boots; None when a boot was not recorded."""
     return None if boots is None else "one boot" if boots == 1 else "two boots"
 
 
 def percent(ratio: float) -> str:
-    """A difference from 1 as people say it: `1 %`."""
+    """A ratio as a percentage: `1 %`."""
     return f"{100 * ratio:.3g} %"
 
 
 def ratio_of(log: float | None) -> float | None:
-    """The ratio that a log ratio stands for."""
+    """The ratio of a log ratio."""
     return None if log is None else float(np.exp(log))
 
 
@@ -309,23 +295,23 @@ def _listed(looks: tuple[int, ...]) -> str:
 
 
 def false_discoveries(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """A night's table with q_value, and without the differences that so many comparisons show by chance.
+    """The verdicts of one night with q_value, corrected for the number of comparisons.
 
     Parameters
     ----------
-    verdicts : the rows of all comparisons of one night, as `comparison.compare` gives them.
+    verdicts : the rows of all comparisons of one night from `comparison.compare`.
 
     Returns
     -------
-    The same rows, sorted by campaign and metric. q_value is null where p_value is. A regressed or improved one whose q
-    exceeds 0.05 is inconclusive, with the reason first.
+    The same rows, sorted by campaign and metric. q_value is null when p_value is. Regressed and improved rows with a q
+    above 0.05 become inconclusive, with the reason first.
 
     Notes
     -----
-    Benjamini and Hochberg, Controlling the false discovery rate, 1995: of what is left at most one in twenty is
-    expected to be none, if benchmarks are independent or move together. Primary metrics are one family and supporting
-    ones another, so that adding a supporting metric never costs a primary one its verdict. It lies when comparisons
-    are dropped from the table because of what they showed.
+    Benjamini and Hochberg, Controlling the false discovery rate, 1995: at most one in twenty of the remaining
+    differences is expected to be false, for independent or positively correlated benchmarks. Primary and supporting
+    metrics are separate families, so that adding a supporting metric does not affect the primary ones. Comparisons must
+    not be omitted because of their result.
     """
     from scipy.stats import false_discovery_control
 

@@ -1,9 +1,5 @@
-"""Effects of one arm relative to another, block by block, with power and the error level of each sequential look.
+"""Effects of one arm relative to another over blocks, their power, and the error levels of sequential looks."""
 
-The verdict from these figures is `decision`.
-"""
-
-from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Final
@@ -16,31 +12,31 @@ from aaco_pipeline.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
 
-#: Blocks from which an interval is given, and from which all sign flips can reach a level of 0.05 on both sides.
+#: Smallest numbers of blocks for an interval, and for sign flips that can reach a two-sided level of 0.05.
 LEAST_BLOCKS: Final = 5
 LEAST_BLOCKS_FOR_FLIPS: Final = 6
-#: Above this number of blocks the 2^blocks flips are not counted, and the t interval needs no second opinion.
+#: Largest number of blocks for which the 2^blocks flips are counted.
 MOST_BLOCKS_FOR_FLIPS: Final = 40
 
 
 def block_effects(sessions: pl.DataFrame, baseline: str, candidate: str, value: str) -> pl.DataFrame:
-    """One row a campaign: its paired blocks and how their log ratios are spread.
+    """One row for each campaign: its paired blocks and the spread of their log ratios.
 
     Parameters
     ----------
-    sessions : campaign_id, arm, block and the column `value`, a positive time or null for a session that is left out.
-    baseline, candidate : the two arms; others are passed over.
+    sessions : campaign_id, arm, block and the column `value`, a positive time or null for an omitted session.
+    baseline, candidate : the two arms; others are ignored.
 
     Returns
     -------
     campaign_id, sessions_baseline, sessions_candidate (with a value), log_ratios (one for each block with both arms:
-    mean log of the candidate's sessions less that of the baseline's), paired (how many), mean, deviation (n - 1; null
-    below two blocks), unpaired_mean (over all sessions, for a description where nothing is paired).
+    mean log of the candidate's sessions less that of the baseline's), paired (their number), mean, deviation (n - 1;
+    null with fewer than two blocks), unpaired_mean (over all sessions).
 
     Notes
     -----
-    A block stands for what the host did in those minutes: sessions of one block share it, so it cancels. It lies when
-    arms are not in random order within blocks, or when what an arm does outlasts its own session (heat, caches).
+    Sessions of one block share the state of the host, so it cancels. Arms must be in random order within blocks, and
+    must not influence later sessions (heat, caches).
     """
     logs = sessions.filter(pl.col("arm").is_in([baseline, candidate])).with_columns(log=pl.col(value).log())
     is_candidate = pl.col("arm") == candidate
@@ -66,8 +62,8 @@ def block_effects(sessions: pl.DataFrame, baseline: str, candidate: str, value: 
 def t_interval(mean: Floats, error: Floats, freedom: Floats, level: Floats) -> tuple[Floats, Floats]:
     """The two-sided interval of a mean at that level (0.05 for 95 %), from its standard error.
 
-    Student, The probable error of a mean, 1908. For paired blocks it assumes that the blocks' log ratios are
-    independent and near normal in the mean: one extreme block widens it, so it errs to silence.
+    Student, The probable error of a mean, 1908. Log ratios of blocks must be independent and nearly normal in the mean;
+    an extreme block widens the interval.
     """
     from scipy.special import stdtrit
 
@@ -76,7 +72,7 @@ def t_interval(mean: Floats, error: Floats, freedom: Floats, level: Floats) -> t
 
 
 def t_test_p(mean: Floats, error: Floats, freedom: Floats) -> Floats:
-    """Two-sided p of no difference; 1 where both mean and error are 0."""
+    """Two-sided p of no difference; 1 when both mean and error are 0."""
     from scipy.special import stdtr
 
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -86,24 +82,24 @@ def t_test_p(mean: Floats, error: Floats, freedom: Floats) -> Floats:
 
 
 def sign_flip_p(log_ratios: Floats) -> float:
-    """One-sided p that the mean of these is above 0 by chance alone: exact, over all flips of their signs.
+    """One-sided p that the mean is above 0 by chance: exact, over all flips of signs.
 
     Parameters
     ----------
-    log_ratios : (n,) with n from 1 to 40; less a threshold's log to test against that.
+    log_ratios : (n,) with n from 1 to 40; subtract the log of a threshold to test against it.
 
     Returns
     -------
-    The share of the 2^n sign patterns whose sum is at least the one seen, ties counted; at least 2^-n.
+    The share of the 2^n sign patterns whose sum is at least the observed one, ties included; at least 2^-n.
 
     Notes
     -----
-    It assumes that each would be as likely with its sign turned round, nothing about the shape: Fisher, The design of
-    experiments, 1935. The sums of two halves are counted against each other, so that 20 blocks are 2 x 1,024 sums.
+    The only assumption is symmetry: Fisher, The design of experiments, 1935. The sums of two halves are combined by a
+    sorted search, so that 20 blocks need 2 x 1,024 sums.
     """
     half = len(log_ratios) // 2
     first, second = _signed_sums(log_ratios[:half]), np.sort(_signed_sums(log_ratios[half:]))
-    # Rounding may not take the pattern that was seen, or a tie with it, from the count.
+    # The slack keeps the observed pattern and its ties in the count in spite of rounding.
     seen = float(log_ratios.sum()) - 1e-12 * float(np.abs(log_ratios).sum())
     reaching = len(second) - np.searchsorted(second, seen - first, side="left")
     return float(reaching.sum()) / 2.0 ** len(log_ratios)
@@ -117,31 +113,30 @@ def _signed_sums(values: Floats) -> Floats:
     return sums
 
 
-#: Chance with which a minimum detectable effect is found.
+#: Probability that a minimum detectable effect is found.
 POWER: Final = 0.8
-#: Numbers of blocks looked up exactly; beyond, the normal distribution differs by less than a block.
+#: Largest number of blocks in the exact table; beyond it the normal distribution differs by less than a block.
 _MOST_LISTED: Final = 2_000
 
 
 def minimum_detectable_ratio(error: Floats, freedom: Floats, level: Floats) -> Floats:
-    r"""The smallest difference from 1 that the t test of a mean log ratio would find with power 0.8.
+    r"""The smallest difference from 1 that the t test of a mean log ratio finds with power 0.8.
 
     Parameters
     ----------
-    error : standard error of the mean log ratio, each.
-    freedom : its degrees of freedom, above 0 (blocks - 1).
-    level : two-sided level of the test.
+    error : standard errors of the mean log ratios.
+    freedom : their degrees of freedom, above 0 (blocks - 1).
+    level : two-sided levels of the test.
 
     Returns
     -------
-    `exp(nc * error) - 1`, a ratio (infinite where nothing would be found), where nc is the noncentrality at which a t
+    `exp(nc * error) - 1`, a ratio (infinite when nothing can be found), where nc is the noncentrality at which a t
     of that freedom exceeds its critical value with probability 0.8. Source: J. Cohen, Statistical Power Analysis for
-    the Behavioral Sciences, 2nd ed., 1988, section 2; the other tail, below 0.0001, is left out.
+    the Behavioral Sciences, 2nd ed., 1988, section 2; the other tail, below 0.0001, is neglected.
 
     Notes
     -----
-    It is as uncertain as the error: from 5 blocks that is off by a third in one case of three. It says nothing about
-    blocks that are noisier than these.
+    It is as uncertain as the error, which with 5 blocks is off by a third in one case of three.
     """
     from scipy.special import nctdtrinc, stdtrit
 
@@ -152,43 +147,39 @@ def minimum_detectable_ratio(error: Floats, freedom: Floats, level: Floats) -> F
 
 
 def blocks_needed(deviation: float, ratio: float, level: float) -> int:
-    """The least number of blocks of that spread whose minimum detectable ratio is at most `ratio`; 2 or more.
+    """The smallest number of blocks, 2 or more, whose minimum detectable ratio is at most `ratio`, which is above 0.
 
-    `deviation` is that of the blocks' log ratios; `ratio` is above 0.
+    `deviation` is the standard deviation of the blocks' log ratios.
     """
     wanted = np.log1p(ratio)
     unit = _detectable_by_blocks(level)
     if unit[-1] * deviation <= wanted:
         return int(np.argmax(unit * deviation <= wanted)) + 2
-    # By the last listed one: detectable effects shrink with the square root of the blocks.
+    # Detectable effects shrink with the square root of the number of blocks.
     return int(np.ceil(_MOST_LISTED * (unit[-1] * deviation / wanted) ** 2))
 
 
 @lru_cache(maxsize=64)
 def _detectable_by_blocks(level: float) -> Floats:
-    """Detectable log ratio for a deviation of 1, for 2 blocks and each number above."""
+    """Detectable log ratio for a deviation of 1, for each number of blocks from 2 on."""
     blocks = np.arange(2.0, _MOST_LISTED + 1)
     return np.log1p(minimum_detectable_ratio(1 / np.sqrt(blocks), blocks - 1, np.full_like(blocks, level)))
 
 
-#: Two-sided chance that identical code is called different by any look of a campaign.
+#: Two-sided probability that any look of a campaign reports a difference of identical code.
 LEVEL: Final = 0.05
-#: A bound beyond so many deviations is never reached, and a finer grid over it would be spent on nothing.
+#: Largest bound, in standard deviations.
 _FARTHEST: Final = 8.0
 
 
 @lru_cache(maxsize=256)
 def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
-    r"""The two-sided level that each look is taken at, for 5 % over all of them.
+    r"""The two-sided level of each look, for 5 % over all of them; 0.05 for a single one.
 
     Parameters
     ----------
     looks : numbers of blocks at which a verdict is taken, ascending, fixed before the first session; the last is the
         end of the campaign.
-
-    Returns
-    -------
-    One level a look; 0.05 for a single one.
 
     Raises
     ------
@@ -196,12 +187,12 @@ def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
 
     Notes
     -----
-    Alpha spending in the form of O'Brien and Fleming: by the information share t the two sides have spent
+    Alpha spending in the form of O'Brien and Fleming: up to the information share t the two sides have spent
     :math:`4 (1 - \Phi(z_{1 - \alpha/4} / \sqrt{t}))` (Lan and DeMets, Discrete sequential boundaries for clinical
     trials, 1983). The boundaries follow by integrating the score's density from look to look (Armitage, McPherson and
-    Rowe, Repeated significance tests on accumulating data, 1969), here by Gauss-Legendre quadrature. It lies when looks
-    are added or left out because of what was seen. The bounds are those of normal scores, taken here as levels of a t
-    test: simulated campaigns that look at 5, 10 and 20 blocks raise 5.3 % false alarms, 11.6 % without the rule.
+    Rowe, Repeated significance tests on accumulating data, 1969), here by Gauss-Legendre quadrature. Looks must not be
+    added or omitted because of results. The bounds for normal scores are used as levels of a t test: simulated
+    campaigns with looks at 5, 10 and 20 blocks raise 5.3 % false alarms, and 11.6 % without this rule.
     """
     from scipy.optimize import brentq
     from scipy.special import ndtr, ndtri
@@ -213,7 +204,7 @@ def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
     shares = np.array(looks) / looks[-1]
     spent = 4 * ndtr(ndtri(LEVEL / 4) / np.sqrt(shares))
     spent[-1] = LEVEL
-    # Narrow enough for the shortest step from look to look.
+    # Enough nodes for the shortest step between looks.
     nodes = 64 + int(64 / np.sqrt(np.diff(shares, prepend=0.0).min()))
     points, weights = np.array([0.0]), np.array([1.0])
     levels = []
@@ -221,11 +212,8 @@ def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
     for share, new in zip(shares, np.diff(spent, prepend=0.0), strict=True):
         step = np.sqrt(share - before)
 
-        def crossing(bound: float, step: float = step, points: Floats = points, weights: Floats = weights) -> float:
-            return float(weights @ ndtr((points - bound) / step))
-
         farthest = _FARTHEST * float(np.sqrt(share))
-        excess = partial(_excess, crossing, new / 2)
+        excess = partial(_excess, points, weights, step, new / 2)
         bound = farthest if excess(farthest) >= 0 else float(brentq(excess, 0.0, farthest))
         levels.append(float(2 * ndtr(-bound / np.sqrt(share))))
         points, weights = _continued(points, weights, bound, step, nodes)
@@ -233,8 +221,11 @@ def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(levels)
 
 
-def _excess(crossing: Callable[[float], float], allowed: float, bound: float) -> float:
-    return crossing(bound) - allowed
+def _excess(points: Floats, weights: Floats, step: float, allowed: float, bound: float) -> float:
+    """The probability that the score crosses the bound at this look, less the allowed one."""
+    from scipy.special import ndtr
+
+    return float(weights @ ndtr((points - bound) / step)) - allowed
 
 
 def _continued(points: Floats, weights: Floats, bound: float, step: float, nodes: int) -> tuple[Floats, Floats]:
@@ -245,8 +236,8 @@ def _continued(points: Floats, weights: Floats, bound: float, step: float, nodes
     return inside, bound * shares * (density @ weights)
 
 
-#: How far above its arm's fast sessions a session lies that is called slow, as a difference from 1: above what quiet
-#: hosts show between identical processes (0.15), below what neighbours cost (0.4 and more).
+#: Relative difference from the arm's fast sessions at which a session is slow: above the differences of identical
+#: processes on quiet hosts (0.15), below the cost of other work on the host (0.4 and more).
 SLOWER_BY: Final = 0.2
 _FAST_QUANTILE: Final = 0.25
 
@@ -256,19 +247,18 @@ def slow_sessions(sessions: pl.DataFrame) -> pl.DataFrame:
 
     Parameters
     ----------
-    sessions : campaign_id, arm, session_id, p50_ns (null where unknown).
+    sessions : campaign_id, arm, session_id, p50_ns (null when unknown).
 
     Returns
     -------
-    campaign_id, arm, session_id and times_slower (its median over the arm's lower quartile), of the slow ones alone.
+    campaign_id, arm, session_id and times_slower (its median over the arm's lower quartile) of the slow sessions.
 
     Notes
     -----
-    Each arm is held against itself, so that an arm that is slower as a whole has no slow session. Where several arms
-    have some, the modes belong to the host and not to the code, and no share of them may decide. It lies when more
-    than three quarters of an arm's sessions are slow (then those are its level), and misses a host whose modes lie
-    less than a fifth apart. The lower quartile of few sessions is the second fastest, so that one
-    that was fast by luck does not make the others slow.
+    Sessions are compared within their arm, so that a slower arm has no slow sessions. Slow sessions in several arms
+    point to the host. Not found: modes less than a fifth apart, and slow sessions that are more than three quarters of
+    an arm. The lower quartile of few sessions is the second fastest, so that one fast session alone does not make the
+    others slow.
     """
     fast = pl.col("p50_ns").quantile(_FAST_QUANTILE, "higher").over("campaign_id", "arm")
     return (

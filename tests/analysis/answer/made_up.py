@@ -1,4 +1,4 @@
-"""What the tests of the answer share: activities of one device, the gaps between them, and rows of any table."""
+"""Fixtures for the tests of the answer: activities of one device, the gaps between them, and rows of any table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -32,7 +32,7 @@ def gap(start: int, end: int, cause: str, **more: Any) -> dict[str, Any]:
 
 
 def gaps_between(ran: pl.DataFrame) -> list[tuple[int, int]]:
-    """The stretches in which nothing ran, from the first start to the last end."""
+    """The intervals without activity, from the first start to the last end."""
     found, reached = [], None
     for start, end in ran.sort("start_ns").select("start_ns", "end_ns").iter_rows():
         if reached is not None and start > reached:
@@ -49,13 +49,13 @@ def recordings(draw: st.DrawFn) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFram
     ran = activities(*((start, start + draw(st.integers(0, 10**11)), draw(categories)) for start in starts))
     idle = [
         gap(
-            *stretch,
+            *idle,
             draw(st.sampled_from(CAUSES)),
             launches_since_wait=draw(st.none() | st.integers(0, 20)),
-            outside_ns=draw(st.none() | st.integers(0, stretch[1] - stretch[0])),
+            outside_ns=draw(st.none() | st.integers(0, idle[1] - idle[0])),
             doubt=draw(st.sampled_from([None, None, "stream_missing"])),
         )
-        for stretch in gaps_between(ran)
+        for idle in gaps_between(ran)
     ]
     low, high = int(ran.get_column("start_ns").to_numpy().min()), int(ran.get_column("end_ns").to_numpy().max())
     cuts = sorted(draw(st.lists(st.integers(low, high), max_size=6, unique=True)))

@@ -121,20 +121,20 @@ def test_allocations_between_two_steady_pieces_are_no_reason_for_what_happens_in
 
 
 def beside(cause: str, kernel_us: int = 114, call: str | None = None) -> dict[str, Any]:
-    """What the answer is where a kernel runs every 200 µs and the rest has the cause, or is filled by calls as well."""
+    """The answer when a kernel runs every 200 µs and the rest has the cause, with or without calls."""
     starts = [200_000 * i for i in range(10)]
     ends = [start + 1_000 * kernel_us for start in starts]
     ran = [
         {**one, "start_ns": start, "end_ns": end}
         for one, start, end in zip(tables()["dispatches"].to_dicts(), starts, ends, strict=True)
     ]
-    stretches = list(zip(ends, starts[1:], strict=False))
+    intervals = list(zip(ends, starts[1:], strict=False))
     part = {"device_id": 0, "part": "steady", "start_ns": 0, "end_ns": ends[-1], "reason": "all"}
     calls = [
         {"call_id": i, "name": call or "hipLaunchKernel", "process_id": 0, "start_ns": start, "end_ns": end}
-        for i, (start, end) in enumerate(stretches if call else stretches[:1])
+        for i, (start, end) in enumerate(intervals if call else intervals[:1])
     ]
-    gaps = [gap(*one, cause) for one in stretches]
+    gaps = [gap(*one, cause) for one in intervals]
     return row_of(judged(tables(dispatches=ran, gaps=gaps, session_parts=[part], api_calls=calls)))
 
 
@@ -146,7 +146,7 @@ def test_a_cause_that_no_tuning_of_kernels_outdoes_leads_before_the_devices_own_
     assert beside("host_wait", 116)["class"] == "device"
     # What a tracer lengthens as it does every call does not lead.
     assert beside("launch_latency")["class"] == beside("sync")["class"] == "device"
-    # Within a twentieth both are said, whichever leads.
+    # Within a twentieth both are named, whichever leads.
     assert beside("host_wait", 99)["second_class"] == "device"
 
 
@@ -160,7 +160,7 @@ def test_kernels_that_run_for_less_than_half_of_the_window_do_not_limit_it(
 
 
 def test_idle_time_of_many_causes_and_none_large_leaves_the_device_first() -> None:
-    """Of 940 ns kernels run 400, and 540 are idle in three shares of 180."""
+    """Kernels run for 400 of 940 ns, and 540 are idle in three shares of 180."""
     shorter = [{**one, "end_ns": one["start_ns"] + 40} for one in tables()["dispatches"].to_dicts()]
     part = {"device_id": 0, "part": "steady", "start_ns": 0, "end_ns": 940, "reason": "all"}
 

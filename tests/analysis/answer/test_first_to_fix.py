@@ -1,4 +1,4 @@
-"""What to fix first is what can save most, and what it saves is never more than what can go away.
+"""The first fix is the one that saves most, and it never saves more than it removes.
 
 What an answer names, with its figures: calls, copies, launches, collectives, and the resource of the kernels.
 """
@@ -63,7 +63,7 @@ def test_without_a_roof_nothing_bounds_what_is_saved() -> None:
     assert found.advice is not None
 
 
-def test_near_its_roof_a_kind_is_told_to_do_less_work() -> None:
+def test_a_kind_near_its_roof_is_advised_to_do_less_work() -> None:
     assert chosen(kind("gemm", 1000, fix.NEAR_ROOF)).advice == AT_ROOF
     assert chosen(kind("gemm", 1000, fix.NEAR_ROOF - 0.01)).advice != AT_ROOF
 
@@ -151,7 +151,7 @@ def test_a_path_without_kernels_leaves_nothing_to_save_in_them() -> None:
     assert (found.saves_at_most_ns, found.gone_ns) == (None, 0)
 
 
-def test_copies_in_pieces_are_told_by_number_and_size() -> None:
+def test_copies_in_pieces_have_number_and_size() -> None:
     up = {"direction": "host_to_device", "size_bytes": 4096}
     copies = rows("memory_copies", [up] * 128 + [{"direction": "device_to_host", "size_bytes": 9}] * 2)
     assert fix.copies_in_pieces(copies, 2, "an iteration") == "64 copies of 4 KiB host to device an iteration"
@@ -189,7 +189,7 @@ def test_kernels_that_take_all_have_no_neighbours_to_be_fused_into() -> None:
     assert advice(5) == "Fuse these kernels into one another"
 
 
-def test_subjects_are_told_with_their_figures() -> None:
+def test_subjects_have_their_figures() -> None:
     gaps = pl.DataFrame({"cause": ["sync"] * 3, "host_call_id": [0, 0, 1], "start_ns": [0, 5, 9], "end_ns": [1, 6, 99]})
     calls = pl.DataFrame({"call_id": [0, 1], "name": ["hipEventSynchronize", "hipDeviceSynchronize"]})
     assert longest_call(gaps, calls) == "hipDeviceSynchronize, once"
@@ -209,10 +209,10 @@ def test_subjects_are_told_with_their_figures() -> None:
 
 def test_one_rank_alone_does_not_tell_a_late_rank_from_a_broken_transport() -> None:
     row = {"name": "all_reduce", "size_bytes": 17_600_000, "duration_ns": 9, "algorithm_bytes_per_s": 3.45e9}
-    told = "all_reduce of 17.6 MB at 3.45 GB/s: a late rank or a broken transport"
+    expected = "all_reduce of 17.6 MB at 3.45 GB/s: a late rank or a broken transport"
     several = pl.DataFrame([{**row, "remark": LATE_OR_BROKEN, "participants": 2}])
-    assert heaviest_collective(several) == told
-    assert heaviest_collective(several.with_columns(participants=1)) == f"{told}, which one rank alone cannot tell"
+    assert heaviest_collective(several) == expected
+    assert heaviest_collective(several.with_columns(participants=1)) == f"{expected}, which one rank alone cannot tell"
     fast = several.with_columns(remark=pl.lit(None, pl.String), participants=1)
     assert heaviest_collective(fast) == "all_reduce of 17.6 MB at 3.45 GB/s"
 
@@ -251,10 +251,10 @@ def test_copies_whose_calls_take_longer_than_they_do_are_packed() -> None:
     assert about("copy", many, memory_copies=copies) == ("4 copies of 4 KiB host to device an iteration", PACK)
     assert about("copy", few, memory_copies=copies) == ("host to device at 4.1e+03 GB/s", None)
     pinned = [{**one, "host_memory": "pinned"} for one in copies]
-    told = ("host to device at 4.1e+03 GB/s, from pinned memory", COPIES_BESIDE)
-    assert about("copy", few, memory_copies=pinned) == told
+    expected = ("host to device at 4.1e+03 GB/s, from pinned memory", COPIES_BESIDE)
+    assert about("copy", few, memory_copies=pinned) == expected
     # One copy a repetition is not packed, whatever its call takes.
-    assert about("copy", many, memory_copies=pinned[:2]) == told
+    assert about("copy", many, memory_copies=pinned[:2]) == expected
 
 
 def test_what_allocates_is_named() -> None:

@@ -22,7 +22,7 @@ KERNEL: Final[Row] = {"start_ns": 60_000, "end_ns": 400_000, "correlation_id": 1
 def judged(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
     whole = {name: tables.get(name, empty_table(name)) for name in RECORDED_FROM}
     run = recorded(whole)
-    found = gaps(run.activities, whole["api_calls"], run.waits).gaps.with_columns(doubt=pl.lit(None, pl.String))
+    found = gaps(run.activities, whole["api_calls"], run.waits).with_columns(doubt=pl.lit(None, pl.String))
     return with_inferred_waits(found, run.activities, whole)
 
 
@@ -42,11 +42,7 @@ def without_waits(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     synchronizing = pl.col("name").cast(pl.String).str.contains("Synchronize")
     calls = tables["api_calls"]
     assert calls.filter(synchronizing).height, "nothing to take away"
-    return {
-        **tables,
-        "api_calls": calls.filter(~synchronizing),
-        "synchronizations": tables["synchronizations"].clear(),
-    }
+    return {**tables, "api_calls": calls.filter(~synchronizing), "synchronizations": tables["synchronizations"].clear()}
 
 
 def next_one(called: int) -> tuple[Row, Row]:

@@ -62,9 +62,9 @@ def test_times_add_up_and_no_kind_is_alone_for_longer_than_it_ran(drawn: list[tu
     assert sum(own) in (0, pytest.approx(1))
 
 
-@pytest.mark.parametrize(("sources", "told"), [(("measured", "measured"), "measured"), (("measured", "spec"), None)])
+@pytest.mark.parametrize(("sources", "source"), [(("measured", "measured"), "measured"), (("measured", "spec"), None)])
 def test_a_kernel_without_a_number_format_has_the_source_that_all_its_roofs_have(
-    sources: tuple[str, str], told: str | None
+    sources: tuple[str, str], source: str | None
 ) -> None:
     """On the CPU no kernel states its number format; a measured roof must not be called a published one."""
     ceilings = [
@@ -77,25 +77,25 @@ def test_a_kernel_without_a_number_format_has_the_source_that_all_its_roofs_have
     tables |= {"operator_shapes": rows("operator_shapes"), "kernels": KERNELS}
     dispatches = rows("dispatches", [{"kernel_id": 0, "start_ns": 0, "end_ns": 10}])
     (row,) = kinds_of_work(dispatches, rows("memory_copies"), {**tables, "dispatches": dispatches}).rows(named=True)
-    assert (row["roof"], row["roof_ratio"], row["roof_source"]) == ("vector", 0.9, told)
+    assert (row["roof"], row["roof_ratio"], row["roof_source"]) == ("vector", 0.9, source)
 
 
 def test_one_small_operator_does_not_speak_for_its_kind() -> None:
-    """Of 100 ns of products 1 ns is an operator whose work is known: no rate, no roof and no bound follow from it."""
+    """An operator of known work in 1 of 100 ns of products gives no rate, no roof and no bound."""
     dispatches = rows("dispatches", [{"kernel_id": 0, "start_ns": 0, "end_ns": 100}])
     shape = {"device_id": 0, "operator": "aten::mm", "kernel_ns": 1, "copy_ns": 0, "flops": 10**6, "dtype": "bf16"}
     shape |= {"achieved_flops_per_s": 1e15, "bound": "matrix", "share_ratio": 0.9}
     tables = {"roofline": rows("roofline"), "ceilings": rows("ceilings"), "kernels": KERNELS, "dispatches": dispatches}
 
-    def told(kernel_ns: int) -> dict[str, Any]:
+    def figures(kernel_ns: int) -> dict[str, Any]:
         shapes = rows("operator_shapes", [{**shape, "kernel_ns": kernel_ns}])
         (row,) = kinds_of_work(dispatches, rows("memory_copies"), {**tables, "operator_shapes": shapes}).rows(
             named=True
         )
         return {name: row[name] for name in ("operator", "rate", "roof_ratio", "reached_ratio")}
 
-    assert told(1) == dict.fromkeys(("operator", "rate", "roof_ratio", "reached_ratio"))
-    assert told(50) == {"operator": "aten::mm", "rate": 1e15, "roof_ratio": 0.9, "reached_ratio": 0.9}
+    assert figures(1) == dict.fromkeys(("operator", "rate", "roof_ratio", "reached_ratio"))
+    assert figures(50) == {"operator": "aten::mm", "rate": 1e15, "roof_ratio": 0.9, "reached_ratio": 0.9}
 
 
 def test_how_near_a_kind_is_to_its_roofs_is_weighted_by_time() -> None:
@@ -116,18 +116,18 @@ def test_where_memory_may_be_nearer_than_the_units_no_roof_is_known() -> None:
     dram = {"device_id": 0, "resource": "dram", "value": 4e12, "unit": "byte/s", "source": "reported"}
     tables = {"roofline": rows("roofline"), "kernels": KERNELS, "dispatches": dispatches}
 
-    def told(bandwidth: float) -> tuple[object, ...]:
+    def figures(bandwidth: float) -> tuple[object, ...]:
         shapes, ceilings = rows("operator_shapes", [shape]), rows("ceilings", [{**dram, "value": bandwidth}])
         given = {**tables, "operator_shapes": shapes, "ceilings": ceilings}
         (row,) = kinds_of_work(dispatches, rows("memory_copies"), given).rows(named=True)
         return row["rate"], row["roof"], row["roof_ratio"], row["reached_ratio"]
 
-    assert told(4e12) == (9.6e13, None, None, None)
-    assert told(4e13) == (9.6e13, "matrix", 0.14, 0.14)
+    assert figures(4e12) == (9.6e13, None, None, None)
+    assert figures(4e13) == (9.6e13, "matrix", 0.14, 0.14)
 
 
-def test_a_kernels_rate_is_never_told_of_an_operator() -> None:
-    """The operator that takes most is too small a part of its kind to be told of; the heaviest kernel is another."""
+def test_a_kernels_rate_is_never_given_for_an_operator() -> None:
+    """The operator that takes most is too small a part of its kind to be named; the heaviest kernel is another."""
     dispatches = rows("dispatches", [{"kernel_id": 1, "start_ns": 0, "end_ns": 1000}])
     small = {"device_id": 0, "operator": "aten::mul", "copy_ns": 0, "flops": 10, "achieved_bytes_per_s": 2e12}
     shapes = rows("operator_shapes", [{**small, "shapes": f"{i}", "kernel_ns": 60} for i in range(10)])

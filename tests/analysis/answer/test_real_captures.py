@@ -1,6 +1,6 @@
 """The answer to real captures beside an expert's, who read their raw files by hand (`answers.yaml` beside them).
 
-An entry's class, what may never be said, busy time, shares by kind of work and rates are compared; where rank, device
+An entry's class, false statements, busy time, shares by kind of work and rates are compared; where rank, device
 or clock were not recorded, the entry allows several classes.
 """
 
@@ -83,7 +83,7 @@ def test_what_is_false_of_a_capture_is_never_said(entry: Mapping[str, Any], answ
 
 
 @pytest.mark.parametrize("entry", named())
-def test_it_is_told_in_three_sentences_and_seventy_words(
+def test_the_answer_has_at_most_three_sentences_and_seventy_words(
     entry: Mapping[str, Any], answered: Callable[..., Document]
 ) -> None:
     text = str(paragraph(answered(entry["capture"])))
@@ -106,7 +106,7 @@ def test_shares_add_up_and_what_is_saved_is_within_the_window(
 
 @pytest.mark.parametrize("entry", named("busy"))
 def test_busy_time_is_the_experts(entry: Mapping[str, Any], answered: Callable[..., Document]) -> None:
-    """Of the device that the expert judged, from its first to its last activity."""
+    """The device that the expert judged, from its first to its last activity."""
     found = [row["active_ratio"] for row in answered(entry["capture"])["timeline"]]
     assert min(abs(ratio - entry["busy"]) for ratio in found) < 0.01
 

@@ -1,4 +1,4 @@
-"""What explains a part of a share: never more than the share, and only where something recorded says so.
+"""Reasons for a part of a share: never more than the share, and only with a record.
 
 The late rank of a job, and what makes it late: jobs written down with one cause each.
 """
@@ -164,7 +164,7 @@ def test_the_late_rank_is_named_with_what_makes_it_late(cause: str, late: int, o
     assert found.times == (pytest.approx(1.5) if cause == "device" else None)
 
 
-def test_nobody_is_late_where_all_come_together_or_one_after_another_in_turn() -> None:
+def test_no_rank_is_late_when_all_arrive_together_or_in_turn() -> None:
     assert late_rank(job(None)) is None
     tables = job("host")
     turns = pl.col("collective_id") % RANKS == pl.col("process_id")
@@ -187,11 +187,11 @@ def test_a_rank_that_two_processes_state_names_neither() -> None:
 def test_a_rank_that_is_last_by_less_than_anybody_minds_is_not_late() -> None:
     tables = job("work")
     whole = 4 * KERNEL_NS + LATE_NS + COLLECTIVE_NS
-    for part, is_told in ((0.02, True), (0.005, False)):
+    for part, is_reported in ((0.02, True), (0.005, False)):
         waits = pl.when(pl.col("wait_ns") > 0).then(round(part * whole)).otherwise(0)
         assert (
             late_rank({**tables, "collectives": tables["collectives"].with_columns(wait_ns=waits)}) is not None
-        ) is (is_told)
+        ) is (is_reported)
 
 
 def test_one_rank_alone_cannot_tell() -> None:
@@ -213,7 +213,7 @@ def test_what_two_causes_share_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "told"),
+    ("cause", "words"),
     [
         ("work", "because it runs more kernels"),
         ("device", "because its same kernels take 1.5 times as long"),
@@ -222,20 +222,20 @@ def test_what_two_causes_share_has_none() -> None:
         (None, "and nothing recorded says why"),
     ],
 )
-def test_a_late_rank_in_words(cause: Any, told: str) -> None:
+def test_a_late_rank_in_words(cause: Any, words: str) -> None:
     late = LateRank(5, 3, 80_000, cause, 1.5 if cause == "device" else None)
-    assert in_words(late) == f"rank 3 is late by 80 µs a collective (median), {told}: the others wait for it"
+    assert in_words(late) == f"rank 3 is late by 80 µs a collective (median), {words}: the others wait for it"
     assert in_words(replace(late, rank=None)).startswith("process 5 is late by 80 µs a collective")
     if cause == "device":
         assert "its same kernels take 4 % longer:" in in_words(replace(late, times=1.042))
     known = replace(late, late_ns=2_104_000, in_iterations=True, operation="all_reduce")
     assert in_words(known) == (
-        f"rank 3 is late by 2.1 ms an iteration (median), {told}: the others wait for it in all_reduce"
+        f"rank 3 is late by 2.1 ms an iteration (median), {words}: the others wait for it in all_reduce"
     )
 
 
 def test_lateness_is_of_an_iteration_where_there_are_any() -> None:
-    """Two collectives a step, to both of which the rank is late, and one before the first step that is nobody's."""
+    """Two collectives a step, to both of which the rank is late, and one before the first step without a late rank."""
     tables = job("work")
     named = pl.when(pl.col("collective_id") % 2 == 0).then(pl.lit("all_reduce")).otherwise(pl.lit("barrier"))
     # Of the two the barrier's wait is half as long.

@@ -1,4 +1,4 @@
-"""What must remain of a window once a cause is gone, and what that leaves to be saved: never less than is gained.
+"""The rest of a window without a cause, and the saving, which is never less than the gain.
 
 Like is compared with like: the traced repetitions are those that runs without a profiler mark.
 """
@@ -150,7 +150,7 @@ def test_marks_that_close_before_the_device_is_done_say_nothing() -> None:
     assert saved_unprofiled("device", 9, window, Unprofiled(10, stays(30_000) - 1.0, 100_000.0)) is None
 
 
-def test_copies_that_read_back_and_all_copies_are_told_apart() -> None:
+def test_copies_back_to_the_host_are_distinguished_from_all_copies() -> None:
     ran = pl.DataFrame(
         [
             {"start_ns": 0, "end_ns": 40, "category": "compute", "activity_kind": "dispatch", "activity_id": 1},

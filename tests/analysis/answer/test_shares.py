@@ -133,10 +133,7 @@ def test_a_wait_binds_until_it_ends_and_not_through_the_hosts_own_long_work(
 def test_a_gap_that_the_window_cuts_gives_its_part() -> None:
     ran = activities((0, 10, "compute"), (110, 120, "compute"))
     idle = rows("gaps", [gap(10, 110, "sync")])
-    assert shares(ran, idle, pieces((0, 60))) | {} == dict.fromkeys(SHARES, 0) | {
-        "device": 10,
-        "sync": 50,
-    }
+    assert shares(ran, idle, pieces((0, 60))) | {} == dict.fromkeys(SHARES, 0) | {"device": 10, "sync": 50}
     assert shares(ran, idle, pieces((60, 60))) == {}
 
 
@@ -192,7 +189,13 @@ PACE: Final = 10_000
 def launched(*at: int, **more: Any) -> pl.DataFrame:
     """Activities of one device by the beginnings of their launches, which take 1 µs; call_id is their place."""
     listed = [
-        {"activity_kind": "dispatch", "call_id": i, "call_start_ns": start, "call_end_ns": start + 1_000}
+        {
+            "activity_kind": "dispatch",
+            "activity_id": i,
+            "call_id": i,
+            "call_start_ns": start,
+            "call_end_ns": start + 1_000,
+        }
         | {"process_id": 0, "call_thread_id": 1, **more}
         for i, start in enumerate(at)
     ]
@@ -234,7 +237,7 @@ def test_a_launch_that_a_wait_or_an_allocation_holds_up_is_no_pace() -> None:
 
 
 def test_the_way_to_a_copy_is_the_copys() -> None:
-    """What the framework does from a kernel's launch to the copy's goes with it; what it does behind it does not."""
+    """Framework work between a kernel's launch and the copy's belongs to the copy; later work does not."""
     at = list(range(0, 10 * PACE, PACE))
     moved = launched(*at).with_columns(
         activity_kind=pl.Series(["dispatch", "memory_copy"] * 5), activity_id=pl.Series(range(10), dtype=pl.Int32)
@@ -247,7 +250,7 @@ def test_the_way_to_a_copy_is_the_copys() -> None:
 
 
 def test_a_way_behind_a_wait_is_no_longer_than_a_usual_one_and_copies_over_the_link_have_none() -> None:
-    """What a program does behind a wait may be there for its sake; so may a copy that it waits for."""
+    """Work after a wait may depend on it; so may a copy that the program waits for."""
     at = [*range(0, 10 * PACE, PACE), 9 * PACE + 50_000]
     calls = [*called(*at), {**_THREAD, "call_id": 99, "start_ns": 9 * PACE + 2_000, "end_ns": 9 * PACE + 4_000}]
     held = pl.DataFrame({"call_id": pl.Series([99], dtype=pl.Int32)})
@@ -382,7 +385,7 @@ def test_the_way_from_one_copy_to_the_next_is_what_copying_costs(
     assert bare.get_column("copying").sum() == 0
 
 
-def test_time_in_calls_that_allocate_is_told_of_each_gap() -> None:
+def test_each_gap_has_its_time_in_allocating_calls() -> None:
     calls = [
         {"call_id": 1, "name": "hipHostMalloc", "start_ns": 20, "end_ns": 50},
         {"call_id": 2, "name": "hipMallocAsync", "start_ns": 50, "end_ns": 90},

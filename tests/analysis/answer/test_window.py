@@ -1,4 +1,4 @@
-"""Whether a recording carries an answer, what of it is judged, and what to record besides.
+"""Recordings that allow an answer, their judged window, and advice on further recordings.
 
 What speaks for a recording: iterations that a program marked, and repetition that holds a good part of the work.
 """
@@ -109,7 +109,7 @@ def test_a_wait_for_work_of_before_the_recording_is_not_judged() -> None:
     assert "before the recording" in window.rule
 
 
-def test_what_begins_in_a_piece_is_of_the_window() -> None:
+def test_activities_that_begin_in_a_piece_belong_to_the_window() -> None:
     ran = activities((0, 5, "compute"), (10, 15, "compute"), (19, 30, "compute"), (20, 25, "compute"))
     window = pieces((10, 20), (40, 50))
     assert inside(ran, window).get_column("start_ns").to_list() == [10, 19]
@@ -117,7 +117,7 @@ def test_what_begins_in_a_piece_is_of_the_window() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "name"),
     [
         ("3 marked iterations of 20 activities", "iteration"),
         ("1 marked iteration of 20 activities", "iteration"),
@@ -125,8 +125,8 @@ def test_what_begins_in_a_piece_is_of_the_window() -> None:
         ("150 repetitions of 1 activity", "repetition"),
     ],
 )
-def test_a_repetition_is_called_by_who_marked_it(rule: str, told: str) -> None:
-    assert one_of(rule) == told
+def test_a_repetition_is_called_by_who_marked_it(rule: str, name: str) -> None:
+    assert one_of(rule) == name
 
 
 # ---- what would sharpen it -------------------------------------------------------------------------------------------
@@ -166,11 +166,11 @@ def parts(until: int, reason: str) -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize(("until", "said"), [(15, None), (14, "is 23 % of the device's work"), (70, None)])
-def test_repetition_speaks_for_a_recording_from_a_quarter_of_its_work_on(until: int, said: str | None) -> None:
+@pytest.mark.parametrize(("until", "reason"), [(15, None), (14, "is 23 % of the device's work"), (70, None)])
+def test_repetition_speaks_for_a_recording_from_a_quarter_of_its_work_on(until: int, reason: str | None) -> None:
     found = without_steady_part(parts(until, "9 repetitions of 1 activity"), ACTIVITIES)
-    assert (found is None) == (said is None)
-    assert found is None or (found.verdict == "incomplete" and said is not None and said in found.reason)
+    assert (found is None) == (reason is None)
+    assert found is None or (found.verdict == "incomplete" and reason is not None and reason in found.reason)
 
 
 def test_what_a_program_marked_always_speaks_for_it() -> None:

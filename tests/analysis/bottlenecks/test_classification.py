@@ -1,12 +1,12 @@
 """Rows of `bottlenecks`: the same for the same session whatever the order of its rows, and what they say at most.
 
-How a rule is judged: scores, required signals, tiers, ties, and what is said to be missing.
+Evaluation of rules: scores, required signals, tiers, ties, and missing signals.
 
 The file of rules: the package's own is whole and the checkout's, and a wrong one is refused by file and key.
 
 From counted work to a label: one code at one speed gets one label, whatever it is called and ran beside.
 
-Sessions here are made of counters and ceilings, so that the roofline's part of the decision is held to it, too.
+Sessions here have counters and ceilings, so that the roofline takes part in the decision.
 """
 
 from collections.abc import Sequence
@@ -263,10 +263,7 @@ def test_a_family_is_a_rule_for_each_of_its_labels(tmp_path: Path) -> None:
     found = load_bottleneck_rules(tmp_path / RULES_FILE).rules
     assert [(one.label, one.recommendation) for one in found] == [("a", "do a"), ("b", "do b")]
     conditions = [condition for one in found for condition in one.conditions]
-    assert [(one.signal, one.at_least, one.because) for one in conditions] == [
-        ("at_a", 0.6, "c"),
-        ("at_b", 0.6, "c"),
-    ]
+    assert [(one.signal, one.at_least, one.because) for one in conditions] == [("at_a", 0.6, "c"), ("at_b", 0.6, "c")]
 
 
 def test_the_packages_rules_look_at_signals_that_exist_and_name_every_roof() -> None:
@@ -278,7 +275,7 @@ def test_the_packages_rules_look_at_signals_that_exist_and_name_every_roof() -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("rules: []\nleast_score: 0.1", "rules: Tuple should have at least 1 item"),
         (f"rules: [{RULE}]", "least_score: Field required"),
@@ -296,23 +293,17 @@ def test_the_packages_rules_look_at_signals_that_exist_and_name_every_roof() -> 
         (f"least_score: 0.1\nrules: [{RULE}]\nrule: 1", "rule: Unexpected keyword argument"),
     ],
 )
-def test_a_wrong_file_is_refused_by_file_and_key(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_file_is_refused_by_file_and_key(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / RULES_FILE
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
         load_bottleneck_rules(path)
     assert str(path) in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-RULES_SAME_CODE: Final = load_bottleneck_rules(BUILT_IN_RULES)
 #: 1 instruction, 64 operations and 10 bytes a nanosecond; no cache lies between L2 and DRAM.
-CEILINGS: Final = (
-    ("vector", "fp64", 64e9),
-    ("vector_issue", None, 1e9),
-    ("fabric", None, 10e9),
-    ("dram", None, 10e9),
-)
+CEILINGS: Final = (("vector", "fp64", 64e9), ("vector_issue", None, 1e9), ("fabric", None, 10e9), ("dram", None, 10e9))
 LENGTH: Final = 200_000
 
 
@@ -365,8 +356,7 @@ def labels(kernels: Sequence[Kernel], numbers: Sequence[int] | None = None) -> L
     tables = {name: pl.DataFrame(rows.get(name, []), schema=polars_types(name)) for name in INPUTS}
     tables |= {"roofline": made.roofline, "resource_bounds": made.bounds}
     found = {
-        row["kernel_id"]: (row["label"], row["runner_up"])
-        for row in classify(tables, RULES_SAME_CODE).iter_rows(named=True)
+        row["kernel_id"]: (row["label"], row["runner_up"]) for row in classify(tables, RULES).iter_rows(named=True)
     }
     return [found[i] for i in ids]
 
@@ -423,7 +413,7 @@ def test_runs_of_a_code_in_one_session_have_one_label(
 
 @given(st.floats(0.02, 1.0), st.floats(0.02, 1.0))
 def test_where_less_was_counted_the_label_is_the_same_or_none(vector: float, dram: float) -> None:
-    """What nothing can have needed longer than is named in both; of two within a tenth the one that was counted is."""
+    """Both name the limit; of two limits within a tenth the counted one is named."""
     whole = Kernel("k", vector, dram)
     (rich,) = labels([whole])
     less = ((replace(whole, dram=None), vector, "compute_vector"), (replace(whole, vector=None), dram, "memory_dram"))

@@ -148,16 +148,8 @@ SPILLING = [{"name": "k", "short_name": "k", "static_scratch_bytes": 64}]
     [
         ("latency", None, {}),
         # 0.8 of the time in the LDS, 0.6 of that repeats accesses: 0.48 for nothing, and 0.2 without any unit at work.
-        (
-            "lds_bank_conflict",
-            "latency",
-            {"counter_metrics": metrics(lds_bank_conflict_ratio=0.6, lds_busy_ratio=0.8)},
-        ),
-        (
-            "latency",
-            "lds_bank_conflict",
-            {"counter_metrics": metrics(lds_bank_conflict_ratio=0.4, lds_busy_ratio=0.5)},
-        ),
+        ("lds_bank_conflict", "latency", {"counter_metrics": metrics(lds_bank_conflict_ratio=0.6, lds_busy_ratio=0.8)}),
+        ("latency", "lds_bank_conflict", {"counter_metrics": metrics(lds_bank_conflict_ratio=0.4, lds_busy_ratio=0.5)}),
         ("latency", None, {"counter_metrics": metrics(lds_bank_conflict_ratio=0.05, lds_busy_ratio=0.5)}),
         ("latency", "divergence", {"counter_metrics": metrics(active_threads_ratio=0.3, valu_busy_ratio=0.5)}),
         ("divergence", "latency", {"counter_metrics": metrics(active_threads_ratio=0.2, valu_busy_ratio=0.58)}),
@@ -357,7 +349,7 @@ def test_a_second_roof_is_named_where_it_needed_nearly_as_long(second_share: flo
         (0.0, "vector", 0.41, False),
     ],
 )
-def test_the_least_bytes_that_shapes_imply_need_not_reach_as_far_kernel_limits(
+def test_bytes_from_shapes_may_stay_below_the_limit(
     indirect: float | None, bound: str, share: float, limits: bool
 ) -> None:
     assert decided(kernel(bound, share, flags=["model_based"], indirect=indirect))[0]["is_limit"] == limits

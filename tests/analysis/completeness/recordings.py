@@ -26,7 +26,7 @@ def frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 def recording(
     launches: int = 60, *, streams: int = 1, waits: int = 3, threads: int = 1, call: str = "hipLaunchKernel"
 ) -> Tables:
-    """As many kernels, each launched by a call, over streams and threads in turn, and waits for the device between."""
+    """Kernels, each launched by a call, over streams and threads in turn, with waits for the device between."""
     calls, dispatches = [], []
     for number in range(launches):
         start = number * PACE
@@ -127,7 +127,7 @@ def whole(tables: Mapping[str, pl.DataFrame]) -> Tables:
 
 
 def examine(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evidence] = ()) -> Completeness:
-    """What is found of a recording; tables that it does not have are empty."""
+    """The findings on a recording; its missing tables are empty."""
     filled = whole(tables)
     return examined(filled, everything(filled), evidence)
 

@@ -62,8 +62,8 @@ def session(form: str | None) -> dict[str, Any]:
 
 def foreign(text: str, tool: Tool) -> list[str]:
     """The tools whose commands a text names, other than `tool`, where it does not say that it means another one."""
-    said = re.sub(rf"{ANOTHER}.*", "", text)
-    return [other for other, own in OWN.items() if other != tool and re.search(own, said)]
+    own_advice = re.sub(rf"{ANOTHER}.*", "", text)
+    return [other for other, own in OWN.items() if other != tool and re.search(own, own_advice)]
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -96,8 +96,8 @@ def test_no_finding_advises_another_tool(form: str | None) -> None:
     assert "sessions" not in RECORDED_FROM
     for name, loss in LOSSES.items():
         tables, run = lost(name)
-        told = {**tables, "sessions": frame("sessions", [{**session(form), "provider": None}])}
-        for one in examined(told, run, loss.evidence).findings.iter_rows(named=True):
+        of_form = {**tables, "sessions": frame("sessions", [{**session(form), "provider": None}])}
+        for one in examined(of_form, run, loss.evidence).findings.iter_rows(named=True):
             # Thread traces are rocprofv3's, whatever is recorded beside them.
             if not one["finding"].startswith("thread_trace"):
                 assert foreign(one["mend"], FORMATS[form]) == [], (name, one["mend"])
@@ -106,7 +106,7 @@ def test_no_finding_advises_another_tool(form: str | None) -> None:
 
 @pytest.mark.parametrize("form", FORMAT_OF.values())
 def test_nothing_that_sharpens_an_answer_is_another_tools(form: str | None) -> None:
-    told = set()
+    needs = set()
     for name, vendor, timed, steady in product(
         (COLD_START, INCOMPLETE, "device"), ("AMD", "NVIDIA"), (False, True), (False, True)
     ):
@@ -119,20 +119,17 @@ def test_nothing_that_sharpens_an_answer_is_another_tools(form: str | None) -> N
         tables = {table: rows(table, given.get(table, [])) for table in INPUTS}
         for what, command in sharpened(name, "gemm", tables, steady=steady):
             assert foreign(command, FORMATS[form]) == [], (what, command)
-            told.add(what)
-    assert {"the steady state", "when the kernels ran", "which unit limits the kernels"} <= told
+            needs.add(what)
+    assert {"the steady state", "when the kernels ran", "which unit limits the kernels"} <= needs
 
 
 @pytest.mark.parametrize("vendor", ["AMD", "NVIDIA"])
 def test_what_limits_a_recorded_programs_kernels_is_recorded_by_the_recorder_on_either_makers_gpus(vendor: str) -> None:
     recorded = {"source_kind": "live", "source_format": "aaco-program", "workload_kind": "program"}
-    given: dict[str, list[dict[str, Any]]] = {
-        "sessions": [recorded],
-        "devices": [{"device_id": 0, "vendor": vendor}],
-    }
+    given: dict[str, list[dict[str, Any]]] = {"sessions": [recorded], "devices": [{"device_id": 0, "vendor": vendor}]}
     tables = {table: rows(table, given.get(table, [])) for table in INPUTS}
-    told = dict(sharpened("device", "gemm", tables, steady=True))
-    assert told["which unit limits the kernels"] == "aaco record --counters basic,memory,compute -- COMMAND"
+    advice = dict(sharpened("device", "gemm", tables, steady=True))
+    assert advice["which unit limits the kernels"] == "aaco record --counters basic,memory,compute -- COMMAND"
     tables["counters"] = rows("counters", [{"dispatch_id": 0, "counter": "SQ_WAVES", "value": 1.0}])
     assert "which unit limits the kernels" not in dict(sharpened("device", "gemm", tables, steady=True))
 

@@ -1,6 +1,6 @@
 """Replays of graphs: what is missing of them, and what only looks as if it were.
 
-Replays that all lost the same kernels, held against the graph as it was captured in another trace.
+Replays that all lost the same kernels, compared with the graph in another trace.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_few_graphs_recorded_as_one_piece_leave_the_answer() -> None:
 
 
 def test_a_model_that_is_cut_into_graphs_begins_and_ends_with_other_pieces() -> None:
-    """Of 4, 23 times 8 and 6 kernels none is missing; with a piece in the middle short as well, some are."""
+    """Replays of 4, 23 times 8 and 6 kernels are complete; with a short piece in the middle they are not."""
     pieces = keeping(replayed(25, named=False), (ROW >= 4) & (ROW < 25 * 8 - 2))
     assert "graph_kernels_missing" not in found(pieces)
     assert "graph_kernels_missing" in found(keeping(pieces, ~ROW.is_in([81, 82, 83])))

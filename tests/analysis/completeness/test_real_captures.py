@@ -13,7 +13,7 @@ from aaco_pipeline.capture.merging import read_run
 from tests.analysis.completeness.recordings import examine
 from tests.places import ROOT, SHARED
 
-#: Captures that hold no contradiction, by the judgement of a person who read the raw files.
+#: Captures without contradictions, by a reading of the raw files.
 WHOLE = (
     *(
         "kineto/mi300x_qwen1.5_0.5b.json.gz",
@@ -111,4 +111,4 @@ def test_kernels_removed_at_random_are_missed(capture: str) -> None:
     assert not benchmark.telling(tables)
     tried = list(benchmark.trials(tables, 1, np.random.default_rng(7)))
     assert len(tried) >= 4
-    assert [way for way, _, said in tried if not said] == []
+    assert [way for way, _, found in tried if not found] == []

@@ -235,8 +235,7 @@ LOSSES = {
         voids=("gaps.cause", "session_metrics.exposed_launch"),
     ),
     "11 clocks days apart, the other way": Loss(
-        *("clocks_apart", "fault", lambda: moved(recording(), 3 * DAY_NS), "chronyc"),
-        voids=("gaps.cause",),
+        *("clocks_apart", "fault", lambda: moved(recording(), 3 * DAY_NS), "chronyc"), voids=("gaps.cause",)
     ),
     "12 clock resynchronized": Loss(
         *("clock_resynchronized", "fault", lambda: moved(recording(), -RESYNC_NS, ROW >= 40), "chronyc"),
@@ -251,8 +250,7 @@ LOSSES = {
         voids=("occupancy.achieved_ratio",),
     ),
     "14 silent CPU fallback": Loss(
-        *("cpu_fallback", "fault", on_cpu, "disable_cpu_ep_fallback"),
-        voids=("timeline.active_ratio", "roofline.bound"),
+        *("cpu_fallback", "fault", on_cpu, "disable_cpu_ep_fallback"), voids=("timeline.active_ratio", "roofline.bound")
     ),
     "15 ranks overwrote one file": Loss(
         *("ranks_missing", "bound", one_rank_of_eight, "%rank%"),
@@ -383,8 +381,8 @@ def test_launches_that_records_without_a_name_may_be_of_are_no_loss() -> None:
 
 
 def test_the_tools_own_words_are_read_from_a_trace(tmp_path: Path) -> None:
-    """As libkineto writes them; the counts of a whole trace are zero, and no finding."""
-    said = {
+    """Counts as libkineto writes them; those of a whole trace are zero, and no finding."""
+    of_finding = {
         "dropped": (["WARNING: CuptiActivityApi.cpp:283] Dropped 12 activity records"], {"dropped_by_tool"}),
         "stopped": (["W: Exceeded max GPU buffer count (33 >= 33) - terminating tracing"], {"dropped_by_tool"}),
         "whole": (["Record counts: Out-of-range = 0, Blocklisted runtime = 52, CUPTI stopped early? = 0"], set()),
@@ -393,7 +391,7 @@ def test_the_tools_own_words_are_read_from_a_trace(tmp_path: Path) -> None:
     arguments = {"device": 0, "stream": 7, "correlation": 3}
     call = {"ph": "X", "cat": "cuda_runtime", "name": "hipLaunchKernel", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
     events = [{**kernel, "args": arguments}, {**call, "args": {"correlation": 3}}]
-    for name, (messages, names) in said.items():
+    for name, (messages, names) in of_finding.items():
         path = tmp_path / f"{name}.json"
         document = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": events, "WARNING": messages}
         path.write_text(json.dumps(document))

@@ -17,7 +17,7 @@ from tests.analysis.delays.recorded import MAIN, OTHER, POOL, events, iterations
 
 
 def parts(delays: pl.DataFrame, iteration: int = 0) -> dict[str, int]:
-    """What each cause took of an iteration, in microseconds."""
+    """The time of each cause in an iteration, in microseconds."""
     some = delays.filter((pl.col("iteration") == iteration) & (pl.col("duration_ns") > 0))
     return {cause: ns // 1000 for cause, ns in some.select("cause", "duration_ns").iter_rows()}
 
@@ -88,7 +88,7 @@ def test_what_a_peer_did_while_events_were_lost_may_have_decided() -> None:
 
 
 def test_a_thread_that_ends_within_an_iteration_decides_as_long_as_there_was_one() -> None:
-    """Who waits for its end waits for what it did, where that is known to the end of the wait."""
+    """A wait for a thread's end has the causes of that thread, as far as they are known."""
     by_pool = {"wait": "lock", "by_thread_id": POOL}
     known = states(
         *((MAIN, 0, 10, "running"), (MAIN, 10, 400, "blocked", by_pool), (MAIN, 400, 500, "running")),
@@ -126,9 +126,7 @@ def test_a_peer_that_was_kept_from_a_cpu_throughout_is_missed_while_the_main_thr
 
 def test_a_thread_that_is_idle_as_ever_is_not_missed() -> None:
     known = states(
-        (MAIN, 0, 2000, "running"),
-        (POOL, 0, 100, "running"),
-        (POOL, 100, 2000, "preempted", {"by_thread_id": OTHER}),
+        (MAIN, 0, 2000, "running"), (POOL, 0, 100, "running"), (POOL, 100, 2000, "preempted", {"by_thread_id": OTHER})
     )
     found = delays(iterations((0, 500), (500, 1500), (1500, 2000)), known)
     assert parts(found, 1) == {"on_cpu": 1000}
@@ -190,9 +188,7 @@ def test_interrupts_count_once_where_they_nest_and_only_on_a_cpu() -> None:
     assert dear.filter(pl.col("cause") == "timer").item(0, "grade") == "estimated"
 
 
-def test_what_the_timer_took_is_told_apart_from_other_handlers_and_an_interrupt_from_the_softirq_it_falls_into() -> (
-    None
-):
+def test_timer_handlers_are_separate_and_so_is_an_interrupt_during_a_softirq() -> None:
     known = states((MAIN, 0, 1000, "running"))
     of = {"thread_id": MAIN}
     seen = (
@@ -206,9 +202,9 @@ def test_what_the_timer_took_is_told_apart_from_other_handlers_and_an_interrupt_
     assert parts(found) == {"timer": 30 + 40 + 25, "interrupts": 20 + 65, "on_cpu": 820}
     dear = delays(iterations((0, 1000)), known, *seen, costs=Costs(interrupt_ns=10_000))
     assert parts(dear) == {"timer": 95 + 2 * 10, "interrupts": 85 + 10, "on_cpu": 790}
-    told = {row["cause"]: (row["by_name"], row["occurrences"]) for row in dear.iter_rows(named=True)}
-    assert told["timer"] == ("softirq RCU", 2)
-    assert told["interrupts"] == ("softirq BLOCK", 1), "a softirq after its interrupt is no second one"
+    by_cause = {row["cause"]: (row["by_name"], row["occurrences"]) for row in dear.iter_rows(named=True)}
+    assert by_cause["timer"] == ("softirq RCU", 2)
+    assert by_cause["interrupts"] == ("softirq BLOCK", 1), "a softirq after its interrupt is no second one"
 
 
 def test_faults_are_counted_and_cost_what_was_calibrated_but_no_more_than_there_was() -> None:
@@ -315,13 +311,7 @@ def test_the_parts_are_the_latency_and_none_is_negative(
     names = st.sampled_from(["local_timer", "irq 36 disk", "RCU", "NET_RX"])
     one = st.tuples(kinds, st.integers(0, 100), st.integers(0, 20), st.sampled_from([MAIN, POOL]), names)
     seen = [
-        {
-            "at": when,
-            "long": long,
-            "kind": kind,
-            "name": "fsync" if kind == "syscall" else name,
-            "thread_id": who,
-        }
+        {"at": when, "long": long, "kind": kind, "name": "fsync" if kind == "syscall" else name, "thread_id": who}
         for kind, when, long, who, name in data.draw(st.lists(one, max_size=6))
     ]
     asked = iterations(*spans)
@@ -337,7 +327,7 @@ def call(at: int, long: int | None, name: str = "pread64") -> dict[str, Any]:
 
 
 def by(*calls: dict[str, Any], known: pl.DataFrame | None = None) -> dict[tuple[int, str], tuple[str | None, ...]]:
-    """Of three iterations of 100 µs, what each part is by."""
+    """The causes of each part of three iterations of 100 µs."""
     running = states((MAIN, 0, 300, "running"))
     asked = iterations((0, 100), (100, 200), (200, 300))
     found = iteration_delays(asked, running if known is None else known, threads(MAIN), events(*calls), Costs())
@@ -365,9 +355,7 @@ def test_a_wait_that_an_interrupt_ends_is_named_by_its_call_and_one_that_a_threa
         ({"by_name": "server", "by_thread_id": OTHER}, ("thread", "server")),
     ):
         known = states(
-            (MAIN, 0, 110, "running"),
-            (MAIN, 110, 190, "blocked", {"wait": "io", **ended}),
-            (MAIN, 190, 300, "running"),
+            (MAIN, 0, 110, "running"), (MAIN, 110, 190, "blocked", {"wait": "io", **ended}), (MAIN, 190, 300, "running")
         )
         found = by(call(105, 86, "select"), known=known)
         assert found[1, "blocked"] == expected

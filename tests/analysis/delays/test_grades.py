@@ -1,4 +1,4 @@
-"""What is a spike, what caused it, what disturbed an iteration, and what a cause did to the session."""
+"""Spikes and their causes, disturbed iterations, and the effect of causes on the session."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_a_spike_is_given_the_part_that_grew() -> None:
     assert (found["grade"], found["disturbed_by"], found["disturbed_ns"]) == ("disturbed", "preempted", 700_000)
 
 
-def test_more_work_is_on_cpu_longer_and_disturbs_nobody() -> None:
+def test_more_work_on_cpu_is_no_disturbance() -> None:
     found = grade([*QUIET, {"on_cpu": 1900}])
     assert (found["spike_cause"], found["grade"], found["disturbed_by"]) == ("on_cpu_longer", "clean", None)
 
@@ -79,7 +79,7 @@ def test_what_the_program_waits_for_by_its_own_doing_does_not_disturb_it(part: d
     assert (found["grade"], found["is_spike"], found["spike_cause"]) == ("clean", True, next(iter(part)))
 
 
-def test_the_timers_tick_disturbs_nobody_and_packets_do() -> None:
+def test_packets_are_a_disturbance_and_timer_ticks_are_not() -> None:
     assert grade([*QUIET, {"on_cpu": 1003, "timer": 200}])["grade"] == "clean"
     both = grade([*QUIET, {"on_cpu": 1003, "timer": 200, "interrupts": 60}])
     assert (both["disturbed_by"], both["disturbed_ns"]) == ("interrupts", 60_000)
@@ -110,7 +110,7 @@ def test_shares_of_variance_sum_to_one_and_p99_without_a_cause_is_that_of_the_re
 
 
 def test_a_spike_exceeds_the_median_that_is_shown() -> None:
-    """Of an even number of iterations one rule takes the lower of the two in the middle, another their mean."""
+    """For an even number of iterations one median is the lower middle value, another the mean of both."""
     rows = [{"on_cpu": 1000} for _ in range(10)] + [{"on_cpu": 1020} for _ in range(9)] + [{"on_cpu": 3000}]
     asked = spans(rows)
     metrics = latency_metrics(asked, table("iteration_blocks", []), None)

@@ -1,4 +1,4 @@
-"""What takes a CPU from a thread that only reads the clock: other threads, interrupts with all they cost, nothing.
+"""Interference with a thread that only reads the clock: other threads, interrupts, and gaps without a record.
 
 What a probe saw of the machine: gaps that events explain and gaps that nothing does, and what an interrupt costs.
 """
@@ -23,11 +23,9 @@ def taken(rows: list[dict[str, Any]]) -> list[tuple[str, str | None, int, int]]:
     return [(row["kind"], row["name"], row["occurrences"], row["taken_ns"] // 1000) for row in rows]
 
 
-def test_each_gap_is_told_by_what_was_recorded_in_it() -> None:
+def test_each_gap_gets_the_cause_that_was_recorded_in_it() -> None:
     known = states(
-        (MAIN, 0, 500, "running"),
-        (MAIN, 500, 900, "preempted", {"by_name": "hog"}),
-        (MAIN, 900, 10_000, "running"),
+        (MAIN, 0, 500, "running"), (MAIN, 500, 900, "preempted", {"by_name": "hog"}), (MAIN, 900, 10_000, "running")
     )
     of = {"kind": "interrupt", "thread_id": MAIN}
     seen = (

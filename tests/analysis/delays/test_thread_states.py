@@ -1,6 +1,6 @@
 """States from switches and wake-ups: what a thread was kept by, who was in the way, and what is not known.
 
-Pairs of stretches that meet, and unions, against a plain loop.
+Overlapping pairs of intervals, and unions, against a plain loop.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def states(*seen: dict[str, Any], losses: pl.DataFrame = NO_LOSS, throttling: pl
     return thread_states(ordered, known, losses, throttling)
 
 
-def told(found: pl.DataFrame, thread: int = MAIN) -> list[tuple[int, int, str]]:
+def rows_of(found: pl.DataFrame, thread: int = MAIN) -> list[tuple[int, int, str]]:
     """From, to (microseconds) and state."""
     rows = found.filter(pl.col("thread_id") == thread).select("start_ns", "end_ns", "state").rows()
     return [(start // 1000, end // 1000, state) for start, end, state in rows]
@@ -50,7 +50,7 @@ def test_who_has_the_cpu_meanwhile_is_who_preempted() -> None:
         *(switch(0, 0, MAIN), switch(100, MAIN, OTHER), switch(180, OTHER, POOL)),
         *(switch(190, POOL, MAIN), switch(300, MAIN, 0)),
     )
-    assert told(found) == [(0, 100, "running"), (100, 190, "preempted"), (190, 300, "running")]
+    assert rows_of(found) == [(0, 100, "running"), (100, 190, "preempted"), (190, 300, "running")]
     row = found.filter(pl.col("state") == "preempted").row(0, named=True)
     assert (row["by_thread_id"], row["by_name"], row["cpu"]) == (OTHER, "hog", 0)
 
@@ -58,9 +58,9 @@ def test_who_has_the_cpu_meanwhile_is_who_preempted() -> None:
 def test_a_runnable_thread_beside_an_idle_cpu_is_throttled_where_the_group_counts_that() -> None:
     seen = (switch(0, 0, MAIN), switch(100, MAIN, 0), switch(900, 0, MAIN), switch(1000, MAIN, 0))
     rising = pl.DataFrame({"time_ns": [0, 2_000_000], "throttled": [3, 4], "throttled_ns": [0, 1]})
-    assert told(states(*seen, throttling=rising))[1] == (100, 900, "throttled")
-    assert told(states(*seen, throttling=rising.with_columns(throttled=pl.lit(3))))[1] == (100, 900, "queued")
-    assert told(states(*seen))[1] == (100, 900, "queued")
+    assert rows_of(states(*seen, throttling=rising))[1] == (100, 900, "throttled")
+    assert rows_of(states(*seen, throttling=rising.with_columns(throttled=pl.lit(3))))[1] == (100, 900, "queued")
+    assert rows_of(states(*seen))[1] == (100, 900, "queued")
 
 
 def test_what_a_group_counts_of_its_throttling_is_given_to_the_longest_waits() -> None:
@@ -88,7 +88,7 @@ def test_every_thread_of_a_throttled_group_waits_for_its_quota() -> None:
     seen += [{**one, "cpu": 1, **_as(one, POOL)} for one in seen]
     counted = pl.DataFrame({"time_ns": [0, 12_000_000], "throttled": [3, 4], "throttled_ns": [0, 8_000_000]})
     found = states(*seen, throttling=counted)
-    assert told(found)[1] == told(found, POOL)[1] == (1_000, 9_000, "throttled")
+    assert rows_of(found)[1] == rows_of(found, POOL)[1] == (1_000, 9_000, "throttled")
 
 
 def _as(one: dict[str, Any], thread: int) -> dict[str, int]:
@@ -102,13 +102,13 @@ def test_a_wait_ends_when_it_is_woken_and_what_follows_is_the_queue() -> None:
         *(switch(450, OTHER, MAIN), switch(600, MAIN, 0)),
     )
     found = states(*seen)
-    assert told(found)[1:3] == [(100, 400, "blocked"), (400, 450, "queued")]
+    assert rows_of(found)[1:3] == [(100, 400, "blocked"), (400, 450, "queued")]
     blocked, queued = found.filter(pl.col("state").is_in(["blocked", "queued"])).rows(named=True)
     assert (blocked["wait"], blocked["by_thread_id"]) == ("lock", POOL)
     assert queued["by_thread_id"] == OTHER
 
 
-def test_what_was_waited_for_is_told_by_the_event_before() -> None:
+def test_the_event_before_a_wait_gives_its_reason() -> None:
     def wait(before: dict[str, Any], state: str) -> str:
         seen = (switch(0, 0, MAIN), before, switch(100, MAIN, 0, state), waking(200, MAIN, None), switch(210, 0, MAIN))
         later = ({**call("read", 1), "at": 250}, switch(300, MAIN, 0))
@@ -133,13 +133,13 @@ def test_a_thread_waits_for_a_cpu_from_its_beginning() -> None:
         *(switch(0, 0, MAIN), born, switch(10, 0, OTHER, cpu=1), switch(300, OTHER, POOL, cpu=1)),
         *(switch(400, POOL, 0, "dead", cpu=1), switch(500, MAIN, 0)),
     )
-    assert told(found, POOL) == [(40, 300, "queued"), (300, 400, "running")]
+    assert rows_of(found, POOL) == [(40, 300, "queued"), (300, 400, "running")]
     queued = found.filter((pl.col("thread_id") == POOL) & (pl.col("state") == "queued")).row(0, named=True)
     assert (queued["by_thread_id"], queued["by_name"], queued["cpu"]) == (OTHER, "hog", 1)
-    assert told(found) == [(0, 500, "running")]
+    assert rows_of(found) == [(0, 500, "running")]
 
 
-def test_who_woke_a_thread_is_not_known_where_nobody_recorded_it() -> None:
+def test_without_records_the_waker_is_unknown() -> None:
     unnamed = {**waking(500, MAIN, None), "name": None}
     found = states(switch(0, 0, MAIN), switch(100, MAIN, 0, "sleeping"), unnamed, switch(510, 0, MAIN))
     blocked = found.filter(pl.col("state") == "blocked").row(0, named=True)
@@ -151,20 +151,20 @@ def test_a_stop_is_no_wait() -> None:
         *(switch(0, 0, MAIN), switch(100, MAIN, 0, "stopped"), waking(500, MAIN, OTHER)),
         *(switch(510, 0, MAIN), switch(600, MAIN, 0)),
     )
-    assert told(found)[1:3] == [(100, 500, "stopped"), (500, 510, "queued")]
+    assert rows_of(found)[1:3] == [(100, 500, "stopped"), (500, 510, "queued")]
 
 
 def test_a_switch_that_was_not_recorded_leaves_unknown_until_the_thread_is_seen() -> None:
     lost = (switch(0, 0, MAIN), switch(100, MAIN, 0), switch(900, MAIN, 0))
-    assert told(states(*lost))[1] == (100, 900, "unknown")
+    assert rows_of(states(*lost))[1] == (100, 900, "unknown")
     fault = {"at": 700, "kind": "page_fault", "name": "user", "thread_id": MAIN}
-    assert told(states(*lost, fault))[1:] == [(100, 700, "unknown"), (700, 900, "running")]
+    assert rows_of(states(*lost, fault))[1:] == [(100, 700, "unknown"), (700, 900, "running")]
 
 
 def test_the_account_of_its_time_tells_exactly_when_an_unrecorded_switch_was() -> None:
     lost = (switch(0, 0, MAIN), switch(100, MAIN, OTHER), switch(900, MAIN, 0))
     account = {"at": 650, "long": 120, "kind": "ran", "thread_id": MAIN}
-    assert told(states(*lost, account))[1:] == [(100, 650, "preempted"), (650, 900, "running")]
+    assert rows_of(states(*lost, account))[1:] == [(100, 650, "preempted"), (650, 900, "running")]
 
 
 def test_who_is_known_to_run_by_its_account_alone_has_the_cpu() -> None:
@@ -179,8 +179,8 @@ def test_lost_events_are_unknown_on_their_cpu_alone() -> None:
     losses = table("kernel_losses", [{"cpu": 0, "buffer": "switches", "start_ns": 40_000, "end_ns": 60_000}])
     seen = (switch(0, 0, MAIN), switch(100, MAIN, 0), switch(0, 0, POOL, cpu=1), switch(100, POOL, 0, cpu=1))
     found = states(*seen, losses=losses)
-    assert told(found)[:3] == [(0, 40, "running"), (40, 60, "unknown"), (60, 100, "running")]
-    assert told(found, POOL)[0] == (0, 100, "running")
+    assert rows_of(found)[:3] == [(0, 40, "running"), (40, 60, "unknown"), (60, 100, "running")]
+    assert rows_of(found, POOL)[0] == (0, 100, "running")
 
 
 def test_a_fault_is_what_a_thread_waits_for_where_calls_were_recorded_as_one_may_have_followed_it() -> None:
@@ -209,21 +209,21 @@ def test_a_thread_off_its_cpu_may_have_run_on_any_whose_switches_were_lost() -> 
         *((0, 20, "running"), (20, 100, "preempted"), (100, 150, "running")),
         *((150, 180, "blocked"), (180, 200, "queued"), (200, 300, "running")),
     ]
-    assert told(states(*seen)) == known
-    # It may have gone to sleep on the other CPU: until it is seen again it was preempted by nobody for certain.
-    away = told(states(*seen, losses=loss(1, 40, 60)))
+    assert rows_of(states(*seen)) == known
+    # It may have gone to sleep on the other CPU, so a preemption is not certain until it is seen again.
+    away = rows_of(states(*seen, losses=loss(1, 40, 60)))
     assert away == [known[0], (20, 40, "preempted"), (40, 100, "unknown"), *known[2:]]
-    assert told(states(*seen, losses=loss(1, 110, 140))) == known, "it ran on a CPU of which everything is known"
-    asleep = told(states(*seen, losses=loss(1, 160, 170)))
+    assert rows_of(states(*seen, losses=loss(1, 110, 140))) == known, "it ran on a CPU of which everything is known"
+    asleep = rows_of(states(*seen, losses=loss(1, 160, 170)))
     assert asleep == [*known[:3], (150, 160, "blocked"), (160, 180, "unknown"), *known[4:]]
 
 
 def test_a_lost_wake_up_says_nothing_of_whoever_was_not_asleep() -> None:
     seen = (switch(0, 0, MAIN), switch(20, MAIN, OTHER), switch(100, OTHER, MAIN), switch(150, MAIN, 0, "sleeping"))
     ended = switch(300, 0, MAIN), switch(400, MAIN, 0)
-    without = told(states(*seen, *ended, losses=loss(1, 30, 60, "threads")))
+    without = rows_of(states(*seen, *ended, losses=loss(1, 30, 60, "threads")))
     assert without[1] == (20, 100, "preempted")
-    asleep = told(states(*seen, *ended, losses=loss(1, 200, 210, "threads")))
+    asleep = rows_of(states(*seen, *ended, losses=loss(1, 200, 210, "threads")))
     assert asleep[3:5] == [(150, 200, "blocked"), (200, 300, "unknown")]
 
 

@@ -1,4 +1,4 @@
-"""What libraries' naming grammars state, on names written after them."""
+"""The naming grammars of libraries, on names that follow them."""
 
 import pytest
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.analysis.kernels.families import OPERATORS, PHRASES
+from aaco_pipeline.analysis.kernels.grammar import fused_operators
 from aaco_pipeline.analysis.kernels.names import (
     SCHEMA,
     classify_names,
     cleaned,
     comparable,
-    fused_operators,
     head_and_arguments,
     operator_family,
     shortened,

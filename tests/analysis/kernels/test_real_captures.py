@@ -79,7 +79,7 @@ def test_kernels_of_known_work_get_the_roof_that_needed_longer(lakes: Path) -> N
 
 
 def test_only_a_rate_that_a_kernel_exceeded_itself_speaks_against_its_label(lakes: Path) -> None:
-    """Held against the rate of unpacked fp32, what is then wrong ran faster than that rate: it is no roof of theirs."""
+    """Kernels that exceed the rate of unpacked fp32 do not have it as their roof."""
     rows = mixbench(lakes, packed_rate=1.0)
     wrong = rows.filter(~pl.col("right"))
     assert wrong.height

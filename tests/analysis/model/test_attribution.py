@@ -154,7 +154,7 @@ def test_a_marker_that_names_a_node_goes_before_every_name() -> None:
     assert dict(named.select("node_id", "total_ns").iter_rows()) == {2: 1, 0: 2}
 
 
-def test_what_a_marker_named_is_left_to_nobody_else() -> None:
+def test_kernels_named_by_a_marker_are_not_attributed_twice() -> None:
     nodes = (("a", "Relu", ("x",), "t"), ("b", "Relu", ("t",), "y"))
     run = trace([("xyzzy", "relu_kernel")], [("a", 0, 6)])
     rows = found(map_device_kernels(run, graph(nodes)), run)
@@ -223,7 +223,7 @@ def test_time_is_conserved_and_no_node_runs_twice_in_an_iteration(runs: list[lis
 
 
 @pytest.mark.parametrize("thread", [None, 7])
-def test_launches_that_nobody_recorded_leave_the_names(thread: int | None) -> None:
+def test_without_launch_records_names_decide(thread: int | None) -> None:
     run = trace([RUN], [("conv2", 0, 6)])
     blind = DeviceTrace(run.dispatches, run.kernels, run.api_calls.clear(), run.markers)
     rows = found(map_device_kernels(blind if thread is None else run, graph(CONV_RELU)), run)

@@ -9,11 +9,7 @@ from aaco_pipeline.analysis.model.node_mapping import Chains, operators_of
 
 #: A node: its type, inputs and output.
 Node = tuple[str, tuple[str, ...], str]
-CONV: tuple[Node, ...] = (
-    ("Conv", ("x", "w", "b"), "c"),
-    ("Add", ("c", "x"), "s"),
-    ("Relu", ("s",), "y"),
-)
+CONV: tuple[Node, ...] = (("Conv", ("x", "w", "b"), "c"), ("Add", ("c", "x"), "s"), ("Relu", ("s",), "y"))
 #: x / sqrt(2) -> erf -> + 1 -> x * -> * 0.5, after a product and its bias.
 GELU: tuple[Node, ...] = (
     ("MatMul", ("x", "w"), "m"),

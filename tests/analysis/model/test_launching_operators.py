@@ -94,7 +94,7 @@ def test_it_is_what_a_plain_search_finds(cuts: list[int], moments: list[int], da
         end = data.draw(st.integers(start, high))
         if all(end <= a or start >= b or (a <= start and end <= b) or (start <= a and b <= end) for a, b in intervals):
             intervals.append((start, end))
-    # Of two equal intervals nobody can tell which is the inner one.
+    # The inner one of two equal intervals is unknown.
     distinct = sorted({(a, b) for a, b in intervals if b > a})
     made = calls(
         *[("operator", f"{a}-{b}", None, a, b) for a, b in distinct],
@@ -150,11 +150,11 @@ def test_of_calls_with_one_correlation_the_last_begun_launched() -> None:
 
 
 #: A launch: its thread and moment. An operator: its thread, start and end.
-MeasurementRequest = tuple[int, int]
+Launch = tuple[int, int]
 Operator = tuple[int, int, int]
 
 
-def case(operators: list[Operator], launches: list[MeasurementRequest]) -> tuple[pl.DataFrame, pl.DataFrame]:
+def case(operators: list[Operator], launches: list[Launch]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Dispatches of one kernel, the n-th of n + 1 ns, and the calls: operators named by start and end."""
     made = [
         {"domain": "operator", "thread_id": thread, "name": f"{a}-{b}", "start_ns": a, "end_ns": b}

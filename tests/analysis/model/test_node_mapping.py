@@ -26,7 +26,7 @@ from aaco_pipeline.analysis.model.operator_work import work
 from aaco_pipeline.analysis.timeline.activities import kernel_stats
 from aaco_pipeline.formats import ort_profile
 from aaco_pipeline.formats.onnx import ModelGraph, graph_only, inferred_shapes, read
-from aaco_pipeline.lake.contracts import contract
+from aaco_pipeline.lake.contracts import contract, polars_types
 from aaco_pipeline.lake.validation import conform, to_contract
 from aaco_pipeline.resources.measure.models import resolve_model
 
@@ -92,7 +92,7 @@ def _run(name: str, level: str, named: bool, folder: Path) -> Executed:
     options.add_session_config_entry(f"{external}_file_name", "optimized.weights")
     options.add_session_config_entry(f"{external}_min_size_in_bytes", "1024")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    (folder / "optimized.weights").unlink(missing_ok=True)  # nobody needs them: only the graph is read
+    (folder / "optimized.weights").unlink(missing_ok=True)  # only the graph is read
     random = np.random.default_rng(7)
     inputs = {
         tensor.name: random.integers(0, choice.integer_upper_bound[tensor.name], choice.input_shapes[tensor.name])
@@ -124,7 +124,7 @@ def _take_names(graph: onnx.GraphProto) -> None:
 
 
 def attributed_share(executed: Executed, mapping: KernelMapping) -> float:
-    """Of the kernels that compute, by number: times are the machine's, and those of changed layouts nobody's."""
+    """The share of computing kernels with a node, by count, because times depend on the machine."""
     computing = executed.kernels.filter(~pl.col("short_name").cast(pl.String).is_in(LAYOUT_CHANGES))
     rows = mapping.operator_kernels.join(computing.select("kernel_id"), on="kernel_id")
     return float(rows["node_id"].is_not_null().mean())  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ def test_a_fused_kernels_time_goes_to_the_node_of_its_own_type(run: Run) -> None
         assert products.height > 20
 
 
-def test_bodies_of_control_flow_are_told_apart(run: Run) -> None:
+def test_bodies_of_control_flow_are_distinguished(run: Run) -> None:
     executed = run("control_flow", "ALL")
     covered = names_covered(executed, executed.mapped())
     assert covered["fused repeat/even/matmul/MatMulAddFusion"] == [
@@ -282,16 +282,9 @@ class Node(NamedTuple):
 def nodes_of(*nodes: Node) -> pl.DataFrame:
     return pl.DataFrame(
         [(node_id, *node) for node_id, node in enumerate(nodes)],
-        schema={
-            "node_id": pl.Int32,
-            "name": pl.String,
-            "op_type": pl.String,
-            "inputs": pl.List(pl.String),
-            "outputs": pl.List(pl.String),
-            "domain": pl.String,
-            "parent_node_id": pl.Int32,
-            "body": pl.String,
-        },
+        schema=polars_types(
+            "model_nodes", "node_id", "name", "op_type", "inputs", "outputs", "domain", "parent_node_id", "body"
+        ),
         orient="row",
     )
 
@@ -384,12 +377,7 @@ def test_inserted_kernels_are_named_and_keep_their_time_to_themselves() -> None:
 
 def test_order_decides_only_when_one_node_is_left() -> None:
     kernels = kernels_of(("a", "MatMul"), ("mystery", "Add"), ("c", "Softmax"), ("other", "MatMul"))
-    assert scores(kernels, None, CHAIN) == {
-        0: (0, BY_NAME),
-        1: (1, BY_ORDER),
-        2: (2, BY_NAME),
-        3: (3, BY_ORDER),
-    }
+    assert scores(kernels, None, CHAIN) == {0: (0, BY_NAME), 1: (1, BY_ORDER), 2: (2, BY_NAME), 3: (3, BY_ORDER)}
     twice = nodes_of(Node("p", "Add", ["x", "w"], ["t0"]), Node("q", "Add", ["t0", "w"], ["y"]))
     assert scores(kernels_of(("mystery", "Add")), None, twice) == {0: (None, None)}
 
@@ -400,7 +388,7 @@ def test_equal_names_are_taken_in_order_and_trusted_less() -> None:
     expected = {0: (0, BY_ORDER), 1: (1, BY_ORDER)}
     assert scores(kernels, None, original) == expected
     assert scores(kernels, original, original) == expected
-    # One kernel of two nodes may be either's: nobody can say.
+    # A kernel that may belong to either of two nodes stays without node.
     assert scores(kernels_of(("same", "Relu")), None, original) == {0: (None, None)}
 
 

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aaco_pipeline
-from aaco_pipeline.analysis.model.operator_work import TensorType, work
+from aaco_pipeline.analysis.model.node_mapping import TensorType
+from aaco_pipeline.analysis.model.operator_work import work
 from aaco_pipeline.analysis.model.product_formulas import (
     ERF,
     EXP,
@@ -27,6 +28,7 @@ from aaco_pipeline.analysis.model.product_formulas import (
     TANH,
     UNARY,
 )
+from aaco_pipeline.lake.contracts import polars_types
 
 SCRIPT: Final = Path(aaco_pipeline.__file__).parents[1] / "benchmarks/accuracy/model_graph.py"
 Shape = tuple[int | None, ...]
@@ -50,25 +52,12 @@ def typed(operand: Operand) -> TensorType:
 
 
 def nodes_of(rows: Sequence[tuple[str, str, Sequence[str], Sequence[str]]]) -> pl.DataFrame:
-    return pl.DataFrame(
-        [(node_id, *row) for node_id, row in enumerate(rows)],
-        schema={
-            "node_id": pl.Int32,
-            "op_type": pl.String,
-            "domain": pl.String,
-            "inputs": pl.List(pl.String),
-            "outputs": pl.List(pl.String),
-        },
-        orient="row",
-    )
+    columns = polars_types("model_nodes", "node_id", "op_type", "domain", "inputs", "outputs")
+    return pl.DataFrame([(node_id, *row) for node_id, row in enumerate(rows)], schema=columns, orient="row")
 
 
 def work_of(
-    op_type: str,
-    inputs: Sequence[Operand | str],
-    *outputs: Operand,
-    domain: str = "ai.onnx",
-    **attributes: Any,
+    op_type: str, inputs: Sequence[Operand | str], *outputs: Operand, domain: str = "ai.onnx", **attributes: Any
 ) -> Work:
     """The work of one node; an input of "" is left out, and the text "=0" gives the first input again."""
     types: dict[str, TensorType] = {}

@@ -61,7 +61,7 @@ def counters(rows: Sequence[Row], durations: Mapping[str, int | None] | None = N
 
 
 def of_one(named: Mapping[str, float], length: int | None = 10_000, **facts: object) -> dict[str, Any]:
-    """The work of one dispatch whose counters all come from one pass, on an MI210 unless said otherwise."""
+    """The work of one dispatch whose counters all come from one pass, on an MI210 by default."""
     table = counters([(0, name, value, "p.0") for name, value in named.items()])
     (row,) = work(table, dispatches([length]), devices(**(facts or MI210))).to_dicts()
     return row
@@ -166,7 +166,7 @@ def test_what_divides_by_cycles_is_null_when_they_mean_an_impossible_clock(mhz: 
     assert "clock_not_checked" not in row["quality_flags"]
 
 
-def test_a_clock_without_anything_to_check_it_against_is_told() -> None:
+def test_a_clock_that_cannot_be_checked_is_reported() -> None:
     counted = {"GRBM_GUI_ACTIVE": 10_000, "SQ_ACTIVE_INST_VALU": 50}
     unknown_product = {**MI210, "compute_units": 50}
     for row in (
@@ -178,7 +178,7 @@ def test_a_clock_without_anything_to_check_it_against_is_told() -> None:
         assert "implausible_clock" not in row["quality_flags"]
 
 
-def test_what_a_capture_does_not_state_of_its_device_is_the_product_s_and_told() -> None:
+def test_missing_device_facts_are_taken_from_the_product_and_reported() -> None:
     bare: dict[str, Any] = {"arch": "gfx942", "product": "AMD Instinct MI300X"}
     counted = {"GRBM_GUI_ACTIVE": 8 * 20_000, "SQ_ACTIVE_INST_VALU": 304 * 5_000}
     row = of_one(counted, **bare)
@@ -217,7 +217,7 @@ def test_durations_are_the_base_trace_s_and_the_mean_of_counter_passes() -> None
     assert ["no_duration" in flags for flags in found.get_column("quality_flags")] == [False, True]
 
 
-def test_what_was_not_counted_is_null_and_told() -> None:
+def test_figures_without_counters_are_null_and_reported() -> None:
     row = of_one({"SQ_WAVES": 0, "SQ_INSTS_VALU": 7})
     assert row["wavefronts"] == 0
     assert row["valu_instructions"] is None
@@ -248,7 +248,7 @@ def test_flops_are_a_lower_bound_where_packed_instructions_are_possible_or_forma
     assert other["matrix_fp8_flops"] is None
 
 
-def test_switched_off_lanes_are_told_where_operations_are_counted() -> None:
+def test_inactive_lanes_are_reported_with_counted_operations() -> None:
     lanes = {"SQ_ACTIVE_INST_VALU": 10.0}
     half = of_one({**flops_counted(), **lanes, "SQ_THREAD_CYCLES_VALU": 320})
     assert half["active_threads_ratio"] == 0.5
@@ -257,13 +257,13 @@ def test_switched_off_lanes_are_told_where_operations_are_counted() -> None:
     assert "masked_lanes_counted" not in full["quality_flags"]
 
 
-def test_writes_that_stay_in_the_l2_are_told() -> None:
+def test_writes_that_stay_in_the_l2_are_reported() -> None:
     written = {"TCC_EA_WRREQ_sum": 91_000.0, "TCC_EA_WRREQ_64B_sum": 91_000.0}
     assert "writes_left_in_l2" in of_one({**written, "TCC_WRITE_sum": 131_072})["quality_flags"]
     assert "writes_left_in_l2" not in of_one({**written, "TCC_WRITE_sum": 91_000})["quality_flags"]
 
 
-def test_a_slow_first_dispatch_is_told_and_no_other() -> None:
+def test_only_a_slow_first_dispatch_is_reported() -> None:
     rows: list[Row] = [(dispatch, "SQ_WAVES", 1, "p") for dispatch in range(6)]
     kernels = [0, 0, 0, 1, 1, 2]
     found = work(counters(rows), dispatches([130, 100, 100, 100, 130, 900], kernels), devices(**MI210))
@@ -343,10 +343,10 @@ def test_reservations_about_real_copies_are_those_that_their_captures_call_for()
     assert flags["MI200"] == {"writes_left_in_l2", "implausible_clock", "implausible_level_clock", "first_dispatch"}
     assert flags["MI300A_A1"] == {"formats_not_counted", "clock_not_checked", "no_duration"}
     assert flags["MI300X_A1_rocpd"] == {
-        *("formats_not_counted", "implausible_clock", "implausible_level_clock", "first_dispatch"),
+        *("formats_not_counted", "implausible_clock", "implausible_level_clock", "first_dispatch")
     }
     assert flags["MI350"] == {
-        *("request_size_assumed", "device_from_product", "no_duration", "implausible_clock", "first_dispatch"),
+        *("request_size_assumed", "device_from_product", "no_duration", "implausible_clock", "first_dispatch")
     }
 
 

@@ -21,8 +21,7 @@ from tests.places import SHARED
 
 CAPTURES: Final = SHARED / "counters"
 DEVICES: Final = to_contract(
-    "devices",
-    pl.DataFrame({"device_id": [0], "arch": ["gfx90a"], "compute_units": [100], "max_clock_mhz": [1000.0]}),
+    "devices", pl.DataFrame({"device_id": [0], "arch": ["gfx90a"], "compute_units": [100], "max_clock_mhz": [1000.0]})
 )
 #: 10 us at 1 GHz.
 LENGTH: Final = 10_000

@@ -17,12 +17,7 @@ from aaco_pipeline.lake.contracts import contract
 PEAK, BANDWIDTH, SHARPNESS, OVERHEAD = 20e12, 1.5e12, 4.0, 10_000.0
 
 
-def kernels(
-    intensities: np.ndarray,
-    sizes: np.ndarray,
-    peak: float = PEAK,
-    noise: float = 0.0,
-) -> pl.DataFrame:
+def kernels(intensities: np.ndarray, sizes: np.ndarray, peak: float = PEAK, noise: float = 0.0) -> pl.DataFrame:
     """Kernels of these flop/byte and bytes on a device of the model's own making."""
     flops = intensities * sizes
     both = ((flops / peak) ** SHARPNESS + (sizes / BANDWIDTH) ** SHARPNESS) ** (1 / SHARPNESS)
@@ -145,7 +140,6 @@ FLOPS = (
     *(f"valu_{name}_flops" for name in ("fp64", "fp32", "fp16")),
     *(f"matrix_{name}_flops" for name in ("fp64", "fp32", "xf32", "fp16", "bf16", "fp8", "f6f4")),
 )
-PEAK_FITTED_CEILINGS, BANDWIDTH_FITTED_CEILINGS, OVERHEAD_FITTED_CEILINGS = 20e12, 1.5e12, 10_000.0
 
 
 def work(kernels: int = 16, *, dispatches: int = 2, **changed: Any) -> pl.DataFrame:
@@ -154,16 +148,14 @@ def work(kernels: int = 16, *, dispatches: int = 2, **changed: Any) -> pl.DataFr
     for kernel in range(kernels):
         instructions, moved = 2.0**kernel * 1e5, 4e8 * (1 + kernel % 3)
         flops = instructions * 128
-        time = OVERHEAD_FITTED_CEILINGS + 1e9 * (
-            (flops / PEAK_FITTED_CEILINGS) ** 8 + (moved / BANDWIDTH_FITTED_CEILINGS) ** 8
-        ) ** (1 / 8)
+        time = OVERHEAD + 1e9 * ((flops / PEAK) ** 8 + (moved / BANDWIDTH) ** 8) ** (1 / 8)
         amounts = {"valu_instructions": instructions, "fabric_read_bytes": moved, "fabric_write_bytes": 0.0}
         row = {"device_id": 0, "kernel_id": kernel, "duration_ns": round(time), "flops_is_lower_bound": False}
         row |= amounts | dict.fromkeys(FLOPS, 0.0) | {"valu_fp64_flops": flops} | changed
         rows += [row | {"dispatch_id": kernel * dispatches + number} for number in range(dispatches)]
     # One that does nothing, whose time is what every kernel spends.
     idle = dict.fromkeys((*AMOUNTS, *FLOPS), 0.0) | {"device_id": 0, "kernel_id": kernels, "dispatch_id": 10_000}
-    rows.append(idle | {"duration_ns": int(OVERHEAD_FITTED_CEILINGS), "flops_is_lower_bound": False})
+    rows.append(idle | {"duration_ns": int(OVERHEAD), "flops_is_lower_bound": False})
     return pl.DataFrame(rows, schema_overrides={"device_id": pl.Int32, "duration_ns": pl.Int64})
 
 
@@ -172,8 +164,8 @@ def test_a_known_roof_is_found_with_its_interval() -> None:
     assert rows.columns == [c.name for c in contract("ceilings").columns]
     peak, bandwidth = rows.rows(named=True)
     assert (peak["resource"], peak["dtype"], peak["unit"], peak["source"]) == ("vector", "fp64", "flop/s", "fitted")
-    assert peak["value"] == pytest.approx(PEAK_FITTED_CEILINGS, rel=0.01)
-    assert bandwidth["value"] == pytest.approx(BANDWIDTH_FITTED_CEILINGS, rel=0.01)
+    assert peak["value"] == pytest.approx(PEAK, rel=0.01)
+    assert bandwidth["value"] == pytest.approx(BANDWIDTH, rel=0.01)
     assert "16 kernels" in peak["reference"] and "10 us" in peak["reference"] and "95 % interval" in peak["reference"]
 
 

@@ -181,7 +181,7 @@ def of_trace(name: str) -> tuple[pl.DataFrame, dict[str, Any]]:
 
 
 def is_of(row: dict[str, Any], params: dict[str, str]) -> bool:
-    """Whether the row's shapes are those that the other tool names."""
+    """True when the row has the shapes that the other tool names."""
     shapes, kind = json.loads(row["shapes"]), row["operator"].removeprefix("aten::")
     sizes = {key: int(params[key]) for key in ("B", "M", "N", "K") if key in params}
     if kind in ("mm", "addmm", "bmm"):

@@ -152,7 +152,7 @@ def kernels_with_work(tables: dict[str, pl.DataFrame], runs: int | None = None) 
 def test_only_kernels_whose_work_the_model_states_in_full_have_a_row() -> None:
     assert kernels_with_work(session([{}], [{}, {}], [(0, 0, 10), (None, 1, 10)])) == [0]
     assert kernels_with_work(session([{}], [{}], [(0, 0, 9), (None, 0, 1)])) == []
-    # Nobody knows which part of the operator each of two kernels did; a helper does none of it.
+    # The two kernels' parts of the operator are unknown; a helper does none of it.
     assert kernels_with_work(session([{}, {}], [{}, {}, {}], [(0, 0, 10), (0, 1, 10), (1, 2, 10)])) == [2]
     assert kernels_with_work(session([{}], [{}, {"role": "auxiliary"}], [(0, 0, 10), (0, 1, 10)])) == [0]
     assert kernels_with_work(session([{}], [{}], [(0, 0, 10)], devices=(0, 1))) == []

@@ -1,4 +1,4 @@
-"""Which resource limits a kernel, how close it came, and what the row says where that cannot be told."""
+"""The limiting resource of a kernel, the share of its roof, and the reasons when these are unknown."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -173,7 +173,7 @@ def test_issue_slots_count_where_instructions_take_more_than_one() -> None:
     assert placed(row | {"valu_issue_slots": 85e3})["efficiency_ratio"] == pytest.approx(0.85)
 
 
-def test_without_a_duration_nothing_is_bound_but_the_work_is_told() -> None:
+def test_without_a_duration_there_is_work_but_no_bound() -> None:
     found = placement(work({"fabric_read_bytes": 900e3, "duration_ns": None}), ceilings())
     for row in found.roofline.iter_rows(named=True):
         assert (row["bound"], row["efficiency_ratio"], row["achieved_bytes_per_s"]) == (None, None, None)
@@ -227,9 +227,9 @@ def test_reads_that_dram_itself_served_are_taken_before_the_fabrics() -> None:
     found = placed(row, ceilings(CACHED))
     assert (found["bound"], found["efficiency_ratio"]) == ("dram", pytest.approx(0.7))
     assert found["dram_read_bytes"] == 300_000
-    told = placed(row | {"valu_fp32_flops": 6e5}, ceilings())
-    assert told["dram_arithmetic_intensity"] == 2.0
-    assert "dram_reads_only" in told["quality_flags"]
+    reads_only = placed(row | {"valu_fp32_flops": 6e5}, ceilings())
+    assert reads_only["dram_arithmetic_intensity"] == 2.0
+    assert "dram_reads_only" in reads_only["quality_flags"]
 
 
 def test_what_was_not_counted_leaves_the_bound_open_unless_nothing_can_have_needed_longer() -> None:
@@ -247,7 +247,7 @@ def test_what_was_not_counted_leaves_the_bound_open_unless_nothing_can_have_need
     assert reads["quality_flags"] == ["fabric_reads_only"]
 
 
-def test_work_without_a_ceiling_is_told() -> None:
+def test_work_without_a_ceiling_is_reported() -> None:
     assert placed({"fabric_read_bytes": 700e3, "matrix_bf16_flops": 1.0})["quality_flags"] == ["no_ceiling:matrix"]
     for nothing in (ceilings(()), ceilings(device=1)):
         found = placed({"fabric_read_bytes": 700e3}, nothing)

@@ -60,7 +60,7 @@ def test_every_kernel_of_mixbench_reads_what_its_source_says() -> None:
     assert error[len(error) // 2] < 0.0002
 
 
-def test_operations_are_exact_in_double_and_half_of_the_packed_ones_are_told() -> None:
+def test_operations_are_exact_in_double_and_half_of_the_packed_ones_are_counted() -> None:
     rows = mixbench()
     double = rows.filter(type="double")
     assert double["flops"].to_list() == double["alg_flops"].to_list()
@@ -101,7 +101,7 @@ def test_integer_kernels_are_bound_by_integer_operations() -> None:
     assert last["efficiency_ratio"] == pytest.approx(0.98, abs=0.02)
 
 
-def test_reads_above_the_measured_roof_are_kept_and_told() -> None:
+def test_reads_above_the_measured_roof_are_kept_and_reported() -> None:
     row = mixbench().filter(type="double", n=0).row(0, named=True)
     assert (row["bound"], row["efficiency_ratio"]) == ("dram", pytest.approx(1.069, abs=0.001))
     assert "above_measured_roof" in row["quality_flags"]

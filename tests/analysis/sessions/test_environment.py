@@ -1,4 +1,4 @@
-"""Which facts make two sessions comparable, and that the fingerprint follows them and nothing else."""
+"""The facts that make sessions comparable, and the fingerprint of them."""
 
 import hashlib
 import json

@@ -30,7 +30,7 @@ from aaco_pipeline.analysis.sessions.metrics import (
     scaling_curve,
     timeline_metrics,
 )
-from aaco_pipeline.lake.contracts import contract, polars_schema, polars_types
+from aaco_pipeline.lake.contracts import contract, polars_types
 from aaco_pipeline.lake.validation import conform
 
 LATENCY_METRICS = {
@@ -55,30 +55,16 @@ def iterations(
     cpu: Sequence[int | None] | None = None,
     delay: Sequence[int | None] | None = None,
 ) -> pl.DataFrame:
-    count = len(latencies)
-    return pl.DataFrame(
-        {
-            "pass": [of] * count,
-            "iteration": list(range(count)),
-            "phase": ["warmup" if i < warmup else "measure" for i in range(count)],
-            "latency_ns": list(latencies),
-            "cpu_time_ns": list(cpu) if cpu is not None else list(latencies),
-            "run_delay_ns": list(delay) if delay is not None else [0] * count,
-            "token_index": [None] * count,
-        },
-        schema={
-            "pass": pl.String,
-            "iteration": pl.Int32,
-            "phase": pl.String,
-            "latency_ns": pl.Int64,
-            "cpu_time_ns": pl.Int64,
-            "run_delay_ns": pl.Int64,
-            "token_index": pl.Int32,
-        },
-    )
+    columns = zip(latencies, cpu or latencies, delay or [0] * len(latencies), strict=True)
+    rows = [
+        {"pass": of, "iteration": i, "phase": "warmup" if i < warmup else "measure"}
+        | {"latency_ns": latency, "cpu_time_ns": cpu_time, "run_delay_ns": run_delay}
+        for i, (latency, cpu_time, run_delay) in enumerate(columns)
+    ]
+    return pl.DataFrame(rows, schema=polars_types("iterations"))
 
 
-NO_BLOCKS = pl.DataFrame(schema=polars_schema(contract("iteration_blocks"))).drop("session_id")
+NO_BLOCKS = pl.DataFrame(schema=polars_types("iteration_blocks"))
 
 
 def metrics(session: pl.DataFrame, batch_size: int | None, blocks: pl.DataFrame = NO_BLOCKS) -> pl.DataFrame:
@@ -168,7 +154,7 @@ def test_no_measured_iterations_give_no_rows(session: pl.DataFrame) -> None:
     assert rows.schema == METRICS
 
 
-def test_a_reading_nobody_could_take_is_null_and_counts_none() -> None:
+def test_a_missing_reading_is_null_with_a_count_of_zero() -> None:
     rows = figures(metrics(iterations([1, 2], delay=[None, None], cpu=[None, None]), 1))
     for name in ("run_delay_mean", "cpu_time_mean"):
         assert (rows[name]["value"], rows[name]["n"]) == (None, 0)
@@ -221,17 +207,8 @@ def test_the_interval_covers_the_true_quantile_as_often_as_it_says(quantile: flo
 
 
 def windows(rows: Sequence[tuple[int, int | None, int, int, int]]) -> pl.DataFrame:
-    return pl.DataFrame(
-        rows,
-        schema={
-            "device_id": pl.Int32,
-            "iteration": pl.Int32,
-            "window_start_ns": pl.Int64,
-            "window_end_ns": pl.Int64,
-            "busy_ns": pl.Int64,
-        },
-        orient="row",
-    )
+    columns = polars_types("timeline", "device_id", "iteration", "window_start_ns", "window_end_ns", "busy_ns")
+    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 def test_the_active_ratio_weighs_the_devices_by_their_windows() -> None:
@@ -295,7 +272,7 @@ def test_kernels_for_each_node_are_of_one_iteration_except_the_undivided_figure(
     assert [row["value"] for row in unknown.values()] == [None] * 3
 
 
-def iterations_token_latency(*of_requests: tuple[str, list[int]], name: str = "latency") -> pl.DataFrame:
+def generations(*of_requests: tuple[str, list[int]], name: str = "latency") -> pl.DataFrame:
     """Requests as (phase, the time of each token), with 5 ns between one token's end and the next one's start."""
     rows: list[tuple[object, ...]] = []
     clock = 0
@@ -307,7 +284,7 @@ def iterations_token_latency(*of_requests: tuple[str, list[int]], name: str = "l
     return pl.DataFrame(rows, schema=[*columns, "token_index"], orient="row")
 
 
-TWO = iterations_token_latency(("warmup", [900, 90, 90]), ("measure", [1000, 100, 120]), ("measure", [1200, 140, 110]))
+TWO = generations(("warmup", [900, 90, 90]), ("measure", [1000, 100, 120]), ("measure", [1200, 140, 110]))
 
 
 def test_a_request_lasts_as_long_as_its_tokens() -> None:
@@ -333,13 +310,13 @@ def test_figures_of_two_requests() -> None:
 
 
 def test_warm_up_requests_count_in_no_figure() -> None:
-    slow = iterations_token_latency(("warmup", [10**9, 10**9, 10**9]), ("measure", [1000, 100, 120]))
-    fast = iterations_token_latency(("measure", [1000, 100, 120]))
+    slow = generations(("warmup", [10**9, 10**9, 10**9]), ("measure", [1000, 100, 120]))
+    fast = generations(("measure", [1000, 100, 120]))
     assert generation_metrics(slow, 1, 1).rows() == generation_metrics(fast, 1, 1).rows()
 
 
 def test_a_request_of_one_token_has_no_time_per_token() -> None:
-    found = generation_metrics(iterations_token_latency(("measure", [1000]), ("measure", [1100])), 1, 8)
+    found = generation_metrics(generations(("measure", [1000]), ("measure", [1100])), 1, 8)
     values = dict(found.select("metric", "value").iter_rows())
     assert values["time_per_output_token_p50"] is None
     assert values["inter_token_latency_p50"] is None
@@ -348,17 +325,17 @@ def test_a_request_of_one_token_has_no_time_per_token() -> None:
 
 
 def test_each_pass_has_figures_of_its_own() -> None:
-    both = pl.concat([TWO, iterations_token_latency(("measure", [5000, 500, 500]), name="trace")])
+    both = pl.concat([TWO, generations(("measure", [5000, 500, 500]), name="trace")])
     first = generation_metrics(both, 1, 1).filter(pl.col("metric") == "time_to_first_token_p50")
     assert dict(first.select("pass", "value").iter_rows()) == {"latency": 1000, "trace": 5000}
 
 
 def test_only_warm_up_gives_no_rows() -> None:
-    assert generation_metrics(iterations_token_latency(("warmup", [1, 1])), 1, 1).is_empty()
+    assert generation_metrics(generations(("warmup", [1, 1])), 1, 1).is_empty()
 
 
 def test_throughput_of_tokens_is_named_so() -> None:
-    metrics = latency_metrics(TWO, pl.DataFrame(schema=polars_types("iteration_blocks")), 4)
+    metrics = latency_metrics(TWO, NO_BLOCKS, 4)
     (unit,) = metrics.filter(pl.col("metric") == "throughput").get_column("unit")
     assert unit == "token/s"
 

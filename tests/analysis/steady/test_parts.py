@@ -194,7 +194,7 @@ def test_work_between_repetitions_that_is_none_interrupts() -> None:
     assert abs(end - begins(92)) <= 4 * PACE
 
 
-def test_copies_beside_the_steady_part_are_told_apart() -> None:
+def test_copies_beside_the_steady_part_are_distinguished() -> None:
     calls = [
         call("hipMalloc", 100_000, 400_000),
         call("hipMemcpy", 500_000, 900_000),

@@ -1,4 +1,4 @@
-"""The steady part of real captures, against what a person says who read the raw files.
+"""The steady part of real captures, compared with a reading of the raw files.
 
 The thresholds were chosen with the captures of `CHOSEN_WITH` in sight; those of `KEPT_APART` had no part in that, but
 for the first and for `b00_extra_launches`, whose marks were stripped while rules were made. Of the captures that have
@@ -139,7 +139,7 @@ def test_a_step_behind_a_blocking_copy() -> None:
     assert found.first_calls.get_column("kind").unique().to_list() == ["set_up_copy"]
 
 
-def test_a_single_training_step_that_nobody_marked_is_steady() -> None:
+def test_a_single_training_step_without_marks_is_steady() -> None:
     found = of("captures/mi210_kineto_gpu_only")
     assert found.parts.get_column("part").to_list() == ["steady"]
     assert found.repetition is None

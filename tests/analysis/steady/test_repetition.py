@@ -26,7 +26,7 @@ class Made:
 
 @st.composite
 def made(draw: st.DrawFn, *, most_extra: float = 0.03, few_extra: bool = False) -> Made:
-    """Some number comes once in the pattern, which is what a repetition is told by.
+    """Some number occurs once in the pattern, which identifies a repetition.
 
     With `few_extra` there are ten repetitions of ten different numbers or more, each with at most one extra.
     """
@@ -52,7 +52,7 @@ def found(sequence: Numbers) -> list[Phase]:
 
 
 def main(sequence: Numbers) -> Phase:
-    """The longest stretch."""
+    """The longest section."""
     return max(found(sequence), key=lambda phase: phase.last - phase.first)
 
 
@@ -106,12 +106,12 @@ def test_layers_within_few_steps_and_steps_when_there_are_many() -> None:
     assert main(np.tile(step, 100)).period == len(step)
 
 
-def test_two_patterns_one_after_another_are_two_stretches() -> None:
+def test_two_patterns_one_after_another_are_two_sections() -> None:
     sequence = np.array([1, 2, 3] * 20 + [4, 5, 6, 7] * 50)
     assert [(p.first, p.last, p.period) for p in found(sequence)] == [(0, 60, 3), (60, 260, 4)]
 
 
-def test_where_sizes_change_for_good_another_stretch_begins() -> None:
+def test_a_lasting_change_of_sizes_begins_another_section() -> None:
     sequence = np.tile([1, 2, 3, 4], 40)
     sizes = np.concatenate([np.full(60, 4096), np.full(100, 1)])
     assert [(p.first, p.last, p.repetitions) for p in phases(sequence, sizes)] == [(0, 60, 15), (60, 160, 25)]

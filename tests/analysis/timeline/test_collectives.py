@@ -45,7 +45,7 @@ SPANS: Final = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_s
 
 
 def part(process: int, start: int, end: int, **facts: object) -> dict[str, object]:
-    """An all_reduce of a group of two, unless told otherwise."""
+    """An all_reduce of a group of two, by default."""
     known = {"name": "all_reduce", "communicator": "world", "group_size": 2, "sequence": None, "size_bytes": 64}
     return {"process_id": process, "device_id": process, "start_ns": start, "end_ns": end, **known, **facts}
 
@@ -55,7 +55,7 @@ def parts(*rows: dict[str, object]) -> pl.DataFrame:
 
 
 def clocks(*known: tuple[int, int | None, int | None], drift: float | None = None) -> pl.DataFrame:
-    """Of each process the clock it read, the offset and the uncertainty."""
+    """The clock, offset and uncertainty of each process."""
     return pl.DataFrame(
         [(process, *row, drift, None if drift is None else 0) for process, row in enumerate(known)],
         schema={
@@ -304,7 +304,7 @@ def test_uncertainty_does_not_hide_a_straggler_of_the_same_clock() -> None:
         ([part(0, 0, 9), part(1, 10, 19)], ALIGNED),  # one left before the other arrived
     ],
 )
-def test_nobodys_wait_is_known_without_the_evidence(rows: list[dict[str, Any]], known: pl.DataFrame) -> None:
+def test_waits_are_unknown_without_the_evidence(rows: list[dict[str, Any]], known: pl.DataFrame) -> None:
     found = judged(*rows, known=known)
     assert found.select("wait_ns", "arrival_spread_ns", "is_straggler").rows() == [(None, None, None)] * 2
     assert found.get_column("contradicted").all() == (rows[1]["start_ns"] == 10)

@@ -117,10 +117,10 @@ def assert_consistent(net: Network, path: CriticalPath) -> None:
     """The path is the sum of its steps, within the window, and what it leaves unexplained is the sum of its waits."""
     if not path.steps.height:
         return
-    (path_ns, unexplained_ns), *_ = path.summary.select("path_ns", "unexplained_ns").rows() or [(0, 0)]
+    path_ns, unexplained_ns = next(path.summary.select("path_ns", "unexplained_ns").iter_rows(), (0, 0))
     steps, ended = path.steps, int((net.start_ns + net.weight_ns).max())
     assert path_ns <= ended - net.start_ns.min()
-    assert steps["own_ns"].sum() + steps["lag_ns"].sum() == path_ns
+    assert steps.select(pl.col("own_ns", "lag_ns").sum()).sum_horizontal().item() == path_ns
     if path.summary.height:
         assert steps["wait_ns"].sum() + ended - (steps["start_ns"] + steps["own_ns"])[-1] == unexplained_ns
 
@@ -387,8 +387,7 @@ def test_an_iteration_beside_the_path_is_unexplained_throughout() -> None:
 
 
 @given(
-    st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=9),
-    st.lists(st.integers(0, 1000), max_size=5),
+    st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=9), st.lists(st.integers(0, 1000), max_size=5)
 )
 def test_iterations_without_a_gap_add_up_to_the_whole(rows: list[tuple[int, int, int]], inner: list[int]) -> None:
     steps = steps_of(rows)
@@ -425,7 +424,7 @@ def test_rows_have_the_columns_of_their_table() -> None:
 UNMARKED = pl.DataFrame(schema={"pass": pl.String, "phase": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64})
 
 
-def iterations_of_savings(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
+def passes_of(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=UNMARKED.schema, orient="row")
 
 
@@ -442,7 +441,7 @@ def in_a_row(*weights: int) -> Network:
 
 def test_alone_on_a_stream_a_kernel_saves_its_share_of_each_iteration() -> None:
     graph = of_kernels(in_a_row(60, 40, 60, 40, 60, 40), 0, 1, 0, 1, 0, 1)
-    marked = iterations_of_savings(*(("trace", "measure", at, at + 100) for at in (0, 100, 200)))
+    marked = passes_of(*(("trace", "measure", at, at + 100) for at in (0, 100, 200)))
     found = effect_in(graph, marked, 0, (1.0, 1.5, 2.0))
     assert found is not None and found.scope == "iteration"
     assert found.share_ratio == pytest.approx(0.6)
@@ -451,9 +450,7 @@ def test_alone_on_a_stream_a_kernel_saves_its_share_of_each_iteration() -> None:
 
 def test_only_measured_iterations_of_the_traced_pass_count() -> None:
     graph = of_kernels(in_a_row(90, 10, 60, 40), 0, 1, 0, 1)
-    marked = iterations_of_savings(
-        ("trace", "warmup", 0, 100), ("trace", "measure", 100, 200), ("latency", "measure", 0, 100)
-    )
+    marked = passes_of(("trace", "warmup", 0, 100), ("trace", "measure", 100, 200), ("latency", "measure", 0, 100))
     found = effect_in(graph, marked, 0, (2.0,))
     assert found is not None and found.share_ratio == pytest.approx(0.6)
     assert found.shorter_ratios == pytest.approx((0.3,))

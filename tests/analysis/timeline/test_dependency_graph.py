@@ -1,4 +1,4 @@
-"""Which edges a session's network has, what they cost at least, and what the timestamps contradict."""
+"""The edges of a session's network, their least costs, and edges that timestamps contradict."""
 
 from collections.abc import Callable
 from typing import Any

@@ -67,10 +67,7 @@ def iterations(windows: list[tuple[int, int]]) -> pl.DataFrame:
 
 intervals = st.lists(
     st.tuples(
-        st.integers(0, 25),
-        st.integers(0, 8),
-        st.sampled_from(["compute", "copy", "communication"]),
-        st.booleans(),
+        st.integers(0, 25), st.integers(0, 8), st.sampled_from(["compute", "copy", "communication"]), st.booleans()
     ),
     min_size=1,
     max_size=8,
@@ -81,9 +78,7 @@ intervals = st.lists(
 def test_every_figure_is_what_counting_nanoseconds_gives(rows: list[Interval], first: int, length: int) -> None:
     found = timeline(activities(rows), NO_CALLS, iterations([(first, first + length)]))
     for row in found.iter_rows(named=True):
-        counted = dict.fromkeys(
-            ("busy", "compute", "exposed_copy", "exposed_communication", "overlapped", "concurrent", "sum"), 0
-        )
+        counted = dict.fromkeys(("busy", "compute", "exposed_copy", "exposed_communication", "overlapped", "sum"), 0)
         for moment in range(row["window_start_ns"], row["window_end_ns"]):
             there = [kind for start, long, kind, _ in rows if start <= moment < start + long]
             computes, talks, moves = (kind in there for kind in ("compute", "communication", "copy"))
@@ -92,7 +87,6 @@ def test_every_figure_is_what_counting_nanoseconds_gives(rows: list[Interval], f
             counted["exposed_copy"] += moves and not computes and not talks
             counted["exposed_communication"] += talks and not computes
             counted["overlapped"] += computes and (moves or talks)
-            counted["concurrent"] += len(there) > 1
             counted["sum"] += len(there)
         names = {"sum": "activity_time_sum_ns"}
         assert {name: row[names.get(name, f"{name}_ns")] for name in counted} == counted

@@ -55,11 +55,7 @@ def test_a_launch_under_way_when_the_device_fell_idle(session: Callable[..., Any
 
 
 def test_an_event_of_another_stream(session: Callable[..., Any]) -> None:
-    calls = [
-        LAUNCH,
-        {"start_ns": 70, "end_ns": 71, "name": "hipStreamWaitEvent"},
-        launched(80, 90),
-    ]
+    calls = [LAUNCH, {"start_ns": 70, "end_ns": 71, "name": "hipStreamWaitEvent"}, launched(80, 90)]
     found = session([KERNEL, next_kernel(300, stream_id=1)], calls=calls)
     assert causes(found) == ["dependency"]
 
@@ -201,12 +197,12 @@ def test_only_a_launch_that_the_device_waits_for_is_exposed(session: Callable[..
     assert (cost["dispatches"], cost["busy_ns"]) == (3, 260)
 
 
-def test_without_dispatches_or_known_launches_nothing_is_told_of_launching(session: Callable[..., Any]) -> None:
-    told = ("api_ns", "launch_latency_ns", "exposed_launch_ns", "exposed_launch_ratio", "launch_tax_score")
+def test_without_dispatches_or_known_launches_there_is_no_launch_cost(session: Callable[..., Any]) -> None:
+    unknown = ("api_ns", "launch_latency_ns", "exposed_launch_ns", "exposed_launch_ratio", "launch_tax_score")
     copied = row(session([], copies=[{"start_ns": 0, "end_ns": 9}]))
     unlinked = row(session([{"start_ns": 0, "end_ns": 9, "correlation_id": 7}]))
     for cost, dispatches in ((copied, 0), (unlinked, 1)):
-        assert [cost[name] for name in told] == [None] * len(told)
+        assert [cost[name] for name in unknown] == [None] * len(unknown)
         assert (cost["launches"], cost["dispatches"], cost["unlinked"]) == (0, dispatches, 1)
     assert unlinked["micro_kernel_ratio"] == 1.0
 

@@ -1,4 +1,4 @@
-"""What waited for what: by the tracer's records where it keeps them, else inferred and labelled."""
+"""Waits of the host: from the tracer's records, or else inferred and labelled."""
 
 from collections.abc import Callable
 from typing import Any

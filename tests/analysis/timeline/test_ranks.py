@@ -142,7 +142,7 @@ def test_a_host_arrives_with_its_last_process_and_leaves_with_its_first() -> Non
     assert (row["offset_ns"], row["uncertainty_ns"]) == (10, 60)
 
 
-# A smaller drift may be less over these 200 collectives than the noise lets be told from none; that is no drift then.
+# A smaller drift may be less over these 200 collectives than the noise, and is then no drift.
 @given(SEEDS, OFFSETS, st.floats(3e-6, 1e-4), st.booleans(), st.integers(0, 200))
 def test_a_drifting_clock_is_followed(seed: int, offset: int, drift: float, back: bool, noise: int) -> None:
     starts, ends = world(3, 200, seed, noise)
@@ -190,7 +190,7 @@ def test_collectives_that_cannot_be_the_same_tell_no_offset() -> None:
     [
         ([("a", 0), ("a", 1), ("b", 2)], (0, None), ["same_process", "same_host", "none"]),
         ([("a", 0), ("a", 1)], (0, None), ["same_process", "none"]),  # one host, two clocks
-        ([(None, 0), (None, 1)], (0,), ["same_process", "none"]),  # nobody says that it is one host
+        ([(None, 0), (None, 1)], (0,), ["same_process", "none"]),  # they may be on different hosts
         ([("a", 3), ("a", 1)], (0,), ["same_host", "same_process"]),
         ([("a", None), ("a", 7)], (0,), ["same_host", "same_process"]),
         ([("a", None), ("a", None)], (0,), ["same_process", "same_host"]),
@@ -267,6 +267,6 @@ def test_a_real_rank_and_its_copy_with_another_clock(tmp_path: Path) -> None:
     assert each.select("len", "arrival_ns").unique().rows() == [(2, 1)]
     alone = both.group_by("process_id").agg(pl.col("exposed_ns").sort()).get_column("exposed_ns").to_list()
     assert alone[0] == alone[1]
-    # Six of the eight ranks are not here: nobody knows who was last.
+    # Six of the eight ranks are missing, so the last one is unknown.
     assert both.get_column("wait_ns").is_null().all()
     assert tables["processes"].select("pid", "rank").rows() == [(542, 0), (777, 1)]

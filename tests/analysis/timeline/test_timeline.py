@@ -1,4 +1,4 @@
-"""Where a device's time went: exact against unit cells, and what each figure counts and leaves out."""
+"""The timeline of a device against a count of unit cells, and the definitions of its figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,18 +32,10 @@ DISPATCHES = {
     "parent_dispatch_id": pl.Int32,
     "self_ns": pl.Int64,
 }
-ITERATIONS = {
-    "pass": pl.String,
-    "iteration": pl.Int32,
-    "phase": pl.String,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-}
+ITERATIONS = {"pass": pl.String, "iteration": pl.Int32, "phase": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
-def dispatches(
-    rows: Sequence[tuple[int, int] | tuple[int, int, dict[str, Any]]],
-) -> pl.DataFrame:
+def dispatches(rows: Sequence[tuple[int, int] | tuple[int, int, dict[str, Any]]]) -> pl.DataFrame:
     """Dispatches of (start, end) in order; the third entry overrides the other columns."""
     return pl.DataFrame(
         [
@@ -84,7 +76,7 @@ class Timeline:
 
 
 def analyse(ran: pl.DataFrame, sessions: pl.DataFrame) -> Timeline:
-    """What the stage makes of dispatches without calls and copies, as on the CPU provider."""
+    """The stage's result for dispatches without calls and copies, as on the CPU provider."""
     measured = measured_dispatches(ran, sessions)
     calls = host_calls(empty_table("api_calls"))
     run = to_contract("dispatches", measured.with_columns(below_resolution=False))
@@ -92,7 +84,7 @@ def analyse(ran: pl.DataFrame, sessions: pl.DataFrame) -> Timeline:
     kernels = described_kernels(used.with_columns(name=pl.format("kernel {}", "kernel_id")))
     activities = device_activities(run, empty_table("memory_copies"), kernels, calls)
     found = gaps(activities, empty_table("api_calls"), waits(activities, calls, empty_table("synchronizations")))
-    return Timeline(timeline_of(activities, calls, sessions), found.gaps, kernel_stats(measured))
+    return Timeline(timeline_of(activities, calls, sessions), found, kernel_stats(measured))
 
 
 NO_ITERATIONS = iterations([])
@@ -151,7 +143,7 @@ def test_gaps_and_busy_time_are_the_window_exactly(ran: pl.DataFrame, sessions: 
 def test_every_figure_of_every_window_is_what_counting_cells_gives(ran: pl.DataFrame) -> None:
     timeline = analyse(ran, THREE).timeline
     for row in timeline.iter_rows(named=True):
-        # An iteration's window is a stretch of time: what runs in it counts, whichever iteration launched it.
+        # An iteration's window is an interval: activities in it count, whichever iteration launched them.
         own = ran.filter((pl.col("device_id") == row["device_id"]) & pl.col("iteration").is_not_null())
         covered = cells(own, row["window_start_ns"], row["window_end_ns"])
         length = row["window_end_ns"] - row["window_start_ns"]

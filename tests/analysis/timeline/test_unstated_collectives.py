@@ -1,4 +1,4 @@
-"""Which kernels of several processes are one operation where the capture describes none of them."""
+"""Collectives found from kernels alone, in captures without descriptions of collectives."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ def test_operations_by_the_names_of_their_kernels(name: str, expected: str | Non
 
 
 def found(*kernels: Kernel, clocks: tuple[int, ...] = (0,) * 8) -> pl.DataFrame:
-    """Name, communicator and group of each kernel, as told of a capture that says nothing of them."""
+    """Name, communicator and group of each kernel, as found in a capture without descriptions."""
     names = sorted({name for _, _, name, _, _ in kernels})
     rows: list[dict[str, object]] = [
         {"activity_id": i, "process_id": process, "device_id": process, "stream_id": stream, "queue_id": 0}
@@ -59,9 +59,9 @@ def found(*kernels: Kernel, clocks: tuple[int, ...] = (0,) * 8) -> pl.DataFrame:
     return put_together(own, activities, table, read).sort("dispatch_id")
 
 
-def groups(told: pl.DataFrame) -> list[list[int]]:
+def groups(kernels: pl.DataFrame) -> list[list[int]]:
     """The kernels of each group that was found."""
-    known = told.drop_nulls("communicator").group_by("communicator").agg("dispatch_id").sort("communicator")
+    known = kernels.drop_nulls("communicator").group_by("communicator").agg("dispatch_id").sort("communicator")
     return [sorted(one) for one in known.get_column("dispatch_id").to_list()]
 
 
@@ -72,21 +72,21 @@ def lockstep(process: int, name: str = REDUCE, *, stream: int = 7, at: int = 0, 
 
 @pytest.mark.parametrize(("name", "operation"), [(REDUCE, "all_reduce"), (MANY, None)])
 def test_streams_that_agree_throughout_are_one_group(name: str, operation: str | None) -> None:
-    told = found(*lockstep(0, name), *lockstep(1, name, stream=9), *lockstep(2, name))
-    assert groups(told) == [list(range(9))]
-    assert told.select("name", "group_size", "size_bytes", "sequence").rows() == [(operation, 3, None, None)] * 9
-    matched = collectives.matched(told)
+    kernels = found(*lockstep(0, name), *lockstep(1, name, stream=9), *lockstep(2, name))
+    assert groups(kernels) == [list(range(9))]
+    assert kernels.select("name", "group_size", "size_bytes", "sequence").rows() == [(operation, 3, None, None)] * 9
+    matched = collectives.matched(kernels)
     assert matched.unmatched.is_empty()
     assert matched.parts.get_column("participants").to_list() == [3] * 9
 
 
-def test_groups_of_some_ranks_are_told_apart_by_their_times() -> None:
+def test_groups_of_some_ranks_are_distinguished_by_their_times() -> None:
     """Two pairs of ranks reduce the same way at other times, each on a stream beside that of all four."""
     pairs = [kernel for process in range(4) for kernel in lockstep(process, at=600 * (process // 2) + 5_000)]
     everyone = [kernel for process in range(4) for kernel in lockstep(process, GATHER, stream=8)]
-    told = found(*pairs, *everyone)
-    assert groups(told) == [list(range(12, 24)), list(range(6)), list(range(6, 12))]
-    assert told.get_column("group_size").to_list() == [2] * 12 + [4] * 12
+    kernels = found(*pairs, *everyone)
+    assert groups(kernels) == [list(range(12, 24)), list(range(6)), list(range(6, 12))]
+    assert kernels.get_column("group_size").to_list() == [2] * 12 + [4] * 12
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_groups_of_some_ranks_are_told_apart_by_their_times() -> None:
     ],
 )
 def test_what_disagrees_once_is_no_group(other: list[Kernel]) -> None:
-    told = found(*lockstep(0), *other)
-    assert groups(told) == []
-    assert told.get_column("group_size").null_count() == told.height
-    assert told.get_column("name").null_count() == 0
+    kernels = found(*lockstep(0), *other)
+    assert groups(kernels) == []
+    assert kernels.get_column("group_size").null_count() == kernels.height
+    assert kernels.get_column("name").null_count() == 0
 
 
 def test_what_leaves_a_choice_is_no_group() -> None:

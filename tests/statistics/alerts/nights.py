@@ -18,7 +18,7 @@ FIGURES: Final = {
 
 
 def sighting(verdict: str, /, night: int = 0, minute: int = 0, **changed: Any) -> dict[str, Any]:
-    """What a campaign of that night shows; `minute` is when its first session began."""
+    """The row of a campaign of that night; its first session began at `minute`."""
     day = FIRST + timedelta(days=night)
     began = datetime(day.year, day.month, day.day, 2, tzinfo=UTC) + timedelta(minutes=minute)
     effect, low, high = FIGURES.get(verdict, (None, None, None))
@@ -71,5 +71,5 @@ def events_of(*slots: dict[str, Any], events: pl.DataFrame | None = None) -> pl.
     return known
 
 
-def told(events: pl.DataFrame) -> list[str]:
+def kinds(events: pl.DataFrame) -> list[str]:
     return events.get_column("event").to_list()

@@ -20,8 +20,8 @@ def test_blocks_of_both_slots_count_each_and_none_of_them_is_paired_across() -> 
     first, second = campaign(1.05, 10, campaign="s"), campaign(1.03, 20, campaign="s")
     row = both_slots(first, second, PLAN, 0.01, EMPTY_LEDGER).row(0, named=True)
     by_hand = pl.concat([first, second.with_columns(pl.col("block") + 10)])
-    told = primary(by_hand, 30)
-    assert row == {"campaign_id": "s", **{f"both_{name}": told[name] for name in FIGURES}}
+    expected = primary(by_hand, 30)
+    assert row == {"campaign_id": "s", **{f"both_{name}": expected[name] for name in FIGURES}}
     assert row["both_effect_ratio"] == pytest.approx(1.05 ** (1 / 3) * 1.03 ** (2 / 3), rel=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""What nights add to the alerts: nothing without a finding, and never a confirmation from one time slot.
+"""Events of nights: none without a finding, and never a confirmation from one time slot.
 
 Nights without a verdict alert once each, from a benchmark's first night on, as the calendar says.
 """
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.statistics.alerts.events import alerts, may_enter_rolling
 from aaco_pipeline.statistics.alerts.night import SIGHTINGS, missing_events, night_events, nights_over
-from tests.statistics.alerts.nights import FIRST, events_of, second, sighting, told
+from tests.statistics.alerts.nights import FIRST, events_of, kinds, second, sighting
 
 LATER = (pl.col("at") + pl.duration(hours=6)).alias("at")
 
@@ -27,7 +27,7 @@ def test_a_night_without_a_finding_says_nothing() -> None:
 def test_a_regression_is_suspected_and_confirmed_by_a_second_time_slot() -> None:
     both: dict[str, Any] = {"both_effect_ratio": 1.045, "both_ci_low": 1.035, "both_ci_high": 1.055}
     events = events_of(sighting("regressed"), second("regressed", **both))
-    assert told(events) == ["suspected", "confirmed"]
+    assert kinds(events) == ["suspected", "confirmed"]
     standing = alerts(events).row(0, named=True)
     assert (standing["state"], standing["alert_grade"], standing["sorted_as"]) == ("confirmed", "one boot", "real")
     assert (standing["ci_low"], standing["ci_high"]) == (1.035, 1.055)
@@ -37,7 +37,7 @@ def test_a_regression_is_suspected_and_confirmed_by_a_second_time_slot() -> None
 
 
 def test_the_next_night_is_a_second_time_slot_too() -> None:
-    assert told(events_of(sighting("regressed"), sighting("regressed", 1))) == ["suspected", "confirmed"]
+    assert kinds(events_of(sighting("regressed"), sighting("regressed", 1))) == ["suspected", "confirmed"]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_next_night_is_a_second_time_slot_too() -> None:
 )
 def test_a_second_slot_that_decides_otherwise_clears(changed: dict[str, Any]) -> None:
     events = events_of(sighting("regressed"), second("regressed", **changed))
-    assert told(events) == ["suspected", "cleared"]
+    assert kinds(events) == ["suspected", "cleared"]
     assert not alerts(events).item(0, "is_open")
 
 
@@ -73,11 +73,11 @@ def test_a_second_slot_that_decides_otherwise_clears(changed: dict[str, Any]) ->
 )
 def test_a_second_slot_that_cannot_decide_leaves_it_suspected(changed: dict[str, Any], reason: str) -> None:
     events = events_of(sighting("regressed"), second("regressed", **changed))
-    assert told(events) == ["suspected", "unconfirmed"]
+    assert kinds(events) == ["suspected", "unconfirmed"]
     assert reason in events.item(1, "reasons")[0]
     assert alerts(events).item(0, "state") == "suspected"
     again = events_of(sighting("regressed"), second("regressed", **changed), sighting("regressed", 1))
-    assert told(again)[-1] == "confirmed"
+    assert kinds(again)[-1] == "confirmed"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_second_boot_or_device_raises_the_grade(changed: dict[str, Any], grade
 
 def test_on_another_device_a_second_slot_must_regress_by_itself() -> None:
     changed: dict[str, Any] = {"verdict": "inconclusive", "both_verdict": "hardware differs"}
-    assert told(events_of(sighting("regressed"), second("regressed", **changed)))[-1] == "cleared"
+    assert kinds(events_of(sighting("regressed"), second("regressed", **changed)))[-1] == "cleared"
 
 
 @pytest.mark.parametrize(
@@ -120,16 +120,16 @@ def test_it_is_resolved_when_two_time_slots_lie_below_it() -> None:
     confirmed = (sighting("regressed"), second("regressed"))
     below: dict[str, Any] = {"ci_high": 1.029, "verdict": "inconclusive"}
     once = events_of(*confirmed, sighting("inconclusive", 1, **below))
-    assert told(once)[2:] == ["recovering"]
+    assert kinds(once)[2:] == ["recovering"]
     assert alerts(once).row(0, named=True)["state"] == "confirmed"
     twice = events_of(*confirmed, sighting("inconclusive", 1, **below), sighting("inconclusive", 2, **below))
-    assert told(twice)[2:] == ["recovering", "resolved"]
+    assert kinds(twice)[2:] == ["recovering", "resolved"]
     same_night = events_of(*confirmed, sighting("inconclusive", 1, **below), second("inconclusive", 1, **below))
-    assert told(same_night)[2:] == ["recovering", "resolved"]
+    assert kinds(same_night)[2:] == ["recovering", "resolved"]
     soon = events_of(*confirmed, sighting("inconclusive", 1, **below), second("inconclusive", 1, 30, **below))
-    assert told(soon)[2:] == ["recovering"]
+    assert kinds(soon)[2:] == ["recovering"]
     not_again = events_of(*confirmed, sighting("inconclusive", 1, **below), second("inconclusive", 1, ci_high=1.03))
-    assert told(not_again)[2:] == ["recovering", "unconfirmed"]
+    assert kinds(not_again)[2:] == ["recovering", "unconfirmed"]
     assert not alerts(not_again).item(0, "is_recovering")
 
 
@@ -142,33 +142,33 @@ def test_it_is_resolved_when_two_time_slots_lie_below_it() -> None:
 )
 def test_what_is_measured_otherwise_is_a_finding_of_its_own(changed: dict[str, Any], reason: str) -> None:
     events = events_of(sighting("regressed"), sighting("regressed", 1, **changed))
-    assert told(events) == ["suspected", "cleared", "suspected"]
+    assert kinds(events) == ["suspected", "cleared", "suspected"]
     assert reason in events.item(1, "reasons")[0]
     assert alerts(events).get_column("state").to_list() == ["cleared", "suspected"]
-    assert told(events_of(sighting("regressed"), second("regressed", **changed))) == ["suspected", "cleared"]
+    assert kinds(events_of(sighting("regressed"), second("regressed", **changed))) == ["suspected", "cleared"]
 
 
 @pytest.mark.parametrize("facts", [{"hosts": None}, {"devices": None}, {"placebo_verdict": None}])
 def test_what_is_not_recorded_keeps_nothing_from_being_cleared(facts: dict[str, Any]) -> None:
-    assert told(events_of(sighting("regressed", **facts), second("equivalent", **facts)))[-1] == "cleared"
+    assert kinds(events_of(sighting("regressed", **facts), second("equivalent", **facts)))[-1] == "cleared"
 
 
 @pytest.mark.parametrize("changed", [{"placebo_verdict": "improved"}, {"slow_arms": ["baseline", "placebo"]}])
 def test_a_night_in_doubt_does_not_resolve(changed: dict[str, Any]) -> None:
     events = events_of(sighting("regressed"), second("regressed"), sighting("equivalent", 1, **changed))
-    assert told(events) == ["suspected", "confirmed"]
+    assert kinds(events) == ["suspected", "confirmed"]
 
 
-def test_what_stands_is_not_told_again_but_what_comes_on_top_of_it_is() -> None:
+def test_an_open_alert_is_not_repeated_but_a_further_slowdown_is_reported() -> None:
     confirmed = (sighting("regressed"), second("regressed"))
-    assert told(events_of(*confirmed, sighting("regressed", 1))) == ["suspected", "confirmed"]
+    assert kinds(events_of(*confirmed, sighting("regressed", 1))) == ["suspected", "confirmed"]
     more: dict[str, Any] = {"effect_ratio": 1.15, "ci_low": 1.1, "ci_high": 1.2}
     both: dict[str, Any] = {f"both_{name}": value for name, value in more.items()}
     events = events_of(*confirmed, sighting("regressed", 1, **more, **both), second("regressed", 1, **more, **both))
-    assert told(events) == ["suspected", "confirmed", "suspected", "confirmed"]
+    assert kinds(events) == ["suspected", "confirmed", "suspected", "confirmed"]
     assert alerts(events).get_column("is_open").to_list() == [True, True]
     only_the_first = events_of(*confirmed, sighting("regressed", 1, **more), second("regressed", 1, ci_low=1.06))
-    assert told(only_the_first)[-1] == "cleared"
+    assert kinds(only_the_first)[-1] == "cleared"
 
 
 def test_an_acknowledged_alert_ends_with_its_baseline() -> None:
@@ -176,18 +176,18 @@ def test_an_acknowledged_alert_ends_with_its_baseline() -> None:
     acknowledged = confirmed.tail(1).with_columns(LATER, event=pl.lit("acknowledged"), campaign=pl.lit(None, pl.String))
     replaced = pl.DataFrame([sighting("equivalent", 1, baseline_sha256="cd" * 32)], schema=SIGHTINGS)
     earlier = pl.DataFrame([sighting("regressed"), second("regressed")], schema=SIGHTINGS)
-    assert told(night_events(replaced, pl.concat([confirmed, acknowledged]), earlier)) == ["resolved"]
-    assert told(night_events(replaced, confirmed, earlier)) == []  # what was confirmed waits for a person
+    assert kinds(night_events(replaced, pl.concat([confirmed, acknowledged]), earlier)) == ["resolved"]
+    assert kinds(night_events(replaced, confirmed, earlier)) == []  # a confirmed alert must be acknowledged
 
 
 @pytest.mark.parametrize(("verdict", "kind"), [("hardware differs", "hardware differs"), ("withheld", None)])
 def test_a_campaign_that_came_to_nothing_is_a_missing_night(verdict: str, kind: str | None) -> None:
     events = events_of(sighting(verdict), sighting(verdict, 1))
-    assert told(events) == ["missing", "missing"]
+    assert kinds(events) == ["missing", "missing"]
     assert events.get_column("sorted_as").to_list() == [kind, kind]
     assert events.get_column("alert").n_unique() == 1
     after = events_of(sighting(verdict), sighting("equivalent", 1))
-    assert told(after) == ["missing", "resolved"]
+    assert kinds(after) == ["missing", "resolved"]
 
 
 def test_an_alerting_night_does_not_enter_the_rolling_baseline() -> None:
@@ -213,7 +213,7 @@ def test_whatever_nights_bring_every_confirmation_follows_a_suspicion(nights: li
     slots = [slot for n, (one, other) in enumerate(nights) for slot in (sighting(one, n), second(other, n))]
     events = events_of(*slots)
     for of_alert in events.partition_by("alert"):
-        order = told(of_alert)
+        order = kinds(of_alert)
         assert order[0] in ("suspected", "missing")
         assert order.count("confirmed") <= 1
         assert "resolved" not in order[:-1]
@@ -222,7 +222,7 @@ def test_whatever_nights_bring_every_confirmation_follows_a_suspicion(nights: li
     assert standing.filter(pl.col("state") == "suspected").height <= 1
     # Only an alert that was confirmed can come to an end by being resolved; only a suspicion can be cleared.
     for of_alert in events.filter(~pl.col("alert").str.starts_with("missing")).partition_by("alert"):
-        order = told(of_alert)
+        order = kinds(of_alert)
         assert "resolved" not in order or "confirmed" in order
         assert "cleared" not in order or "confirmed" not in order
 
@@ -248,7 +248,7 @@ def test_a_night_is_over_when_its_day_is_and_only_those_of_the_calendar_count() 
     assert nights_over(midnight, [0, 6]) == [MONDAY, date(2026, 11, 8)]
 
 
-def test_nights_on_end_without_a_verdict_are_one_alert_and_each_is_told_once() -> None:
+def test_consecutive_nights_without_a_verdict_are_one_alert_with_one_event_each() -> None:
     seen = planned((0, True), (1, False))
     events = missing_events([BENCHMARK], seen, empty_table("alerts"), week(3))
     assert events.get_column("night").to_list() == week(3)[1:]
@@ -260,7 +260,7 @@ def test_nights_on_end_without_a_verdict_are_one_alert_and_each_is_told_once() -
     assert alerts(pl.concat([events, more])).height == 1
 
 
-def test_before_its_first_night_a_benchmark_misses_none_and_of_one_never_measured_the_last_one_is_told() -> None:
+def test_nights_before_the_first_are_not_missing_and_without_any_only_the_last_one_is() -> None:
     assert missing_events([BENCHMARK], planned((2, True)), empty_table("alerts"), week(3)).is_empty()
     never = missing_events([("new", "cpu"), BENCHMARK], planned((0, True)), empty_table("alerts"), week(3))
     assert never.select("workload", "night").rows() == [

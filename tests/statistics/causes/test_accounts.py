@@ -1,4 +1,4 @@
-"""That a session's steps add up to the nanosecond, whatever runs beside what."""
+"""Accounts of a session's steps add up to the nanosecond."""
 
 from dataclasses import replace
 
@@ -159,7 +159,7 @@ def test_without_steps_the_whole_recording_is_one() -> None:
     assert (one.steps, one.rule, one.time_ns) == (1, WHOLE, 3 * 2_100 - 100)
 
 
-def test_a_stretch_of_several_repetitions_is_shared_out_among_them() -> None:
+def test_an_interval_of_several_repetitions_is_divided_among_them() -> None:
     tables = session(STEP)
     tables["iterations"] = tables["iterations"].clear()
     part = {"device_id": 0, "part": "steady", "start_ns": 1_000, "end_ns": 7_300, "repetitions": 3, "reason": "made up"}

@@ -1,4 +1,4 @@
-"""What differences of the environment are graded, and what is no difference."""
+"""Grades of differences of the environment."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""That a change is split without rest, that each fault put in is the cause that is named, and that noise is not."""
+"""Exact splits of changes: injected faults are named as causes, and noise is not."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -81,7 +81,7 @@ def test_the_hosts_work_before_a_launch_that_was_added_stays_the_hosts() -> None
     assert part(found, "launches") < 31_000
 
 
-def test_calls_of_the_host_that_the_change_is_made_of_are_told() -> None:
+def test_host_calls_that_explain_the_change_are_reported() -> None:
     made = []
     for mallocs in (0, 2):
         step = (GEMM, replace(ADD, gap_ns=100 + 1_000 * mallocs, cause="host_wait"), NORM)

@@ -1,4 +1,4 @@
-"""Which kernels stand for which: replaced, added, removed, launched otherwise."""
+"""Matching of kernels: replaced, added, removed, launched in other shapes."""
 
 from dataclasses import replace
 
@@ -91,7 +91,7 @@ def test_equal_normalized_names_are_the_last_hint() -> None:
 
 
 def test_what_runs_once_in_many_iterations_is_found_where_one_side_lacks_it() -> None:
-    """Where an iteration is a layer, the last projection of a pass is a small part of a launch."""
+    """When an iteration is a layer, the last projection of a pass is a small part of a launch."""
     layers = 12 * (ADD, NORM)
     sides = []
     for last in (GEMM, replace(GEMM, kernel="other_gemm")):

@@ -1,4 +1,4 @@
-"""What was selected differently, by its kind; that added and slower work is none."""
+"""Selections that differ, by their kind; additional and slower work is none."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,8 +47,8 @@ def test_a_kernel_in_anothers_place_is_named_with_what_it_is(old: Ran, new: Ran,
     row = found[0]
     if old.kernel != new.kernel:
         format_ = [f"{one.dtype}, " if what == "datatype" else "" for one in (old, new)]
-        told = (f"{format_[0]}{old.kernel}", f"{format_[1]}{new.kernel}", old.operator)
-        assert (row["from_value"], row["to_value"], row["operator"]) == told
+        expected = (f"{format_[0]}{old.kernel}", f"{format_[1]}{new.kernel}", old.operator)
+        assert (row["from_value"], row["to_value"], row["operator"]) == expected
     assert (row["count"], row["baseline_ns"], row["candidate_ns"]) == (1.0, old.ns, 1_400)
 
 
@@ -116,7 +116,7 @@ def test_more_fewer_and_slower_work_is_no_selection(after: Sequence[Ran]) -> Non
     assert of_steps(STEP, after) == []
 
 
-def test_what_holds_for_the_session_is_told_before_places() -> None:
+def test_selections_of_the_session_come_before_places() -> None:
     before = arm_of(session(STEP, facts={"provider": "MIGraphXExecutionProvider"}))
     after = arm_of(session((replace(GEMM, kernel="slow"), ADD, NORM), facts={"provider": "CPUExecutionProvider"}))
     found = of_arms(before, after)

@@ -1,4 +1,4 @@
-"""One run is placed among the nights of its level and the hosts of its night, or it is said why not."""
+"""The place of one run among the nights of its level and the hosts of its night, or the reason why there is none."""
 
 import numpy as np
 import polars as pl

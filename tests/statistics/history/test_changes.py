@@ -1,4 +1,4 @@
-"""Whose a change is: the code's where the ratio changed too, the host's where it did not, else nobody's.
+"""Attribution of changes: to the code when the ratio changed too, to the host when it did not.
 
 A night's level is the mean over its sessions; its ratio that of the blocks, to the best reference there is.
 """
@@ -101,14 +101,14 @@ def test_series_are_kept_apart() -> None:
     assert found.get_column("host").to_list() == ["node1"]
 
 
-def test_nothing_is_made_of_nothing() -> None:
+def test_no_nights_give_no_rows() -> None:
     nights, found = with_levels(night_rows(np.empty(0)))
     assert nights.is_empty()
     assert found.is_empty()
 
 
 NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
-WANDER_NIGHTS = np.exp(np.random.default_rng(1).normal(0, 0.05, 10))
+HOST_NOISE = np.exp(np.random.default_rng(1).normal(0, 0.05, 10))
 
 
 def sessions(*arms: pl.DataFrame) -> pl.DataFrame:
@@ -124,10 +124,10 @@ def of_arm(nights: pl.DataFrame, name: str, metric: str = "latency_p50") -> dict
 def test_level_and_ratio_of_a_night() -> None:
     own = np.exp(np.random.default_rng(2).normal(0, 0.01, 10))
     found = night_levels(
-        sessions(arm("baseline", WANDER_NIGHTS.tolist()), arm("candidate", (1.05 * WANDER_NIGHTS * own).tolist()))
+        sessions(arm("baseline", HOST_NOISE.tolist()), arm("candidate", (1.05 * HOST_NOISE * own).tolist()))
     )
     row = of_arm(found, "candidate")
-    logs = np.log(np.rint(1.05 * WANDER_NIGHTS * own * 1e6))
+    logs = np.log(np.rint(1.05 * HOST_NOISE * own * 1e6))
     assert row["level_ns"] == pytest.approx(np.exp(logs.mean()), abs=1)
     assert row["error_ratio"] == pytest.approx(logs.std(ddof=1) / np.sqrt(10))
     assert row["ci_low_ns"] < row["level_ns"] < row["ci_high_ns"]
@@ -141,7 +141,7 @@ def test_level_and_ratio_of_a_night() -> None:
 
 def test_a_canary_goes_before_the_baseline_and_is_held_against_nothing() -> None:
     names = ("baseline", "candidate", "canary", "placebo")
-    found = night_levels(sessions(*(arm(name, WANDER_NIGHTS.tolist()) for name in names)))
+    found = night_levels(sessions(*(arm(name, HOST_NOISE.tolist()) for name in names)))
     paired = {name: of_arm(found, name)["paired_with"] for name in names}
     assert paired == {"baseline": "canary", "candidate": "canary", "placebo": "canary", "canary": None}
 

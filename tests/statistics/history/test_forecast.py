@@ -1,4 +1,4 @@
-"""Trends within a level, and what they foretell."""
+"""Trends within a level, and forecasts from them."""
 
 import numpy as np
 import polars as pl
@@ -62,7 +62,7 @@ def test_a_level_that_rises_reaches_its_limit_when_the_line_does() -> None:
         (0.003, 1_000_000, "reached", "at the limit or beyond it"),
     ],
 )
-def test_nothing_is_foretold_without_reason(slope: float, limit_ns: int | None, state: str, reason: str) -> None:
+def test_a_missing_forecast_has_a_reason(slope: float, limit_ns: int | None, state: str, reason: str) -> None:
     row = forecast(rising(40, slope), limit_ns)
     assert row["state"] == state
     assert reason in row["reason"]
@@ -77,9 +77,9 @@ def test_too_few_nights_say_so() -> None:
     assert forecast(np.empty(0), None)["level_ns"] is None
 
 
-def test_the_past_was_foretold_in_nine_of_ten_and_nearer_than_the_last_value() -> None:
+def test_past_forecasts_hit_nine_of_ten_and_beat_the_last_value() -> None:
     tried = [back_test(rising(60, 0.003, seed)) for seed in range(8)]
-    assert all(one is not None and one.foretold == 38 for one in tried)
+    assert all(one is not None and one.count == 38 for one in tried)
     assert 0.78 <= np.mean([one.coverage for one in tried if one]) <= 0.98
     assert np.mean([one.pinball_ratio for one in tried if one]) < 1
     assert back_test(rising(30, 0.003)) is None

@@ -69,7 +69,7 @@ def test_a_series_too_short_is_one_level(nights: int) -> None:
     assert found.starts == ([0] if nights else [])
 
 
-def test_a_constant_series_with_one_step_is_told_without_noise() -> None:
+def test_a_step_in_a_constant_series_is_found() -> None:
     (change,) = find_levels(step(20, 12, 0.05), unknown(20), paired=True).changes
     assert (change.start, change.earliest, change.latest) == (12, 12, 12)
     assert change.effect == pytest.approx(0.05)

@@ -1,6 +1,6 @@
 """The verdict on campaigns whose effect is known, and what keeps it from being given.
 
-Arms of different nights: the interval holds the nights' spread, and without a canary nothing is said.
+Arms of different nights: the interval includes the nights' spread, and there is no verdict without a canary.
 """
 
 import numpy as np
@@ -344,7 +344,7 @@ def test_another_device_is_other_hardware_and_another_environment_is_not() -> No
     assert (row["verdict"], row["effect_ratio"], row["ci_low"]) == ("hardware differs", None, None)
 
 
-def test_slow_sessions_in_both_arms_are_the_hosts_between_nights() -> None:
+def test_slow_sessions_of_both_arms_on_different_nights_are_caused_by_the_host() -> None:
     slowed = pl.when(pl.col("session_id").is_in(["baseline1", "candidate3"])).then(1.5).otherwise(1.0)
     busy = sessions(1.5).with_columns(p50_ns=(pl.col("p50_ns") * slowed).cast(pl.Int64))
     row = compare_between_nights(busy, canary(), "baseline", "candidate").row(0, named=True)

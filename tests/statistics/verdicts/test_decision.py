@@ -1,4 +1,4 @@
-"""What the ledger of identical code allows to be said, by its size.
+"""Floors and confidences from the ledger of identical code, by its size.
 
 What a night's table takes back, against the adjustment counted by hand.
 """

@@ -1,1 +1,1 @@
-"""What framework operators had to do, by the shapes of their inputs, and which launches were theirs."""
+"""The work of framework operators from the shapes of their inputs, and their launches."""

@@ -17,7 +17,7 @@ from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Unstated, W
 
 @dataclass(frozen=True)
 class Formula:
-    """How to compute the work of an operator.
+    """The formulas for the work of an operator.
 
     Copies, fills and functions of elements launched by an operator that `is_whole` belong to it: its formula covers the
     whole request, and internal moves are an implementation detail. `reads_values` is true if the formula reads inputs
@@ -158,10 +158,7 @@ _STREAMS: Final[Mapping[str, Formula]] = {
         # A sigmoid or its like, and two products, for each element of the result.
         Formula(streams.in_arguments(read=(1,), written=(0,), each=3.0, of=0)),
     ),
-    **dict.fromkeys(
-        ("sgl_kernel::rotary_embedding", "_C::rotary_embedding"),
-        Formula(streams.rotary_embedding),
-    ),
+    **dict.fromkeys(("sgl_kernel::rotary_embedding", "_C::rotary_embedding"), Formula(streams.rotary_embedding)),
     **dict.fromkeys(("aten::sum", "aten::mean"), Formula(streams.reduction(1), reads_values=True)),
     "aten::max": Formula(streams.maximum, reads_values=True),
     **dict.fromkeys(("aten::argmax", "aten::argmin"), Formula(streams.reduction(1, result_bytes=8), reads_values=True)),

@@ -288,7 +288,7 @@ def _matched(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _level_of_replay() -> pl.Expr:
-    """What is known about all kernels of a replay: their names, and their sizes if the profiler recorded them."""
+    """The kernels of a replay: their names, and their sizes if the profiler recorded them."""
     sized, by_name, _ = _LEVELS
     lacks = (pl.col("kind") == "kernel") & pl.any_horizontal(pl.col(name).is_null() for name in SIZES)
     return pl.when(lacks.any().over("launch")).then(pl.lit(by_name)).otherwise(pl.lit(sized))

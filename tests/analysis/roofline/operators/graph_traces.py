@@ -21,7 +21,7 @@ class Launch:
 
 
 def layers(count: int, rows: int = 16, *, grid: int = 4) -> list[Launch]:
-    """So many layers: a product, a function of elements, a fill."""
+    """Layers of a product, an elementwise function and a fill."""
     layer = [
         Launch("aten::mm", ((rows, 32), (32, 64)), "gemm", grid),
         Launch("aten::relu", ((rows, 64),), "relu", grid),
@@ -54,7 +54,7 @@ class Trace:
             self.record(one, correlation)
 
     def record(self, one: Launch, correlation: int, stream: int = 7) -> None:
-        """What ran on the device."""
+        """The activities of the device."""
         place = {"device": 0, "stream": stream, "correlation": correlation}
         size = {"grid": [one.grid, 1, 1], "block": [64, 1, 1]}
         if one.kernel is None:

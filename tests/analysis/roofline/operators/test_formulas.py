@@ -1,4 +1,4 @@
-"""Which call a launch counts to, and that it counts once."""
+"""Formulas of operators, and the assignment of each launch to one call."""
 
 import polars as pl
 import pytest

@@ -46,13 +46,13 @@ def operators(found: Replays) -> list[str]:
     ],
 )
 def test_every_replay_takes_operators_and_shapes_from_the_capture(capture: Trace, by: str, tmp_path: Path) -> None:
-    found, (said,) = matched(Trace().replay(GRAPH, 4), captured(capture, tmp_path), tmp_path)
+    found, (item,) = matched(Trace().replay(GRAPH, 4), captured(capture, tmp_path), tmp_path)
     assert found.graphs.get_column("by").to_list() == [by] * 4
     assert operators(found) == [one.operator for one in GRAPH] * 4
     # One call for each operator's call and replay, and each says where its inputs come from.
     assert found.inputs.height == found.launches.height == 4 * len(GRAPH)
     assert set(found.launches.get_column("inputs_from")) == {f"captured graph, by {by}"}
-    assert (said.status, said.reason) == ("present", f"matched with captured graphs: 4 of 4 graph launches by {by}")
+    assert (item.status, item.reason) == ("present", f"matched with captured graphs: 4 of 4 graph launches by {by}")
 
 
 def test_the_work_of_a_replay_is_its_operators(tmp_path: Path) -> None:
@@ -80,14 +80,14 @@ def test_sizes_tell_graphs_of_the_same_kernels_apart_and_without_them_nothing_is
     named = captured(Trace().capture(graphs[0], named=True).capture(graphs[1], named=True), tmp_path)
     assert matched(trace, named, tmp_path)[0].graphs.get_column("matched").to_list() == [1, 0]
     unsized = named.with_columns(grid_x=pl.lit(None, pl.Int64))
-    found, (said,) = matched(trace, unsized, tmp_path)
+    found, (item,) = matched(trace, unsized, tmp_path)
     assert found.launches.is_empty()
-    assert said.status == "absent"
-    assert "2 not: several captured graphs have these launches, and their operators other inputs" in f"{said.reason}"
+    assert item.status == "absent"
+    assert "2 not: several captured graphs have these launches, and their operators other inputs" in f"{item.reason}"
 
 
 def test_a_replay_whose_kernels_have_no_sizes_is_matched_by_names(tmp_path: Path) -> None:
-    """As ROCm records kernels of a graph: what is compared is what both sides know."""
+    """Kernels of a graph as ROCm records them: only facts known on both sides are compared."""
     launches = captured(Trace().capture(GRAPH, named=True), tmp_path)
     tables = kineto.read(Trace().replay(GRAPH, 2).write(tmp_path / "replayed.json")).tables
     sizes = [name for name in tables["dispatches"].columns if name.startswith(("grid_", "workgroup_"))]
@@ -141,14 +141,14 @@ def test_graphs_that_are_alike_in_all_are_one(tmp_path: Path) -> None:
         ([*GRAPH, GRAPH[0]], "agree up to launch 9: there the replay has gemm, the capture none"),
     ],
 )
-def test_a_replay_that_differs_is_not_matched_and_where_is_told(
+def test_a_replay_that_differs_is_not_matched_and_the_difference_is_reported(
     replayed: list[Launch], where: str, tmp_path: Path
 ) -> None:
-    found, (said,) = matched(Trace().replay(replayed), captured(Trace().capture(GRAPH, named=True), tmp_path), tmp_path)
+    found, (item,) = matched(Trace().replay(replayed), captured(Trace().capture(GRAPH, named=True), tmp_path), tmp_path)
     assert found.launches.is_empty()
     assert found.graphs.get_column("matched").to_list() == [None]
-    assert said.status == "absent"
-    assert where in f"{said.reason}"
+    assert item.status == "absent"
+    assert where in f"{item.reason}"
 
 
 def test_one_kernel_of_another_size_is_another_graph(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_one_kernel_of_another_size_is_another_graph(tmp_path: Path) -> None:
 
 def test_a_replay_on_several_streams_is_not_matched(tmp_path: Path) -> None:
     launches = captured(Trace().capture(GRAPH, named=True), tmp_path)
-    found, (said,) = matched(Trace().replay(GRAPH, streams=2), launches, tmp_path)
+    found, (item,) = matched(Trace().replay(GRAPH, streams=2), launches, tmp_path)
     assert found.launches.is_empty()
-    assert "it ran on 2 streams" in f"{said.reason}"
+    assert "it ran on 2 streams" in f"{item.reason}"
 
 
 def test_fills_that_rocm_runs_as_kernels_are_the_captured_fills(tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ def test_fills_that_rocm_runs_as_kernels_are_the_captured_fills(tmp_path: Path) 
 
 
 def test_without_a_capture_the_reason_says_how_to_hand_one_over(tmp_path: Path) -> None:
-    found, (said,) = matched(Trace().replay(GRAPH), captured(Trace().warm_up(GRAPH), tmp_path), tmp_path)
+    found, (item,) = matched(Trace().replay(GRAPH), captured(Trace().warm_up(GRAPH), tmp_path), tmp_path)
     assert found.launches.is_empty()
-    assert said.status == "absent"
-    assert "into a folder capture_traces beside this one" in f"{said.reason}"
+    assert item.status == "absent"
+    assert "into a folder capture_traces beside this one" in f"{item.reason}"
     assert not matched(Trace().warm_up(GRAPH), captured(Trace().capture(GRAPH), tmp_path), tmp_path)[1]
 
 

@@ -1,4 +1,4 @@
-"""Stalls by reason and who is charged for waits: on real thread traces, and on small ones made here."""
+"""Stalls by reason, charges of waits and samples by instruction: real traces and samples, and small ones made here."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco_pipeline.analysis.instructions import thread_trace
+from aaco_pipeline.analysis import instructions
 from aaco_pipeline.capture.merging.parts import matched_instructions
+from aaco_pipeline.formats import rocprofv3_csv
 from aaco_pipeline.formats import thread_trace as folders
+from aaco_pipeline.formats.thread_trace import files
 from aaco_pipeline.hardware.instruction_classes import INSTRUCTION_CLASSES, instruction_class
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from tests.places import SHARED
@@ -22,23 +24,28 @@ GEMM = SHARED / "captures/mi300x_att_ck_batched_gemm"
 TRACES = sorted(
     path.parent for path in SHARED.glob("captures/**/filenames.json") if any(path.parent.glob("se*_wv*.json"))
 )
+LISTED = SHARED / "captures/mi300_pc_sampling_code_json"
+STOCHASTIC = SHARED / "captures/documentation_csv/pc_sampling_stochastic_debug.csv"
+TRAPPED = SHARED / "captures/documentation_csv/pc_sampling_host_trap.csv"
 real = pytest.mark.skipif(not GEMM.is_dir(), reason="the captured thread traces are not at hand (AACO_SHARED)")
+sampled = pytest.mark.skipif(not LISTED.is_dir(), reason="the captured samples are not at hand (AACO_SHARED)")
+NO_DISPATCHES = empty_table("dispatches")
 NOTHING = empty_table("att_instructions")
 
 
 class Trace(NamedTuple):
-    instructions: pl.DataFrame
+    listed: pl.DataFrame
     executions: pl.DataFrame
     dependencies: pl.DataFrame
 
     def charged(self) -> pl.DataFrame:
-        return thread_trace.charged(*self)
+        return instructions.charged(*self)
 
     def charges(self) -> list[tuple[Any, ...]]:
-        return thread_trace.charges(*self).select("line", "producer_line", "stall_cycles").rows()
+        return instructions.charges(*self).select("line", "producer_line", "stall_cycles").rows()
 
     def reasons(self) -> dict[str, int]:
-        return dict(thread_trace.stalls(self.charged()).select("reason", "stall_cycles").iter_rows())
+        return dict(instructions.stalls(self.charged()).select("reason", "stall_cycles").iter_rows())
 
 
 def trace_of(*paths: Path) -> Trace:
@@ -69,10 +76,10 @@ def made(
     rows = rows.with_columns(
         instruction_class=instruction_class(pl.col("instruction")), hits=pl.lit(1), latency_cycles="stall_cycles"
     )
-    instructions = to_contract("att_instructions", rows).with_columns(part=pl.lit("a"))
+    listed = to_contract("att_instructions", rows).with_columns(part=pl.lit("a"))
     at = {"part": pl.String, "wave_index": pl.Int32}
     return Trace(
-        instructions,
+        listed,
         pl.DataFrame(
             [("a", *one) for one in executed], schema={**at, "line": pl.Int64, "stall": pl.Int64}, orient="row"
         ),
@@ -96,7 +103,7 @@ def test_the_stalls_of_a_real_matrix_multiplication() -> None:
     charged = trace_of(GEMM / "ui_output_agent_5600_dispatch_2").charged()
     found = {
         (reason, mnemonic): cycles
-        for reason, mnemonic, cycles in thread_trace.breakdown(charged)
+        for reason, mnemonic, cycles in instructions.breakdown(charged)
         .select("reason", "mnemonic", "stall_cycles")
         .iter_rows()
     }
@@ -108,7 +115,7 @@ def test_the_stalls_of_a_real_matrix_multiplication() -> None:
     assert found["waiting for LDS reads", "ds_read_b128"] == 7_136
     assert found["unattributed", None] == 192  # waits for which nothing was outstanding
     assert sum(found.values()) == 97_792
-    reasons = thread_trace.stalls(charged)
+    reasons = instructions.stalls(charged)
     assert reasons.get_column("stall_cycles").sum() == 97_792
     assert reasons.get_column("share_ratio").sum() == pytest.approx(1)
     assert reasons.item(0, "reason") == "matrix pipe busy"
@@ -126,13 +133,13 @@ def test_the_load_that_a_real_loop_waits_for_is_charged_with_all_its_waits() -> 
 def test_cycles_are_conserved_in_every_real_trace(path: Path) -> None:
     trace = trace_of(path)
     charged = trace.charged()
-    stated = trace.instructions.get_column("stall_cycles").sum()
-    found = thread_trace.breakdown(charged)
+    stated = trace.listed.get_column("stall_cycles").sum()
+    found = instructions.breakdown(charged)
     assert found.get_column("stall_cycles").sum() == stated
     assert found.get_column("stall_cycles").min() > 0  # type: ignore[operator]
     assert (charged.get_column("stall_cycles") <= charged.get_column("latency_cycles")).all()
-    said = [item for item in folders.read(path).evidence if item.item == "sums recomputed from the wavefronts"]
-    assert said[0].status == "present" and str(said[0].reason).startswith("0 of ")
+    evidence = [item for item in folders.read(path).evidence if item.item == "sums recomputed from the wavefronts"]
+    assert evidence[0].status == "present" and str(evidence[0].reason).startswith("0 of ")
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -214,10 +221,10 @@ def test_a_trace_that_says_nothing_of_its_waits_leaves_the_charge_null_and_not_z
 
 def test_nothing_is_charged_from_a_line_whose_executions_stalled_longer_than_the_listing_says() -> None:
     trace = made([LOAD, WAIT], [(0, 2, 40)], [(0, 0, 2, [1])])
-    less = trace._replace(instructions=trace.instructions.with_columns(stall_cycles=pl.lit(39, pl.Int64)))
+    less = trace._replace(listed=trace.listed.with_columns(stall_cycles=pl.lit(39, pl.Int64)))
     assert less.charges() == []
     assert less.reasons() == {"unattributed": 39, "vector memory load issue": 39}
-    more = trace._replace(instructions=trace.instructions.with_columns(stall_cycles=pl.lit(41, pl.Int64)))
+    more = trace._replace(listed=trace.listed.with_columns(stall_cycles=pl.lit(41, pl.Int64)))
     assert more.reasons() == {"waiting for vector memory loads": 40, "unattributed": 1, "vector memory load issue": 41}
 
 
@@ -265,35 +272,119 @@ def test_every_class_of_instructions_has_a_reason_of_its_own() -> None:
     rows = pl.DataFrame(
         {"instruction_class": classes, "instruction": ["x"] * len(classes), "stall_cycles": [1] * len(classes)}
     )
-    reasons = thread_trace.breakdown(to_contract("att_instructions", rows)).get_column("reason").to_list()
+    reasons = instructions.breakdown(to_contract("att_instructions", rows)).get_column("reason").to_list()
     assert len(set(reasons)) == len(classes) - 1  # flat and other vector memory share one
     assert "other instruction" not in reasons
 
 
 def test_an_instruction_that_was_not_decoded_stalls_for_a_reason_too() -> None:
     rows = to_contract("att_instructions", pl.DataFrame({"line": [1], "stall_cycles": [9]}))
-    assert thread_trace.stalls(rows).select("reason", "stall_cycles").rows() == [("other instruction", 9)]
+    assert instructions.stalls(rows).select("reason", "stall_cycles").rows() == [("other instruction", 9)]
 
 
 def test_no_instructions_give_no_reasons() -> None:
-    assert thread_trace.stalls(NOTHING).schema == empty_table("att_stalls").schema
-    assert thread_trace.stalls(NOTHING).is_empty()
+    assert instructions.stalls(NOTHING).schema == empty_table("att_stalls").schema
+    assert instructions.stalls(NOTHING).is_empty()
 
 
 def test_sampled_instructions_have_no_stalled_cycles() -> None:
     rows = to_contract("att_instructions", pl.DataFrame({"instruction": ["s_barrier"], "samples": [3]}))
-    assert thread_trace.stalls(rows).is_empty()
+    assert instructions.stalls(rows).is_empty()
 
 
 def test_the_traced_share_is_of_the_engine_and_null_where_the_others_were_not_seen() -> None:
     waves = pl.DataFrame({"part": ["a", "a", "b"], "shader_engine": [0, 0, 1], "cu": [1, 1, 2]})
     starts = pl.DataFrame({"part": ["a"] * 2, "shader_engine": [0, 0], "cu": [1, 2], "waves": [2, 6]})
-    assert thread_trace.traced_share(waves, starts).rows() == [
+    assert instructions.traced_share(waves, starts).rows() == [
         ("a", 0, [1], 2, 8, 2, 0.25),
         ("b", 1, [2], 1, None, None, None),
     ]
     fewer = starts.with_columns(waves=pl.lit(0))
-    assert thread_trace.traced_share(waves[:1], fewer).item(0, "traced_ratio") is None
+    assert instructions.traced_share(waves[:1], fewer).item(0, "traced_ratio") is None
+
+
+# --- Program-counter samples ------------------------------------------------------------------------------------------
+
+
+def samples(*rows: dict[str, Any]) -> pl.DataFrame:
+    columns = ("dispatch_id", "address", "instruction", "wave_issued", "stall_reason")
+    given = {name: [row.get(name) for row in rows] for name in columns}
+    return to_contract("pc_samples", pl.DataFrame({"sample_id": range(len(rows)), **given}))
+
+
+@sampled
+def test_reasons_of_a_real_sampled_listing_are_its_stalled_samples() -> None:
+    stalls = folders.read(LISTED).details["sampled_stalls"]
+    keyed = stalls.with_columns(kernel_id=pl.lit(4, pl.Int32), dispatch_id=pl.lit(None, pl.Int32))
+    keyed = keyed.with_columns(capture=pl.lit("a trace"))
+    found = instructions.sampled_stalls(instructions.listed_reasons(keyed))
+    assert found.schema == empty_table("att_stalls").schema
+    assert found.get_column("samples").sum() == 3384 == stalls.get_column("stalled").sum()
+    assert found.get_column("stall_cycles").null_count() == found.height == 7
+    assert found.row(0) == (4, None, "execution unit busy", None, 777, 777 / 3384, "a trace")
+
+
+@sampled
+def test_of_real_stochastic_samples_only_those_that_issued_nothing_have_a_reason() -> None:
+    taken = rocprofv3_csv.read(STOCHASTIC).tables["pc_samples"]
+    reasons = instructions.sample_reasons(taken, NO_DISPATCHES)
+    assert dict(reasons.select("reason", "samples").iter_rows()) == {
+        "wait counter": 71,
+        "result of an ALU instruction not ready": 5,
+        "instruction fetch": 1,
+    }
+    found = instructions.sampled_instructions(taken, NO_DISPATCHES)
+    assert found.get_column("samples").sum() == taken.height == 97  # those that issued count as well
+
+
+@sampled
+def test_real_host_trap_samples_have_no_reason() -> None:
+    taken = rocprofv3_csv.read(TRAPPED).tables["pc_samples"]
+    assert instructions.sample_reasons(taken, NO_DISPATCHES).is_empty()
+    assert instructions.sampled_instructions(taken, NO_DISPATCHES).get_column("samples").sum() == 79
+
+
+def test_a_reason_left_over_in_a_sample_that_issued_does_not_count() -> None:
+    taken = samples(
+        {"wave_issued": True, "stall_reason": "waitcnt"},
+        {"wave_issued": False, "stall_reason": "waitcnt"},
+        {"wave_issued": False, "stall_reason": None},
+        {"wave_issued": None, "stall_reason": "waitcnt"},
+        {"wave_issued": False, "stall_reason": "a reason to come"},
+    )
+    reasons = instructions.sample_reasons(taken, NO_DISPATCHES)
+    assert dict(reasons.select("reason", "samples").iter_rows()) == {
+        "wait counter": 1,
+        "no reason given": 1,
+        "a reason to come": 1,
+    }
+
+
+def test_samples_of_several_dispatches_of_a_kernel_are_summed_and_name_none_of_them() -> None:
+    dispatches = pl.DataFrame(
+        {"dispatch_id": [0, 1, 2], "kernel_id": [7, 7, 8]},
+        schema_overrides=dict.fromkeys(("dispatch_id", "kernel_id"), pl.Int32),
+    )
+    taken = samples(
+        {"dispatch_id": 0, "address": 16},
+        {"dispatch_id": 1, "address": 16},
+        {"dispatch_id": 2, "address": 16},
+        {"dispatch_id": None, "address": 16},
+    )
+    found = instructions.sampled_instructions(taken, dispatches).select("kernel_id", "dispatch_id", "samples")
+    assert found.rows() == [(7, None, 2), (8, 2, 1), (None, None, 1)]
+
+
+def test_every_reason_that_the_readers_know_has_words() -> None:
+    assert set(instructions.REASONS) == set(files.STALL_REASONS)
+    assert len(set(instructions.REASONS.values())) == len(instructions.REASONS)
+
+
+def test_no_samples_give_no_rows() -> None:
+    none = empty_table("pc_samples")
+    assert instructions.sampled_instructions(none, NO_DISPATCHES).is_empty()
+    found = instructions.sampled_stalls(instructions.sample_reasons(none, NO_DISPATCHES))
+    assert found.schema == empty_table("att_stalls").schema
 
 
 # --- Against going through the records one by one ---------------------------------------------------------------------
@@ -318,7 +409,7 @@ def one_by_one(executed: list[tuple[int, int, int]], waited: list[tuple[int, int
             for line in lines:
                 kind = ORDERED.get(line, "scalar")
                 kinds[kind] = [line] if line in ORDERED else [*kinds.get(kind, []), line]
-            # Kinds are told apart in the order in which the module lists them: load after store, then LDS, then scalar.
+            # The order of kinds is that of the module: load after store, then LDS, then scalar.
             names = sorted(kinds, key=["store", "load", "read", "scalar"].index)
             for part, kind in zip(shared(amount, len(names)), names, strict=True) if names else ():
                 for portion, line in zip(shared(part, len(kinds[kind])), kinds[kind], strict=True):

@@ -1,1 +1,0 @@
-"""What thread traces and program-counter samples say of single instructions."""
