@@ -166,11 +166,6 @@ def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
     return [*before, *built, *after]
 
 
-HOST_FACTS: Final[Columns] = {
-    "category": lambda row: row["category"],
-    "fact": lambda row: row["key"],
-    "value": lambda row: row["value"],
-}
 NOT_APPLICABLE: Final[Columns] = {"proposer": lambda row: row["proposer"], "reason": lambda row: row["reason"]}
 
 
