@@ -26,7 +26,7 @@ SMALL: Final = 0.01
 def sentence(document: Row) -> str:
     """The answer in one sentence: which build, by how much, and what the one before it was."""
     answer, builds = document["answer"], document["builds"]
-    change = _change(document)
+    change = f"{_own(document)} {_interval(document)}"
     if answer["answer"] == "no change":
         return f"No change was found between the first and the last build: {change}."
     first, last = builds[answer["after"]], builds[answer["until"]]
@@ -96,10 +96,6 @@ def _named(row: Row) -> str:
     if row["revision"] is None:
         return f"build {row['build']} ({row['label']})"
     return f"build {row['build']} (revision {row['label']}, “{row['title']}”)"
-
-
-def _change(row: Row) -> str:
-    return f"{_own(row)} {_interval(row)}"
 
 
 def _own(row: Row) -> str:

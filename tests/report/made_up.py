@@ -111,6 +111,16 @@ KINDS_OF_WORK: Final[Sequence[dict[str, Any]]] = (
     {"kind": "elementwise_and_copies", "time_ns": 300, "share_ratio": 0.6, "dispatch_count": 8, "alone_ns": 300}
     | {"kernel_id": 1, "rate": 2.1e12, "rate_unit": "byte/s"},
 )
+#: How quiet the machine was, and the longest spike: preempted.
+QUIET: Final[Mapping[str, Any]] = {"iterations": 300, "clean": 280, "disturbed": 20, "unknown": 0} | {
+    "disturbed_by": "preempted",
+    "spikes": 1,
+}
+SPIKE: Final[Mapping[str, Any]] = {
+    **{"iteration": 57, "latency_ns": 9_000_000, "excess_ns": 4_000_000, "spike_cause": "preempted"},
+    **{"explained_ns": 3_900_000, "occurrences": 1, "evidence_grade": "observed", "by_kind": "thread"},
+    **{"by_name": "hog", "by_thread_id": 900},
+}
 OCCUPANCY: Final[Sequence[dict[str, Any]]] = (
     {"kernel_id": 0, "theoretical_ratio": 0.5, "achieved_ratio": 0.25, "limiter": "vector registers"}
     | {"next_ratio": 0.625, "next_step": "vector registers: 136 to 128", "workgroups_per_cu": 2}

@@ -14,7 +14,7 @@ from aaco_pipeline.report.comparing.verdict import Row
 from aaco_pipeline.report.formatting import capital, duration, share
 from aaco_pipeline.report.html.sections import shell_command
 from aaco_pipeline.report.html.view_page import Block, Page, PagePart, Scale, Section, render_page
-from aaco_pipeline.report.view import Lines, Sentence, Table, sentences
+from aaco_pipeline.report.view import Lines, Sentence, Table
 
 _MOST_LABELS: Final = 12
 _GRADES: Final = Markup(
@@ -281,7 +281,7 @@ def _history(document: Row) -> list[PagePart]:
         "Dots are nights, rings outliers that enter no level; bars are levels. Orange lines are changes, dotted lines "
     )
     hint += "nights on which the environment was new."
-    return [*sentences(verdict.changes(document)), *plots, Sentence(hint, "aside")] if plots else []
+    return [*map(Sentence, verdict.changes(document)), *plots, Sentence(hint, "aside")] if plots else []
 
 
 def _tiles(row: Row) -> list[tuple[str, str, str | None]]:

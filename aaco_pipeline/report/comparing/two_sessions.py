@@ -141,22 +141,15 @@ def _evidence(one: Account | None, other: Account | None) -> dict[str, float | N
     keys = ("kernel_launch_count_delta", "avg_kernel_duration_delta", "cpu_overhead_delta", "synchronization_delta")
     if one is None or other is None:
         return dict.fromkeys(keys)
-    launches: list[float | None] = []
-    each: list[float | None] = []
-    host: list[float | None] = []
-    waits: list[float | None] = []
-    for account in (one, other):
+
+    def figures(account: Account) -> list[float | None]:
         kernels = account.groups.filter(pl.col("category") != COPY)
         count, busy = int(kernels.get_column("count").sum()), int(kernels.get_column("busy_ns").sum())
-        launches.append(count / account.steps)
-        each.append(busy / count if count else None)
-        host.append(None if account.host_ns is None else account.host_ns / account.steps)
-        waits.append(None if account.waits is None else account.waits / account.steps)
-    return {key: _minus(*pair) for key, pair in zip(keys, (launches, each, host, waits), strict=True)}
+        host, waits = (None if all_ is None else all_ / account.steps for all_ in (account.host_ns, account.waits))
+        return [count / account.steps, busy / count if count else None, host, waits]
 
-
-def _minus(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
+    pairs = zip(keys, figures(one), figures(other), strict=True)
+    return {key: None if before is None or after is None else after - before for key, before, after in pairs}
 
 
 def _next(sides: tuple[Arm, Arm], other_hardware: bool) -> str:

@@ -16,7 +16,7 @@ import polars as pl
 
 from aaco_pipeline.analysis.roofline.fitted_ceilings import FITTED
 from aaco_pipeline.analysis.roofline.kernel_work import kernels_by_time
-from aaco_pipeline.report.formatting import number, prefixed, share, shortened
+from aaco_pipeline.report.formatting import DECIMAL, number, prefixed, share, shortened
 
 WIDE: Final = 760
 NARROW: Final = 330
@@ -46,6 +46,7 @@ _LEVELS: Final = {
 #: Levels of which `roofline` has an arithmetic intensity, the outermost first.
 _PLACED: Final = ("dram", "fabric", "l2", "vl1d", "lds")
 _ARITHMETIC: Final = ("vector", "vector_packed", "matrix")
+_DASHES: Final = {"spec": ' stroke-dasharray="5 4"', "reported": ' stroke-dasharray="2 2"'}
 _LARGEST: Final = 13.0
 _SMALLEST: Final = 3.0
 #: Two levels whose intensities are closer than this are one dot.
@@ -300,12 +301,9 @@ def _legend(
         entries += [(roof, 12, _roof_text(row)) for row in _named(roofs)]
     sources = {row["source"] for row in (*bandwidths, *roofs)}
     ink = f'stroke-width="1.5" stroke="{_INK}"'
-    if "measured" in sources:
-        entries.append((f'<path d="M0 -4H18" {ink}/>', 18, "measured"))
-    if "reported" in sources:
-        entries.append((f'<path d="M0 -4H18" {ink} stroke-dasharray="2 2"/>', 18, "reported"))
-    if "spec" in sources:
-        entries.append((f'<path d="M0 -4H18" {ink} stroke-dasharray="5 4"/>', 18, "published"))
+    for source, name in (("measured", "measured"), ("reported", "reported"), ("spec", "published")):
+        if source in sources:
+            entries.append((f'<path d="M0 -4H18" {ink}{_DASHES.get(source, "")}/>', 18, name))
     entries.append((f'<circle cx="9" cy="-4" r="7" fill="{_INK}" fill-opacity="0.6"/>', 18, "share of kernel time"))
     x, y, drawn = 8.0, frame.vertical.first + _BOTTOM + 12.0, []
     for mark, wide, text in entries:
@@ -336,7 +334,7 @@ def _kind(row: Row) -> str:
 
 
 def _dashed(row: Row) -> str:
-    return {"spec": ' stroke-dasharray="5 4"', "reported": ' stroke-dasharray="2 2"'}.get(row["source"], "")
+    return _DASHES.get(row["source"], "")
 
 
 def _line(begin: _Point, end: _Point, colour: str, more: str, title: str | None = None) -> str:
@@ -365,6 +363,6 @@ def _bandwidth(value: float) -> str:
 
 
 def _prefixed(value: float, unit: str) -> str:
-    prefix, least = prefixed(value, {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}, "")
+    prefix, least = prefixed(value, DECIMAL, "")
     digits = f"{value / least:.{'3g' if value < 100 * least else '0f'}}" if least > 1 else number(value)
     return f"{digits} {prefix}{unit}"

@@ -4,7 +4,6 @@ Lanes and intervals are chosen in `timeline_lanes`; the script that draws is `te
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -215,7 +214,6 @@ class _Context:
         }
 
 
-@dataclass
 class _Names:
     """The names that are handed on, each once: `listed` in order of first use, found by kind and key."""
 

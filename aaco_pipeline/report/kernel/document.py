@@ -98,8 +98,8 @@ def _unknown(wanted: str, names: list[Row]) -> str:
         return f"no kernel {wanted!r}: the session has no kernels"
     by_name = {row["short_name"].casefold(): row["short_name"] for row in reversed(names)}
     near = [by_name[name] for name in get_close_matches(wanted.casefold(), by_name, n=3, cutoff=0.4)]
-    listed = near or list(by_name.values())[::-1][:3]
-    return f"no kernel {wanted!r}; {'near it' if near else 'the longest'}: {', '.join(map(_brief, listed))}"
+    named = near or list(by_name.values())[::-1][:3]
+    return f"no kernel {wanted!r}; {'near it' if near else 'the longest'}: {', '.join(map(_brief, named))}"
 
 
 def _brief(name: str) -> str:
@@ -182,16 +182,19 @@ def rate_text(work: float | None, unit: str, time_ns: int | None) -> str | None:
 
 def launch_facts(kernel: Row) -> list[tuple[str, str]]:
     """List what the compiler fixed: registers, LDS and scratch, as far as the capture states them."""
-    registers = (("arch_vgprs", "vector"), ("accum_vgprs", "accumulation"), ("sgprs", "scalar"))
-    stated = ", ".join(f"{kernel[key]} {name}" for key, name in registers if kernel[key] is not None)
     found: list[tuple[str, str | None]] = [
         *((label, kernel[key]) for label, key in (("Kind of work", "family"), ("Library", "library"))),
         *((label, kernel[key]) for label, key in (("Number format", "dtype"), ("Tile", "tile"))),
-        ("Registers", stated),
+        ("Registers", _registers(kernel)),
         ("LDS", _bytes(kernel["static_lds_bytes"], "workgroup")),
         ("Scratch", _bytes(kernel["static_scratch_bytes"], "work-item")),
     ]
     return [(label, text) for label, text in found if text]
+
+
+def _registers(kernel: Row) -> str:
+    known = (("arch_vgprs", "vector"), ("accum_vgprs", "accumulation"), ("sgprs", "scalar"))
+    return ", ".join(f"{kernel[key]} {name}" for key, name in known if kernel[key] is not None)
 
 
 def launch_in_words(launch: Row, kernel: Row) -> str:
@@ -334,7 +337,6 @@ def kernel_view(document: Document) -> View:
 def _facts(document: Document) -> Iterable[tuple[str, str | None]]:
     kernel = document["kernel"]
     source = {"op": " (by its operator)", "name": " (by its name)"}.get(kernel["family_source"], "")
-    registers = (("arch_vgprs", "vector"), ("accum_vgprs", "accumulation"), ("sgprs", "scalar"))
     scratch, lds, mean = (kernel[key] for key in ("static_scratch_bytes", "static_lds_bytes", "mean_ns"))
     ends = f"{duration(kernel['min_ns'])} to {duration(kernel['max_ns'])}"
     return (
@@ -344,7 +346,7 @@ def _facts(document: Document) -> Iterable[tuple[str, str | None]]:
             (label, kernel[key])
             for label, key in (("number format", "dtype"), ("tile", "tile"), ("library", "library"))
         ),
-        ("registers", ", ".join(f"{kernel[key]} {name}" for key, name in registers if kernel[key] is not None)),
+        ("registers", _registers(kernel)),
         ("scratch", None if scratch is None else f"{scratch:,} bytes per work-item"),
         ("LDS", None if lds is None else f"{lds:,} bytes per workgroup"),
         ("per dispatch", None if mean is None else f"{duration(mean)} on average, {ends}"),

@@ -5,6 +5,7 @@ Stalls are attributed in `aaco_pipeline.analysis.instructions`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
@@ -249,16 +250,12 @@ def _region(lines: Sequence[Line], whole: int) -> Region:
 
 def _folded(lines: Sequence[Line], shown: Sequence[bool]) -> Iterator[Line | Fold]:
     """The lines, runs of those that are not to be shown replaced by a fold where that saves something."""
-    at = 0
-    while at < len(lines):
-        end = at + 1
-        while end < len(lines) and shown[end] == shown[at]:
-            end += 1
-        if shown[at] or end - at < _SHORTEST_FOLD:
-            yield from lines[at:end]
+    for is_shown, pairs in groupby(zip(lines, shown, strict=True), key=itemgetter(1)):
+        run = [line for line, _ in pairs]
+        if is_shown or len(run) < _SHORTEST_FOLD:
+            yield from run
         else:
-            yield _fold(lines[at:end])
-        at = end
+            yield _fold(run)
 
 
 def _fold(lines: Sequence[Line], *, regions: int = 0) -> Fold:

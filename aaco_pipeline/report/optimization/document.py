@@ -137,7 +137,7 @@ def _evidence(lake: Path, document: Document) -> Document:
         ],
         "builds": _builds(journal),
         **{name: journal.begin.get(name) for name in _BEGUN},
-        "launched_in": _block(accepted[-1]) if accepted else None,
+        "launched_in": accepted[-1].get("block") or accepted[-1].get("baseline_block") if accepted else None,
         **found,
     }
 
@@ -187,11 +187,6 @@ def _pairs(taken: Mapping[str, Any]) -> Pairs:
         candidate_ns=np.asarray(taken["candidate_ns"], dtype=np.int64),
         candidate_first=np.asarray(taken["candidate_first"], dtype=np.bool_),
     )
-
-
-def _block(line: Mapping[str, Any]) -> list[int] | None:
-    """In which workgroups an accepted attempt is launched; null where that is as it was, and of a model."""
-    return line.get("block") or line.get("baseline_block")
 
 
 def _static(journal: Journal, accepted: list[Mapping[str, Any]]) -> list[Document]:

@@ -139,10 +139,13 @@ def patch_lines(text: str) -> list[tuple[str, str]]:
 def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
     """Describe the machine and the method: label, text, and a compiler's flags, where known."""
     evidence = document["evidence"]
-    built = [(_compiler_of(one), str(one["compiler"]), one["flags"]) for one in evidence["builds"]]
+    built = [
+        ("Compiler" if one["of"] is None else f"Compiler for {one['of']}", str(one["compiler"]), one["flags"])
+        for one in evidence["builds"]
+    ]
     first: tuple[tuple[str, str | None], ...] = (
         ("Ran on", document["executed_on"]),
-        ("Measured as", _run(evidence["run_options"])),
+        ("Measured as", None if (options := evidence["run_options"]) is None else f"`aaco run {options}`"),
         ("A gain says something of", _applies_to(document)),
         ("Host", _host(evidence["environment"] or ())),
         ("Clock", evidence["clock"]),
@@ -163,11 +166,6 @@ def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
     return [*before, *built, *after]
 
 
-HOST_FACTS: Final[Columns] = {
-    "category": lambda row: row["category"],
-    "fact": lambda row: row["key"],
-    "value": lambda row: row["value"],
-}
 NOT_APPLICABLE: Final[Columns] = {"proposer": lambda row: row["proposer"], "reason": lambda row: row["reason"]}
 
 
@@ -212,10 +210,6 @@ def _how_many(layouts: Sequence[float | None], noun: str) -> str:
     return counted(known, noun) if known == len(layouts) else f"{known} of {counted(len(layouts), noun)} steady"
 
 
-def _run(options: str | None) -> str | None:
-    return None if options is None else f"`aaco run {options}`"
-
-
 def _applies_to(document: Row) -> str:
     if document["target"] == "cpu":
         return "this processor, not a GPU"
@@ -226,10 +220,6 @@ def _host(facts: Sequence[Row]) -> str | None:
     known = {(one["category"], one["key"]): one["value"] for one in facts}
     told = [f"{word}{known[fact]}" for fact, word in _OF_THE_HOST.items() if known.get(fact)]
     return ", ".join(told) or None
-
-
-def _compiler_of(build: Row) -> str:
-    return "Compiler" if build["of"] is None else f"Compiler for {build['of']}"
 
 
 def _floor(floor: Row | None) -> str | None:

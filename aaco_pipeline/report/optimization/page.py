@@ -14,6 +14,7 @@ from aaco_pipeline.report.formatting import counted, long_duration, number
 from aaco_pipeline.report.html.sections import shell_command
 from aaco_pipeline.report.html.view_page import Block, Page, Scale, Section, render_page
 from aaco_pipeline.report.optimization import evidence, search
+from aaco_pipeline.report.session.view import ENVIRONMENT
 from aaco_pipeline.report.view import Table
 
 #: Ratios that may be written at the axis, those that say most first.
@@ -102,7 +103,7 @@ def render_search(document: Row) -> str:
             *("circumstances", "Measured on", "Measured on"),
             [
                 Block("known", evidence.circumstances(document)),
-                Table(evidence.HOST_FACTS, facts, folded=f"All {counted(len(facts), 'fact')} of the host"),
+                Table(ENVIRONMENT, facts, folded=f"All {counted(len(facts), 'fact')} of the host"),
             ],
         ),
         Section("next", "Next", "What to do now", [Block("todo", evidence.next_steps(document))]),

@@ -110,7 +110,9 @@ def remarks(document: Row) -> list[str]:
         else:
             late = ": there was no time left to time them as a whole" if document["whole_decision"] is not None else ""
             how = f"the product of theirs{late}"
-        told.append(f"{accepted} changes were accepted, each compared with those before it; the gain is {how}.")
+        told.append(
+            f"{accepted} changes were accepted, each compared with what was accepted before it; the gain is {how}."
+        )
     told += _effect(document)
     undecided = [row for row in document["attempts"] if row["guard"] == "budget"]
     if undecided:

@@ -5,6 +5,7 @@ The columns here are shared with the page and Markdown; the document is gathered
 
 import json
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from aaco_pipeline.report.formatting import counted, duration, grouped, share, shortened, size, work
@@ -253,20 +254,18 @@ def _saving(row: Row) -> str | None:
     return None if row["saved_ns"] is None else f"{duration(row['saved_ns'])} at {row['speedup_ratio']:g}×"
 
 
-_LIMITS: Final[Columns] = {
+_ROOFS: Final[Columns] = {
     "kernel": kernel_in_words,
     "*share": lambda row: share(row["share_ratio"]),
     "limited by": lambda row: row["label"] and bottlenecks.briefly(row["label"]),
     "bound": lambda row: bottlenecks.resource(row["bound"]),
     "*of that roof": lambda row: share(row["efficiency_ratio"]),
-    "*a faster one saves": _saving,
 }
+_LIMITS: Final[Columns] = {**_ROOFS, "*a faster one saves": _saving}
 _ALL_LIMITS: Final[Columns] = {
-    "kernel": lambda row: row["name"],
-    "*share": lambda row: share(row["share_ratio"]),
+    **_ROOFS,
+    "kernel": itemgetter("name"),
     "limited by": bottlenecks.of_kernel,
-    "bound": lambda row: bottlenecks.resource(row["bound"]),
-    "*of that roof": lambda row: share(row["efficiency_ratio"]),
     "nearest lower bounds": lambda row: ", ".join(bottlenecks.nearest(row)) or None,
     "occupancy": bottlenecks.occupied,
 }
@@ -278,10 +277,10 @@ _MODEL_OPERATORS: Final[Columns] = {
     "*reads": lambda row: size(row["read_bytes"]),
     "*writes": lambda row: size(row["written_bytes"]),
 }
-_ENVIRONMENT: Final[Columns] = {
-    "category": lambda row: row["category"],
-    "fact": lambda row: row["key"],
-    "value": lambda row: row["value"],
+ENVIRONMENT: Final[Columns] = {
+    "category": itemgetter("category"),
+    "fact": itemgetter("key"),
+    "value": itemgetter("value"),
 }
 _CLOCKS: Final[Columns] = {
     "clock": lambda row: row["domain"],
@@ -388,7 +387,7 @@ def report_view(document: Document) -> View:
             Table(_ALL_LIMITS, document["limits"] if judged else [], "Kernels and what limits them"),
             Table(_MODEL_OPERATORS, operators if has_work else [], "Work and traffic of the model's operators"),
             Table(MISSING, missing, "What was missing, and why", most=len(missing)),
-            Table(_ENVIRONMENT, environment, "Environment", most=len(environment)),
+            Table(ENVIRONMENT, environment, "Environment", most=len(environment)),
             Table(_CLOCKS, document["clock_domains"], "Clocks"),
             Sentence(f"Written by {document['written_by']}; `aaco report {name}` makes the page with the plots."),
         ],

@@ -92,7 +92,7 @@ def test_what_was_accepted_is_told_with_the_command_that_runs_it_and_decided_aga
     assert f"control_flow runs {gain['speedup_ratio']:.2f} [" in sentence(document)
     assert "with --optimization all" in sentence(document)
     assert remarks(document)[-1] == "No file was changed. To run it so: `aaco run --model control_flow`"
-    assert title(document) == f"{name}  control_flow"
+    assert title(document) == "control_flow"
     accepted = document["attempts"][0]
     assert (accepted["decision"], accepted["ratio_of"], accepted["layouts"]) == ("accepted", "iteration", 16)
     plans = empty_lake.read("campaigns").filter(pl.col("campaign_id").is_in(accepted["campaigns"]))

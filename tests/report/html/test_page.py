@@ -19,7 +19,7 @@ from aaco_pipeline.report.session.statements import KERNEL_PAGES, RANKS
 from aaco_pipeline.report.session.view import path_view
 from tests.report.full_session import MODEL, publish_session
 from tests.report.html.pages import SECTIONS, Page, plotted
-from tests.report.made_up import EVIL, SESSION, printed
+from tests.report.made_up import EVIL, QUIET, SESSION, SPIKE, printed
 
 
 def test_names_from_a_capture_are_text_everywhere(page: str) -> None:
@@ -161,15 +161,11 @@ def test_trace_travels_in_the_page_up_to_a_size_and_lies_beside_it_beyond(docume
 
 
 def test_how_quiet_the_machine_was_stands_at_the_top_and_leads_to_the_spikes(document: Document, page: str) -> None:
-    quiet = {"iterations": 300, "clean": 280, "disturbed": 20, "unknown": 0, "disturbed_by": "preempted", "spikes": 1}
-    spike = {
-        **{"iteration": 57, "latency_ns": 9_000_000, "excess_ns": 4_000_000, "spike_cause": None},
-        **{"explained_ns": None, "occurrences": None, "evidence_grade": None, "by_name": None, "by_thread_id": None},
-        **{"grade": "disturbed", "disturbed_by": "preempted", "by_kind": None, "start_ns": 0},
-    }
+    nothing = dict.fromkeys(("spike_cause", "explained_ns", "occurrences", "evidence_grade", "by_name", "by_thread_id"))
+    spike = {**SPIKE, **nothing, "grade": "disturbed", "disturbed_by": "preempted", "by_kind": None, "start_ns": 0}
     figure = {"cause": "preempted", "spikes": 0, "total_ns": 1, "variance_share_ratio": 0.9, "tail_share_ratio": 0.8}
     figure |= {"p99_without_ns": 5, "ci_low_ns": 4, "ci_high_ns": 6}
-    seen = {"quietness": [quiet], "spikes": [spike], "delay_causes": [figure]}
+    seen = {"quietness": [QUIET], "spikes": [spike], "delay_causes": [figure]}
     told = render_html({**document, **seen}, None)
     head = told[: told.index("</header>")]
     assert "The machine disturbed 6.7\N{NO-BREAK SPACE}% of the iterations" in head

@@ -15,23 +15,18 @@ from aaco_pipeline.report.session.spikes import (
     spikes_answer,
     who,
 )
+from tests.report.made_up import QUIET, SPIKE
 
 
 def document(**more: Any) -> dict[str, Any]:
-    quiet = {"iterations": 300, "clean": 280, "disturbed": 20, "unknown": 0, "disturbed_by": "preempted", "spikes": 3}
-    spike = {
-        **{"iteration": 57, "latency_ns": 9_000_000, "excess_ns": 4_000_000, "spike_cause": "preempted"},
-        **{"explained_ns": 3_900_000, "occurrences": 1, "evidence_grade": "observed", "by_kind": "thread"},
-        **{"by_name": "hog", "by_thread_id": 900},
-    }
     figure = {
         **{"cause": "preempted", "iterations": 20, "spikes": 2, "total_ns": 1, "variance_share_ratio": 0.9},
         **{"tail_share_ratio": 0.8, "p99_without_ns": 5e6, "ci_low_ns": 4.9e6, "ci_high_ns": 5.2e6},
     }
     return {
-        "spikes": [spike, spike, {**spike, "spike_cause": None}],
+        "spikes": [SPIKE, SPIKE, {**SPIKE, "spike_cause": None}],
         "delay_causes": [figure],
-        "quietness": [quiet],
+        "quietness": [{**QUIET, "spikes": 3}],
         "metrics": [
             {"metric": "latency_p99", "pass": "latency", "phase": "measure", "value": 9e6},
             {"metric": "latency_p99_undisturbed", "pass": "latency", "phase": "measure", "value": 5e6},
