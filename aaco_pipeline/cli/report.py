@@ -4,7 +4,7 @@ The views themselves are `aaco_pipeline.report`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -164,12 +164,9 @@ def _search_rendered(document: Document, form: str) -> str:
         return render_page(document)
     if form == "json":
         return json.dumps(document, indent=2, default=json_value) + "\n"
-    if form == "markdown":
-        return render_search(document)
     from aaco_pipeline.report.optimization.search import print_optimization
 
-    print_optimization(document, text := StringIO())
-    return text.getvalue()
+    return render_search(document) if form == "markdown" else _printed(document, print_optimization)
 
 
 def _rendered(document: Document, form: str) -> str:
@@ -177,10 +174,11 @@ def _rendered(document: Document, form: str) -> str:
     if form == "json":
         # The drawn timeline only serves the page.
         return json.dumps({key: part for key, part in document.items() if key != "drawn_timeline"}, indent=2) + "\n"
-    if form == "markdown":
-        return render_markdown(document)
-    text = StringIO()
-    print_session(document, text)
+    return render_markdown(document) if form == "markdown" else _printed(document, print_session)
+
+
+def _printed(document: Document, printer: Callable[[Document, StringIO], None]) -> str:
+    printer(document, text := StringIO())
     return text.getvalue()
 
 
