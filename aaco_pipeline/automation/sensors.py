@@ -78,7 +78,7 @@ def capture_inbox(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[d
 )
 def unfinished_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
     asked = due_sessions(lake.open(), context.instance, time())
-    requests = [
+    requests: list[dg.RunRequest | dg.SkipReason] = [
         dg.RunRequest(
             run_key=one.run_key,
             partition_key=one.session,
@@ -102,7 +102,7 @@ def unfinished_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> Iter
 )
 def unfinished_campaigns(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
     asked = due_campaigns(lake.open(), context.instance, datetime.now(UTC))
-    requests = [
+    requests: list[dg.RunRequest | dg.SkipReason] = [
         dg.RunRequest(run_key=f"{campaign}-{attempt}", partition_key=campaign, tags={ATTEMPT_TAG: str(attempt)})
         for campaign, attempt in asked.requests
     ]

@@ -16,12 +16,10 @@ from aaco_pipeline.cli.options import lake_option, open_lake
 from aaco_pipeline.cli.output import BESIDE, give, json_value, say
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors, write_atomically
-from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.markdown import render_markdown, render_search
-from aaco_pipeline.report.session.sentences import Document
-from aaco_pipeline.report.session.view import print_session
 
 if TYPE_CHECKING:
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.report.session.sentences import Document
     from aaco_pipeline.resources.project import Project
 
 
@@ -34,7 +32,6 @@ def perfetto(project: "Project", *, session: str, output: Path | None) -> None:
 
     On one axis: iterations, calls, kernels and copies, the critical path, idle time by cause, threads, counters.
     """
-    from aaco_pipeline.cli.finishing import finish_first
     from aaco_pipeline.report.on_demand import trace_of
 
     lake = open_lake(project)
@@ -100,6 +97,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     if form == "html":
         return _report_page(lake, identifier, output, opened=opened)
     from aaco_pipeline.report.session.document import session_document
+    from aaco_pipeline.report.session.view import print_session
 
     document = session_document(lake, identifier)
     if output is None:
@@ -110,7 +108,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     return None
 
 
-def _report_page(lake: TraceLake, session: str, output: Path | None, *, opened: bool) -> None:
+def _report_page(lake: "TraceLake", session: str, output: Path | None, *, opened: bool) -> None:
     """Make, or take from the lake, the page of a session; write it and perhaps serve it."""
     from aaco_pipeline.report.on_demand import page_of, trace_of
 
@@ -121,7 +119,7 @@ def _report_page(lake: TraceLake, session: str, output: Path | None, *, opened: 
         _serve(dict(zip(addresses, (page, trace_of(lake, session)), strict=True)))
 
 
-def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | None, *, opened: bool) -> None:
+def _report_verdict(lake: "TraceLake", campaign: str, form: str, output: Path | None, *, opened: bool) -> None:
     """Report a campaign's verdict; by default the page goes into the lake."""
     from aaco_pipeline.report.comparing.campaign import verdict_document
 
@@ -132,7 +130,7 @@ def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | No
         _serve({f"/{path.name}": path.read_bytes(), f"/{BESIDE}": path.with_name(BESIDE).read_bytes()})
 
 
-def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, *, opened: bool) -> None:
+def _report_search(lake: "TraceLake", named: str, form: str, output: Path | None, *, opened: bool) -> None:
     """Report a search by `aaco optimize`; by default the page goes into the lake."""
     from aaco_pipeline.pipeline.optimizing.record import find_optimization
     from aaco_pipeline.report.optimization.document import optimization_report
@@ -156,7 +154,7 @@ def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, 
     return None
 
 
-def _search_rendered(document: Document, form: str) -> str:
+def _search_rendered(document: "Document", form: str) -> str:
     """Render a search as the text of a file."""
     if form == "html":
         from aaco_pipeline.report.optimization.page import render_search as render_page
@@ -164,20 +162,24 @@ def _search_rendered(document: Document, form: str) -> str:
         return render_page(document)
     if form == "json":
         return json.dumps(document, indent=2, default=json_value) + "\n"
+    from aaco_pipeline.report.markdown import render_search
     from aaco_pipeline.report.optimization.search import print_optimization
 
     return render_search(document) if form == "markdown" else _printed(document, print_optimization)
 
 
-def _rendered(document: Document, form: str) -> str:
+def _rendered(document: "Document", form: str) -> str:
     """Render the report as the text of a file, except as a page."""
+    from aaco_pipeline.report.markdown import render_markdown
+    from aaco_pipeline.report.session.view import print_session
+
     if form == "json":
         # The drawn timeline only serves the page.
         return json.dumps({key: part for key, part in document.items() if key != "drawn_timeline"}, indent=2) + "\n"
     return render_markdown(document) if form == "markdown" else _printed(document, print_session)
 
 
-def _printed(document: Document, printer: Callable[[Document, StringIO], None]) -> str:
+def _printed(document: "Document", printer: "Callable[[Document, StringIO], None]") -> str:
     printer(document, text := StringIO())
     return text.getvalue()
 
