@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from aaco_pipeline.lake.retention import Decision, Limits, Removal
     from aaco_pipeline.lake.segments.compaction import TableRound
+    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.retention import Round
     from aaco_pipeline.resources.project import Project
 

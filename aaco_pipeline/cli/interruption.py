@@ -67,9 +67,6 @@ def leave_for(error: BaseException) -> None:
         _leave(error)
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _unwind(number: int, frame: FrameType | None) -> None:
     if _raised.is_set() or _over.is_set():
         return
