@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from aaco_pipeline.report.session.sentences import Document
     from aaco_pipeline.resources.project import Project
 
+_FORMATS: Final = ("html", "terminal", "markdown", "json")
+#: Prefix of the ids of searches by `aaco optimize`.
+_SEARCHES: Final = "optimize-"
+#: Formats for verdicts only.
+_OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
+
 
 @click.command()
 @click.argument("session", default="latest")
@@ -49,13 +55,6 @@ def written(view: bytes, kept: Path, output: Path | None) -> Path:
     with lake_errors(path := output.absolute()):
         write_atomically(path, view)
     return path
-
-
-_FORMATS: Final = ("html", "terminal", "markdown", "json")
-#: Prefix of the ids of searches by `aaco optimize`.
-_SEARCHES: Final = "optimize-"
-#: Formats for verdicts only.
-_OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
 
 
 @click.command()

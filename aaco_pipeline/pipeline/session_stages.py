@@ -29,6 +29,7 @@ from aaco_pipeline.resources.progress import report_progress
 
 #: The check that every stage has.
 CONTRACT: Final = "contract"
+Published = Callable[[Stage, Outcome, tuple[Entry, ...]], None]
 
 
 class CheckError(AacoError):
@@ -78,9 +79,6 @@ def contract_is_fulfilled(session: Session, one: Stage) -> Finding:
     holds = bool(entries) and not broken
     statement = "; ".join(broken) or (f"{len(entries)} tables as declared" if entries else "nothing is published")
     return Finding(holds, statement, {"tables": len(entries), "broken": len(broken)})
-
-
-Published = Callable[[Stage, Outcome, tuple[Entry, ...]], None]
 
 
 def run_session(lake: TraceLake, session: str, configs: Path, only: Sequence[str] | None = None) -> None:

@@ -41,6 +41,10 @@ _PLACEBO: Final = "placebo"
 _NO_METHOD: Final = ("model", "artefact", "campaign_id", "arm", "block", "untraced")
 #: Software that measures, by category and key of `environment`.
 _HARNESS: Final = (("python", "version"), ("package", "aaco_pipeline"))
+#: The stage that publishes what a night's table says of a campaign: with it that campaign is closed.
+STAGE: Final = "alerting"
+_ACKNOWLEDGING: Final = "acknowledging"
+_MISSING: Final = "missing"
 
 
 def primary_verdicts(lake: TraceLake, campaigns: Iterable[str]) -> pl.DataFrame:
@@ -135,12 +139,6 @@ def _method(lake: TraceLake, plan: Plan, planned: dict[str, Any], timed: pl.Data
         if fact.height:
             method[f"{category} {key}"] = fact.item(0, "value")
     return [[key, str(value)] for key, value in sorted(method.items())]
-
-
-#: The stage that publishes what a night's table says of a campaign: with it that campaign is closed.
-STAGE: Final = "alerting"
-_ACKNOWLEDGING: Final = "acknowledging"
-_MISSING: Final = "missing"
 
 
 @dataclass(frozen=True)
