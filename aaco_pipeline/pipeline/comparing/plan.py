@@ -106,14 +106,14 @@ class Plan:
         return MeasurementRequest(**{**dict(self.arms[arm].request), **place})
 
 
-def subject(request: MeasurementRequest, configs: Path, baseline: str | None = None) -> Subject:
+def subject(request: MeasurementRequest, configs: Path) -> Subject:
     """Return the arm that measures `request`; AacoError when its model, weights or backend are missing."""
     model, _ = resolved(request, configs)
     try:
         digest = model_digest(model.path)
     except OSError as error:
         raise ModelError(f"{error.filename}: {error.strerror}; {model.path} keeps weights there") from error
-    return Subject(request, model.path, digest, baseline)
+    return Subject(request, model.path, digest)
 
 
 def new_plan(
