@@ -45,12 +45,9 @@ from aaco_pipeline.resources.measure.inference import plan as resolved
 from aaco_pipeline.resources.measure.measurement_slot import slot_is_free
 from tests.lake.test_artefacts import aged, folders
 from tests.pipeline.comparing.made_up import BASELINE, measured
+from tests.pipeline.conftest import Killed
 from tests.pipeline.nightly.test_baselines import weighty
 from tests.places import CONFIGS
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
 
 
 @dataclass(frozen=True)
