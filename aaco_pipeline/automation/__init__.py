@@ -1,1 +1,1 @@
-"""Partitions, jobs, schedules, sensors and policies: when stages run."""
+"""Dagster alone: partitions, assets, jobs, schedules and sensors, which decide when stages run."""

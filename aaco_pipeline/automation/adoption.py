@@ -65,6 +65,8 @@ _SEARCHES_AT_ONCE: Final = 1000
 #: On a run that was killed: the sessions of which a later run has told what it had not; the interface does not list it.
 _COMPLETED_TAG: Final = ".dagster/aaco/completed"
 _PARTITIONS: Final[Mapping[Scope, str]] = {"session": PARTITIONS_NAME, "campaign": CAMPAIGN_PARTITIONS_NAME}
+#: By kind of session the command that makes one; `aaco run` makes the others.
+_COMMANDS = {"ingested": "aaco ingest", "program": "aaco record"}
 
 
 @dataclass(frozen=True)
@@ -313,10 +315,6 @@ def _killed_runs(instance: dg.DagsterInstance, runs: set[str]) -> dict[str, _Kil
 def _age(identifier: str) -> str:
     """Give what sorts ids by time: a session's begins with it, a campaign's has it after its kind."""
     return identifier if scope_of(identifier) == "session" else identifier.partition("-")[2]
-
-
-#: By kind of session the command that makes one; `aaco run` makes the others.
-_COMMANDS = {"ingested": "aaco ingest", "program": "aaco record"}
 
 
 class Adoption(dg.Config):

@@ -12,6 +12,11 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.project import find_project
 
+Runner = dg.ResourceParam[InferenceRunner]
+PARTITIONS_NAME: Final = "session"
+#: Sets of sessions that are judged together; their ids are made by `aaco_pipeline.pipeline.comparing.plan`.
+CAMPAIGN_PARTITIONS_NAME: Final = "campaign"
+
 
 @dataclass(frozen=True)
 class LakeResource:
@@ -25,15 +30,10 @@ class LakeResource:
 
 #: Annotations by which an asset, op, sensor or schedule requests them.
 Lake = dg.ResourceParam[LakeResource]
-Runner = dg.ResourceParam[InferenceRunner]
 
-
-PARTITIONS_NAME: Final = "session"
 
 session_partitions = dg.DynamicPartitionsDefinition(name=PARTITIONS_NAME)
 
-#: Sets of sessions that are judged together; their ids are made by `aaco_pipeline.pipeline.comparing.plan`.
-CAMPAIGN_PARTITIONS_NAME: Final = "campaign"
 
 campaign_partitions = dg.DynamicPartitionsDefinition(name=CAMPAIGN_PARTITIONS_NAME)
 

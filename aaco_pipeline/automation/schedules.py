@@ -23,6 +23,9 @@ from aaco_pipeline.pipeline.retention import clean_up
 from aaco_pipeline.report.formatting import in_a_line
 from aaco_pipeline.resources.project_settings import RETENTION_FILE, retention_settings
 
+#: Runs that are looked at at a time.
+_BATCH: Final = 100
+
 
 class CompactionConfig(dg.Config):
     """Grace period for sessions' own files after a segment has their rows."""
@@ -75,10 +78,6 @@ def compaction() -> None:
 def nightly_compaction(runner: Runner) -> dg.RunRequest:
     grace = retention_settings(runner.folder).grace
     return dg.RunRequest(run_config={"ops": {compact_tables.name: {"config": {"grace": grace}}}})
-
-
-#: Runs that are looked at at a time.
-_BATCH: Final = 100
 
 
 def forget_removed(lake: TraceLake, instance: dg.DagsterInstance, before: datetime | None) -> int:

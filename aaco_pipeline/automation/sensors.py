@@ -78,16 +78,16 @@ def capture_inbox(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[d
 )
 def unfinished_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
     asked = due_sessions(lake.open(), context.instance, time())
-    if not asked.requests:
-        yield dg.SkipReason("; ".join(asked.notes) or "every session is whole")
-        return
-    for one in asked.requests:
-        yield dg.RunRequest(
+    requests: list[dg.RunRequest | dg.SkipReason] = [
+        dg.RunRequest(
             run_key=one.run_key,
             partition_key=one.session,
             asset_selection=[dg.AssetKey(name) for name in one.stages],
             tags={SESSION_TAG: one.session, ATTEMPT_TAG: str(one.attempt)},
         )
+        for one in asked.requests
+    ]
+    yield from requests or [dg.SkipReason("; ".join(asked.notes) or "every session is whole")]
 
 
 @dg.sensor(
@@ -102,11 +102,11 @@ def unfinished_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> Iter
 )
 def unfinished_campaigns(context: dg.SensorEvaluationContext, lake: Lake) -> Iterator[dg.RunRequest | dg.SkipReason]:
     asked = due_campaigns(lake.open(), context.instance, datetime.now(UTC))
-    if not asked.requests:
-        yield dg.SkipReason("; ".join(asked.notes) or "every campaign is judged or in work")
-        return
-    for campaign, attempt in asked.requests:
-        yield dg.RunRequest(run_key=f"{campaign}-{attempt}", partition_key=campaign, tags={ATTEMPT_TAG: str(attempt)})
+    requests: list[dg.RunRequest | dg.SkipReason] = [
+        dg.RunRequest(run_key=f"{campaign}-{attempt}", partition_key=campaign, tags={ATTEMPT_TAG: str(attempt)})
+        for campaign, attempt in asked.requests
+    ]
+    yield from requests or [dg.SkipReason("; ".join(asked.notes) or "every campaign is judged or in work")]
 
 
 @dg.sensor(

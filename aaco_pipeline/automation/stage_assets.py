@@ -45,6 +45,20 @@ MOST_RETRIES: Final = 3
 FIRST_WAIT_SECONDS: Final = 5.0
 _NAMED: Final = 20
 Publication = Callable[[Session, Stage, Outcome, Sequence[Entry]], None]
+#: The job of all stages.
+JOB: Final = "observe"
+OWNERS: Final = ["team:aaco"]
+#: Units of a contract that need not be shown.
+_NO_UNITS: Final = ("id", "name", "text", "bool", "varies")
+#: Warnings of Dagster about intended choices, each by its text so that no other is silenced. Checks are partitioned, or
+#: a session's broken promise would hide behind a later one's kept promise. A backfill of all stages takes the policy of
+#: the stage that may measure.
+_MEANT_SO: Final = (
+    ("Specifying a partitions_def on an AssetCheckSpec is currently in preview", dg.PreviewWarning),
+    ("Parameter `backfill_policy` of function `multi_asset` is currently in beta", dg.BetaWarning),
+    ("Parameter `use_user_code_server` of initializer `AutomationConditionSensorDefinition", dg.BetaWarning),
+    (r"Asset job \S+ materializes assets with varying BackfillPolicies", UserWarning),
+)
 
 
 class Batch:
@@ -181,21 +195,6 @@ def _stale_at(lake: Path, time: datetime) -> Mapping[str, Collection[str]]:
     return stale_sessions(TraceLake(lake))
 
 
-#: The job of all stages.
-JOB: Final = "observe"
-OWNERS: Final = ["team:aaco"]
-#: Units of a contract that need not be shown.
-_NO_UNITS: Final = ("id", "name", "text", "bool", "varies")
-
-#: Warnings of Dagster about intended choices, each by its text so that no other is silenced. Checks are partitioned, or
-#: a session's broken promise would hide behind a later one's kept promise. A backfill of all stages takes the policy of
-#: the stage that may measure.
-_MEANT_SO: Final = (
-    ("Specifying a partitions_def on an AssetCheckSpec is currently in preview", dg.PreviewWarning),
-    ("Parameter `backfill_policy` of function `multi_asset` is currently in beta", dg.BetaWarning),
-    ("Parameter `use_user_code_server` of initializer `AutomationConditionSensorDefinition", dg.BetaWarning),
-    (r"Asset job \S+ materializes assets with varying BackfillPolicies", UserWarning),
-)
 for _said, _kind in _MEANT_SO:
     warnings.filterwarnings("ignore", _said, _kind)
 

@@ -16,7 +16,6 @@ from aaco_pipeline.cli.options import lake_option, open_lake
 from aaco_pipeline.cli.output import data_format, print_json, print_table, progress_bar, say
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.layout import SESSION_ID
-from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.formatting import counted, size
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from aaco_pipeline.lake.retention import Decision, Limits, Removal
     from aaco_pipeline.lake.segments.compaction import TableRound
+    from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.retention import Round
     from aaco_pipeline.resources.project import Project
 
@@ -198,7 +198,7 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
     return LakeError.exit_code if failed else 0
 
 
-def _campaign(lake: TraceLake, name: str) -> str | None:
+def _campaign(lake: "TraceLake", name: str) -> str | None:
     """Find the campaign that a name means; None when it is a session's."""
     from aaco_pipeline.pipeline.retention import find_campaign
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ARCH_HELP = "Architecture of the devices, such as gfx942, where the capture does not name it."
 PRODUCT_HELP = "Product that the devices are, such as MI250X, where the capture does not name it."
+#: The row of one run, and the error for which it was refused or is incomplete.
+_Row = tuple[dict[str, Any], AacoError | None]
 
 
 @click.command()
@@ -56,10 +58,6 @@ def amend(project: "Project", session: str, *, arch: str | None, product: str | 
         print_json({"session_id": found, "stated": facts, "devices": devices})
     else:
         say(f"{found}: stated {', '.join(facts.values())}; `aaco show {found}` shows what follows")
-
-
-#: The row of one run, and the error for which it was refused or is incomplete.
-_Row = tuple[dict[str, Any], AacoError | None]
 
 
 @click.command()

@@ -35,6 +35,9 @@ _raised: Final = threading.Event()
 _swallowed: Final = threading.Event()
 _over: Final = threading.Event()
 _numbers: Final[list[signal.Signals]] = []
+FULL_DISK: Final = "a disk is full or fails; make room where the lake is"
+#: SQLite's messages without room on the disk; the second is about memory shared by its processes.
+_DISK_WORDS: Final = ("database or disk is full", "disk I/O error")
 
 
 def hear() -> None:
@@ -65,9 +68,6 @@ def leave_for(error: BaseException) -> None:
     """End the process, with its line, when the error goes back to a signal; return when none has come."""
     if _numbers:
         _leave(error)
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:
@@ -186,11 +186,6 @@ def _leave(error: BaseException | None) -> NoReturn:
         with suppress(OSError):
             os.write(2, line.encode("utf-8", "replace"))
     os._exit(128 + _numbers[0])
-
-
-FULL_DISK: Final = "a disk is full or fails; make room where the lake is"
-#: SQLite's messages without room on the disk; the second is about memory shared by its processes.
-_DISK_WORDS: Final = ("database or disk is full", "disk I/O error")
 
 
 def is_of_a_full_disk(error: BaseException | None) -> bool:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _SOURCES: Final = (".hip", ".cu", ".cpp")
 #: Options for a kernel's source, with their defaults.
 _OF_KERNELS: Final = {"kernel": None, "harness": None, "target": "auto", "apply": False}
+_UNITS_NS: Final = {"s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
+_BUDGET: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smh])")
+_THRESHOLD: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%?)")
+_LONGEST_NS: Final = 7 * 24 * 3_600_000_000_000
 
 
 def is_of_a_model(source: Path | None, session: str | None) -> bool:
@@ -56,12 +60,6 @@ def optimize_model(
     document = optimization_document(lake, name)
     print_document(document, search_view, as_json=as_json)
     return INCONCLUSIVE if strict and not is_decided(document) else 0
-
-
-_UNITS_NS: Final = {"s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
-_BUDGET: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smh])")
-_THRESHOLD: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%?)")
-_LONGEST_NS: Final = 7 * 24 * 3_600_000_000_000
 
 
 def budget_ns(context: click.Context, parameter: click.Parameter, value: str) -> int:

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
     from aaco_pipeline.report.view import View
 
+#: The forms of `aaco_pipeline.report.comparing.exchange`, repeated so that `--help` imports nothing.
+WRITTEN: Final = ("markdown", "html", "junit", "bencher", "github-action-benchmark")
+#: For programs that follow: what `--json` prints, beside every file that is written.
+BESIDE: Final = "verdict.json"
+Kind = Literal["verdict", "difference", "stored difference"]
+
 
 def data_format(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--format table|json`, and `--json` for short, to a command that shows data; it receives `as_json`."""
@@ -136,13 +142,6 @@ def progress_bar(quiet: bool, *, single: bool = False) -> Iterator[Callable[[str
 
         with progress_listener(show):
             yield show
-
-
-#: The forms of `aaco_pipeline.report.comparing.exchange`, repeated so that `--help` imports nothing.
-WRITTEN: Final = ("markdown", "html", "junit", "bencher", "github-action-benchmark")
-#: For programs that follow: what `--json` prints, beside every file that is written.
-BESIDE: Final = "verdict.json"
-Kind = Literal["verdict", "difference", "stored difference"]
 
 
 def verdict_format(command: Callable[..., Any]) -> Callable[..., Any]:

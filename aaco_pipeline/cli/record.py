@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from aaco_pipeline.resources.rocprofv3.command import ProfilerPass, Release
     from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
 
+#: Without a base pass to look at, the second execution is the first warm one.
+_WARM_EXECUTION: Final = 2
+
 
 def _tell(line: str) -> None:
     say(f"aaco: {line}", err=True)
@@ -147,10 +150,6 @@ def _take_in(project: "Project", recorded: "Recorded", name: str, *, as_json: bo
     for one in taken:
         if one.session is not None:
             show_session(lake, one.session, as_json=as_json)
-
-
-#: Without a base pass to look at, the second execution is the first warm one.
-_WARM_EXECUTION: Final = 2
 
 
 @click.command()

@@ -146,9 +146,6 @@ def diff(first: Path, second: Path, dtype: str | None, *, as_json: bool) -> int:
     return 0
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _count(number: int | None) -> str | None:
     return None if number is None else f"{number:,}"
 

@@ -4,7 +4,7 @@ The views themselves are `aaco_pipeline.report`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,14 +16,20 @@ from aaco_pipeline.cli.options import lake_option, open_lake
 from aaco_pipeline.cli.output import BESIDE, give, json_value, say
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors, write_atomically
-from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.report.markdown import render_view
-from aaco_pipeline.report.session.sentences import Document
-from aaco_pipeline.report.session.view import report_view, session_view
-from aaco_pipeline.report.terminal import print_view
 
 if TYPE_CHECKING:
+    from aaco_pipeline.lake.store import TraceLake
+    from aaco_pipeline.report.session.sentences import Document
+    from aaco_pipeline.report.view import View
     from aaco_pipeline.resources.project import Project
+
+    MakeView = Callable[[Document], View]
+
+_FORMATS: Final = ("html", "terminal", "markdown", "json")
+#: Prefix of the ids of searches by `aaco optimize`.
+_SEARCHES: Final = "optimize-"
+#: Formats for verdicts only.
+_OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
 
 
 @click.command()
@@ -35,7 +41,6 @@ def perfetto(project: "Project", *, session: str, output: Path | None) -> None:
 
     On one axis: iterations, calls, kernels and copies, the critical path, idle time by cause, threads, counters.
     """
-    from aaco_pipeline.cli.finishing import finish_first
     from aaco_pipeline.report.on_demand import trace_of
 
     lake = open_lake(project)
@@ -53,13 +58,6 @@ def written(view: bytes, kept: Path, output: Path | None) -> Path:
     with lake_errors(path := output.absolute()):
         write_atomically(path, view)
     return path
-
-
-_FORMATS: Final = ("html", "terminal", "markdown", "json")
-#: Prefix of the ids of searches by `aaco optimize`.
-_SEARCHES: Final = "optimize-"
-#: Formats for verdicts only.
-_OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
 
 
 @click.command()
@@ -104,6 +102,9 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
 
     document = session_document(lake, identifier)
     if output is None and form == "terminal":  # as wide as the terminal is
+        from aaco_pipeline.report.session.view import session_view
+        from aaco_pipeline.report.terminal import print_view
+
         return print_view(session_view(document))
     if output is None:
         return click.echo(_rendered(document, form), nl=False)
@@ -113,7 +114,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     return None
 
 
-def _report_page(lake: TraceLake, session: str, output: Path | None, *, opened: bool) -> None:
+def _report_page(lake: "TraceLake", session: str, output: Path | None, *, opened: bool) -> None:
     """Make, or take from the lake, the page of a session; write it and perhaps serve it."""
     from aaco_pipeline.report.on_demand import page_of, trace_of
 
@@ -124,7 +125,7 @@ def _report_page(lake: TraceLake, session: str, output: Path | None, *, opened: 
         _serve(dict(zip(addresses, (page, trace_of(lake, session)), strict=True)))
 
 
-def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | None, *, opened: bool) -> None:
+def _report_verdict(lake: "TraceLake", campaign: str, form: str, output: Path | None, *, opened: bool) -> None:
     """Report a campaign's verdict; by default the page goes into the lake."""
     from aaco_pipeline.report.comparing.campaign import verdict_document
 
@@ -135,7 +136,7 @@ def _report_verdict(lake: TraceLake, campaign: str, form: str, output: Path | No
         _serve({f"/{path.name}": path.read_bytes(), f"/{BESIDE}": path.with_name(BESIDE).read_bytes()})
 
 
-def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, *, opened: bool) -> None:
+def _report_search(lake: "TraceLake", named: str, form: str, output: Path | None, *, opened: bool) -> None:
     """Report a search by `aaco optimize`; by default the page goes into the lake."""
     from aaco_pipeline.pipeline.optimizing.record import find_optimization
     from aaco_pipeline.report.optimization.document import optimization_report
@@ -146,6 +147,8 @@ def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, 
     name = find_optimization(lake, named)
     document = optimization_report(lake, name)
     if form == "terminal" and output is None:
+        from aaco_pipeline.report.terminal import print_view
+
         return print_view(search_view(document))
     content = _search_rendered(document, form)
     path = lake.search_page(name) if form == "html" and output is None else output
@@ -159,7 +162,7 @@ def _report_search(lake: TraceLake, named: str, form: str, output: Path | None, 
     return None
 
 
-def _search_rendered(document: Document, form: str) -> str:
+def _search_rendered(document: "Document", form: str) -> str:
     """Render a search as the text of a file."""
     if form == "html":
         from aaco_pipeline.report.optimization.page import render_search as render_page
@@ -167,25 +170,30 @@ def _search_rendered(document: Document, form: str) -> str:
         return render_page(document)
     if form == "json":
         return json.dumps(document, indent=2, default=json_value) + "\n"
-    if form == "markdown":
-        from aaco_pipeline.report.optimization.evidence import report_view as view_of_search
-
-        return render_view(view_of_search(document))
+    from aaco_pipeline.report.optimization.evidence import report_view
     from aaco_pipeline.report.optimization.search import search_view
 
-    print_view(search_view(document), text := StringIO())
-    return text.getvalue()
+    return _laid_out(document, form, report_view, search_view)
 
 
-def _rendered(document: Document, form: str) -> str:
+def _rendered(document: "Document", form: str) -> str:
     """Render the report as the text of a file, except as a page."""
+    from aaco_pipeline.report.session.view import report_view, session_view
+
     if form == "json":
         # The drawn timeline only serves the page.
         return json.dumps({key: part for key, part in document.items() if key != "drawn_timeline"}, indent=2) + "\n"
+    return _laid_out(document, form, report_view, session_view)
+
+
+def _laid_out(document: "Document", form: str, in_full: "MakeView", on_screen: "MakeView") -> str:
+    """Render a document's view as Markdown, or as a terminal shows it."""
+    from aaco_pipeline.report.markdown import render_view
+    from aaco_pipeline.report.terminal import print_view
+
     if form == "markdown":
-        return render_view(report_view(document))
-    text = StringIO()
-    print_view(session_view(document), text)
+        return render_view(in_full(document))
+    print_view(on_screen(document), text := StringIO())
     return text.getvalue()
 
 

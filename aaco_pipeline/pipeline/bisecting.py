@@ -58,6 +58,12 @@ STAGE: Final = "bisection"
 _NS: Final = 1_000_000_000
 Floats = npt.NDArray[np.float64]
 State = Literal["planned", "made", "measured", "failed", "good", "bad", "skipped"]
+#: Fields of an answer that are columns by the same name.
+_OF_THE_ANSWER: Final = ("after", "until", "likeliest", "probability", "effect_ratio", "ci_low", "ci_high")
+Log = Callable[[str], None]
+_SHORT: Final = 10
+#: Errors of a build that does not run; any other error is no fault of the build.
+_FAULTS_OF_A_BUILD: Final = (ModelError, UnavailableError)
 
 
 @dataclass(frozen=True)
@@ -172,10 +178,6 @@ def told_apart(builds: Sequence[Build], answer: Answer) -> tuple[Build, ...]:
     return tuple(replace(build, state=_state(number, build, answer)) for number, build in enumerate(builds))
 
 
-#: Fields of an answer that are columns by the same name.
-_OF_THE_ANSWER: Final = ("after", "until", "likeliest", "probability", "effect_ratio", "ci_low", "ci_high")
-
-
 def _state(number: int, build: Build, answer: Answer) -> State:
     if build.state == "failed":
         return "failed"
@@ -214,10 +216,6 @@ def _build(lake: TraceLake, name: str, row: Mapping[str, Any]) -> Build:
         request = MeasurementRequest.from_json(row["specification"], f"search {name}, build {row['build']}")
         subject = Subject(request, lake.path / row["artefact"], row["artefact_sha256"])
     return Build(row["label"], row["revision"], row["title"], subject, cast(State, row["state"]), row["reason"])
-
-
-Log = Callable[[str], None]
-_SHORT: Final = 10
 
 
 def builds_there(specifications: Sequence[tuple[str, MeasurementRequest]], configs: Path) -> tuple[Build, ...]:
@@ -297,10 +295,6 @@ def _inputs(model: Path) -> str | None:
     except ModelError:
         return None
     return ", ".join(sorted(f"{one.name} {one.dtype} {list(one.dims or ())}" for one in inputs)) or "no input"
-
-
-#: Errors of a build that does not run; any other error is no fault of the build.
-_FAULTS_OF_A_BUILD: Final = (ModelError, UnavailableError)
 
 
 def new_search(lake: TraceLake, builds: tuple[Build, ...], recipe: Recipe | None) -> tuple[Search, History]:

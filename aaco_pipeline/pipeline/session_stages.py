@@ -29,6 +29,7 @@ from aaco_pipeline.resources.progress import report_progress
 
 #: The check that every stage has.
 CONTRACT: Final = "contract"
+Published = Callable[[Stage, Outcome, tuple[Entry, ...]], None]
 
 
 class CheckError(AacoError):
@@ -80,18 +81,15 @@ def contract_is_fulfilled(session: Session, one: Stage) -> Finding:
     return Finding(holds, statement, {"tables": len(entries), "broken": len(broken)})
 
 
-Published = Callable[[Stage, Outcome, tuple[Entry, ...]], None]
-
-
-def run_session(lake: TraceLake, session: str, configs: Path, only: Sequence[str] | None = None) -> None:
-    """Run the stages that a session is to have, or those in `only`, in order; raise what a stage failed with.
+def run_session(lake: TraceLake, session: str, configs: Path) -> None:
+    """Run the stages that a session is to have, in order; raise what a stage failed with.
 
     A stage that fails ends the run: those before it stay published, those after it keep what they had. One process at
     a time runs stages of a session; another waits.
     """
     with lake.attended(session), lake.running(session):
-        state_expected(lake, session, only or ())
-        expected = lake.progress(session).expected if only is None else only
+        state_expected(lake, session)
+        expected = lake.progress(session).expected
         _run_all(lake, session, configs, [name for name in stages() if name in expected])
 
 

@@ -20,6 +20,13 @@ from aaco_pipeline.web.door import App, Door, Keys, Names, Receive, Scope, Send,
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED: Final = "01"
 _ANOTHERS: Final = "Not let in: this connection is another user's of this machine."
+Listening = socket.socket
+#: Time that unfinished answers still get at the end.
+_GRACE_SECONDS: Final = 3
+_BACKLOG: Final = 2048
+LOOPBACK: Final = "127.0.0.1"
+_ANYWHERE: Final = ("0.0.0.0", "::")
+_KINDS: Final = {".html": "text/html; charset=utf-8", ".json": "application/json"}
 
 
 class OwnUser:
@@ -67,14 +74,6 @@ def _words(address: IPv4Address | IPv6Address) -> str:
     return "".join(f"{int.from_bytes(packed[at : at + 4], sys.byteorder):08X}" for at in range(0, len(packed), 4))
 
 
-Listening = socket.socket
-#: Time that unfinished answers still get at the end.
-_GRACE_SECONDS: Final = 3
-_BACKLOG: Final = 2048
-LOOPBACK: Final = "127.0.0.1"
-_ANYWHERE: Final = ("0.0.0.0", "::")
-
-
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on `host` and `port` (0: a free one); UsageError when that cannot be had."""
     try:
@@ -118,9 +117,6 @@ def server_behind_the_door(
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     return uvicorn.Server(settings)
-
-
-_KINDS: Final = {".html": "text/html; charset=utf-8", ".json": "application/json"}
 
 
 def contents_app(find: Callable[[str], bytes | None], otherwise: App | None = None, *, first: str = "") -> App:

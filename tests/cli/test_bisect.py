@@ -117,7 +117,7 @@ def files(builds: Path, repository: Path) -> dict[str, str]:
         ((), "give --builds or --revisions, or a search to --resume"),
         (("--builds", "FILE", "--revisions", "v0..v2"), "give --builds or --revisions"),
         (("--builds", "/no/file"), "/no/file: No such file or directory; give a file with a SPEC on each line"),
-        (("--builds", "FILE", "--threads", "2"), "--threads goes with --revisions; of --builds each line has its own"),
+        (("--builds", "FILE", "--threads", "2"), "--threads goes with --revisions; with --builds each line"),
         (("--builds", "FILE", "--make", "make"), "--make goes with --revisions"),
         (("--builds", "EMPTY"), "there is nothing between one build and itself: give two or more"),
         (("--builds", "OTHER"), "takes x float32 [4, 16], and the first build x float32 [4, 8]"),

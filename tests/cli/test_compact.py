@@ -26,7 +26,7 @@ def test_a_dry_run_says_what_would_be_and_a_run_does_it(aaco: Aaco, project: Pro
     assert (answer.returncode, answer.stderr) == (0, "")
     lines = answer.stdout.splitlines()
     assert lines[0] == "Would put together 2 files of sessions and 0 segments; 0 replaced files would go"
-    assert lines[-1] == "Nothing was changed: the same without --dry-run does it"
+    assert lines[-1] == "Nothing was changed: run it again without --dry-run"
     assert not (project.lake / "segments").exists()
     (dry,) = json.loads(aaco("compact", "--dry-run", "--json", project=project).stdout)["tables"]
     assert (dry["table"], dry["sessions"], dry["taken"]["files"], dry["written"]) == ("sessions", 2, 2, None)

@@ -262,7 +262,7 @@ def test_what_is_stated_with_the_capture_holds_from_the_start(aaco: Aaco, projec
     assert devices(project) == [{"arch": "gfx942", "arch_source": "user", "product": "MI300X"}]
     again = aaco("ingest", path, "--arch", "gfx950", project=project)
     assert again.returncode == 0
-    assert "nothing was stated; `aaco amend SESSION` does that" in again.stderr
+    assert "nothing was stated of sessions already in the lake; `aaco amend SESSION` does that" in again.stderr
     assert devices(project)[0]["arch"] == "gfx942"
 
 

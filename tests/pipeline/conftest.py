@@ -11,6 +11,10 @@ from aaco_pipeline.lake.store import TraceLake
 from tests.conftest import CapturedLake
 
 
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
 def raw_only(captured: CapturedLake, folder: Path) -> TraceLake:
     """A lake that holds the captured sessions' raw files, and nothing made of them."""
     lake = TraceLake(folder)

@@ -43,10 +43,11 @@ from aaco_pipeline.pipeline.bisecting import (
     write,
 )
 from aaco_pipeline.pipeline.comparing.measuring import publish_members
-from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, read_plan
+from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, read_plan, write_plan
 from aaco_pipeline.report.bisection import bisection_document
 from aaco_pipeline.statistics.bisection import Answer
 from tests.pipeline.comparing.made_up import judged, measured, planned, verdict_row
+from tests.pipeline.conftest import Killed
 from tests.places import CONFIGS
 from tests.resources.toolchains.test_builds import git
 
@@ -163,10 +164,6 @@ def test_what_cannot_be_made_or_measured_leaves_nothing(
 def test_a_file_that_is_no_python_is_refused(empty_lake: TraceLake, repository: Path) -> None:
     with pytest.raises(AacoError, match="does not answer as a Python"):
         made_in(empty_lake, recipe(repository, model=str(repository / "m.onnx"), interpreter="{output}"))
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
 
 
 @dataclass
@@ -328,14 +325,13 @@ def test_killed_in_any_step_it_goes_on_and_measures_nothing_twice(at: int, place
 def test_a_step_that_was_written_down_and_has_no_plan_never_was(
     at: int, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin: Callable[..., None] = module.write_plan
     calls: list[object] = []
 
     def killed(*arguments: Any) -> None:
         calls.append(arguments)
         if len(calls) == at + 1:
             raise Killed
-        begin(*arguments)
+        write_plan(*arguments)
 
     monkeypatch.setattr(module, "write_plan", killed)
     name = place.begun()

@@ -18,6 +18,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline import ingestion
 from aaco_pipeline.pipeline.ingestion import Ingested, discovered
 from aaco_pipeline.resources.ingestion import copy_capture
+from tests.pipeline.conftest import Killed
 
 KERNELS = (
     '"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
@@ -121,10 +122,6 @@ def test_the_same_capture_from_many_sides_at_once_is_one_session_finished_once(
         side.join()
     assert sorted(result.state for result in results) == ["known"] * 3 + ["new"]
     assert empty_lake.captured() == finished == [results[0].session]
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing that the code does of itself comes after it."""
 
 
 @pytest.mark.parametrize("step", ["copy_capture", "_copied", "_finished"])

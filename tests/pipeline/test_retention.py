@@ -6,7 +6,7 @@ A campaign goes with all that is its own, or stays: not while it is measured; af
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +37,7 @@ from aaco_pipeline.pipeline.retention import (
 )
 from tests.lake.conftest import _filled
 from tests.pipeline.comparing.made_up import measured, planned, publish_latency
+from tests.pipeline.conftest import Killed
 from tests.report.made_up import rows_of
 
 #: Far ahead of the clock, so that what a test leaves behind is old.
@@ -114,20 +115,14 @@ def test_the_account_says_what_went(lake: TraceLake) -> None:
     ]
 
 
-# Killed anywhere.
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
-
-
-#: What a round does to the disk, one after the other.
+#: Functions by which a round changes the disk, and by which a campaign is removed.
 STEPS: Final = ((Path, "unlink"), (Path, "rename"), (shutil, "rmtree"), (Account, "begin"), (Account, "end"))
+REMOVALS: Final = ((shutil, "rmtree"), (storage, "sync_folder"), (storage.LocalStorage, "clear"))
 
 
 @contextmanager
-def killed_at(step: int, patch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A block that is killed at its step number `step`; the steps it came to."""
+def killed_at(step: int, patch: pytest.MonkeyPatch, steps: Sequence[tuple[Any, str]] = STEPS) -> Iterator[list[str]]:
+    """Kill the block at its step number `step`; yield the steps it came to."""
     came: list[str] = []
 
     def watched(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,7 +136,7 @@ def killed_at(step: int, patch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     with patch.context() as inner:
         inner.setattr(os, "getpid", lambda: 999999999)  # what it leaves is a dead writer's
-        for owner, name in STEPS:
+        for owner, name in steps:
             inner.setattr(owner, name, watched(name, getattr(owner, name)))
         yield came
 
@@ -225,10 +220,6 @@ def all_manifests(lake: TraceLake) -> list[Manifest]:
     return [*lake.manifests("session"), *lake.manifests("campaign")]
 
 
-class KilledRemoving(BaseException):
-    """Stands for a kill: nothing catches it."""
-
-
 @pytest.fixture
 def plan(empty_lake: TraceLake) -> Plan:
     """A campaign that was measured and never judged, beside a session that is nobody's."""
@@ -265,26 +256,6 @@ def test_not_while_somebody_measures_it_nor_while_a_session_is_in_work(empty_lak
     assert Account(empty_lake).pending() == []
 
 
-@contextmanager
-def killed_at_removing(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A kill before the how-manieth folder is removed or synced."""
-    left = step
-
-    with monkeypatch.context() as patch:
-        for module, name in ((shutil, "rmtree"), (storage, "sync_folder"), (storage.LocalStorage, "clear")):
-            real = getattr(module, name)
-
-            def step_taken(*arguments: object, real: object = real, **more: object) -> None:
-                nonlocal left
-                if left == 0:
-                    raise KilledRemoving
-                left -= 1
-                real(*arguments, **more)  # type: ignore[operator]
-
-            patch.setattr(module, name, step_taken)
-        yield
-
-
 def wrong_with(lake: TraceLake) -> set[str]:
     """Return what doctor finds, except that the made-up sessions lack stages."""
     return {one.kind for one in examine(lake, lambda session: None)} - {"half session", "earlier version"}
@@ -296,11 +267,11 @@ def test_killed_at_any_step_it_is_no_campaign_any_more_and_the_next_round_remove
     step, ended = 0, False
     while not ended:
         copy = TraceLake(shutil.copytree(empty_lake.path, tmp_path / f"lake{step}"))
-        with killed_at_removing(step, monkeypatch):
+        with killed_at(step, monkeypatch, REMOVALS):
             try:
                 remove_campaigns(copy, own(copy, plan))
                 ended = True
-            except KilledRemoving:
+            except Killed:
                 pass
         assert half_campaigns(copy) == []
         kinds = wrong_with(copy)

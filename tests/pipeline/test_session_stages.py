@@ -98,16 +98,6 @@ def test_the_stages_publish_what_the_plain_functions_publish(
     assert (lake.path / manifest).read_bytes() == (captured.lake.path / manifest).read_bytes()
 
 
-def test_one_stage_alone_is_run_again_and_nothing_else_changes(
-    analysed: TraceLake, session: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = analysed.manifest(session)
-    with changed(monkeypatch, "none", lambda outcome: outcome) as order:
-        run_session(analysed, session, CONFIGS, only=("telemetry",))
-    assert order == ["telemetry"]
-    assert analysed.manifest(session) == whole
-
-
 def test_progress_and_what_was_published_are_reported_stage_after_stage(analysed: TraceLake, session: str) -> None:
     shown: list[tuple[str, int, int]] = []
     published: list[tuple[str, int]] = []

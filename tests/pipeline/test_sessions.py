@@ -58,12 +58,12 @@ def test_a_removed_session_leaves_nothing(empty_lake: TraceLake) -> None:
         assert empty_lake.requests() == empty_lake.sessions() == [kept]
 
 
-REQUEST_HALF_SESSIONS = MeasurementRequest(model="control_flow")
+SMALL = MeasurementRequest(model="control_flow")
 
 
 def test_a_session_is_begun_until_it_is_whole_and_listed_oldest_first(analysed: TraceLake, session: str) -> None:
     assert begun(analysed) == []
-    asked_for = register(analysed, REQUEST_HALF_SESSIONS)
+    asked_for = register(analysed, SMALL)
     analysed.record_failure(session, "timeline", "code", "a full disk")
     captured = new_session_id()
     shutil.copytree(analysed.raw(session), analysed.raw(captured))
@@ -99,7 +99,7 @@ def test_a_session_is_running_while_a_process_holds_either_of_its_locks(analysed
 
 
 def test_a_session_can_be_run_on_its_capture_or_its_request(analysed: TraceLake, session: str) -> None:
-    asked_for = register(analysed, REQUEST_HALF_SESSIONS)
+    asked_for = register(analysed, SMALL)
     assert can_be_run(analysed, asked_for)
     analysed.withdraw(asked_for)
     assert not can_be_run(analysed, asked_for)

@@ -1,5 +1,5 @@
-"""Campaigns: sets of fresh sessions that are measured together, so that a verdict on a change means something.
+"""Campaigns: sets of fresh sessions that are measured together, so that a verdict on a change is sound.
 
-`plan` says what is measured and in which order, before anything is; `measuring` does it; `judging` asks the statistics;
-`baselines` keeps what workloads are compared with. Dagster's side is `aaco_pipeline.automation.campaigns`.
+`plan` fixes what is measured and in which order; `measuring` measures it; `judging` asks the statistics; `running` does
+all of it. Dagster's side is `aaco_pipeline.automation.campaigns`.
 """

@@ -45,6 +45,9 @@ _MOST_NAMED: Final = 3
 #: Keys of a cache that do not hold its state, and the provider that has no cache.
 _OF_A_CACHE: Final = r"_(?:files|digest)$"
 _KEEPS_NO_CACHE: Final = "CPUExecutionProvider"
+#: The category of `environment` that identifies the machine and GPUs a session ran on.
+_IDENTITY: Final = "identity"
+_FACTS: Final = ("session_id", "fingerprint", "device", "boot_id")
 
 
 def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
@@ -144,11 +147,6 @@ def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFra
         .join(shared_facts(lake, named), on="session_id")
         .with_columns(campaign_id=pl.lit(plan.campaign), workload=pl.lit(plan.workload))
     )
-
-
-#: The category of `environment` that identifies the machine and GPUs a session ran on.
-_IDENTITY: Final = "identity"
-_FACTS: Final = ("session_id", "fingerprint", "device", "boot_id")
 
 
 def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:

@@ -46,6 +46,10 @@ _OF_THE_PLAN: Final = (
     *("planned_at", "night", "confirms"),
 )
 
+#: Fields of a request that are no settings: its place in a campaign, the file (the workload stands for it) and the
+#: build of the runtime.
+_PLACE: Final = ("model", "interpreter", "campaign_id", "arm", "block", "untraced")
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -102,14 +106,14 @@ class Plan:
         return MeasurementRequest(**{**dict(self.arms[arm].request), **place})
 
 
-def subject(request: MeasurementRequest, configs: Path, baseline: str | None = None) -> Subject:
+def subject(request: MeasurementRequest, configs: Path) -> Subject:
     """Return the arm that measures `request`; AacoError when its model, weights or backend are missing."""
     model, _ = resolved(request, configs)
     try:
         digest = model_digest(model.path)
     except OSError as error:
         raise ModelError(f"{error.filename}: {error.strerror}; {model.path} keeps weights there") from error
-    return Subject(request, model.path, digest, baseline)
+    return Subject(request, model.path, digest)
 
 
 def new_plan(
@@ -253,11 +257,6 @@ def _work_in_words(request: MeasurementRequest) -> str:
     if request.output_tokens is None:
         return "generates none"
     return f"{request.output_tokens} tokens after {request.prompt_tokens}, batch {request.batch_size or 1}"
-
-
-#: Fields of a request that are no settings: its place in a campaign, the file (the workload stands for it) and the
-#: build of the runtime.
-_PLACE: Final = ("model", "interpreter", "campaign_id", "arm", "block", "untraced")
 
 
 @dataclass(frozen=True)

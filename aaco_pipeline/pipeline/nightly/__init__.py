@@ -1,5 +1,5 @@
-"""The nights: what is measured every night, what of it is due, and the plans that are written for it.
+"""Nights: benchmarks that are measured every night, their baselines, alerts and history.
 
-`benchmarks` reads what a project wants measured; `due` decides from facts alone what is to be done now; `night` writes
-the plans. Measuring and judging is `pipeline.comparing`, Dagster's side `automation.nights`.
+`benchmarks` decides what is due, `night` plans it, `alerts` and `findings` report the results, `baselines` and `series`
+keep what nights are compared with. Dagster's side is `aaco_pipeline.automation.nights` and `watching`.
 """

@@ -25,7 +25,6 @@ from aaco_pipeline.statistics.alerts.events import (
     ACKNOWLEDGED,
     BETWEEN_SLOTS,
     CONFIRMING_BLOCKS,
-    RECOVERING,
     SUSPECTED,
     alerts,
     both_slots,
@@ -41,6 +40,10 @@ _PLACEBO: Final = "placebo"
 _NO_METHOD: Final = ("model", "artefact", "campaign_id", "arm", "block", "untraced")
 #: Software that measures, by category and key of `environment`.
 _HARNESS: Final = (("python", "version"), ("package", "aaco_pipeline"))
+#: The stage that publishes what a night's table says of a campaign: with it that campaign is closed.
+STAGE: Final = "alerting"
+_ACKNOWLEDGING: Final = "acknowledging"
+_MISSING: Final = "missing"
 
 
 def primary_verdicts(lake: TraceLake, campaigns: Iterable[str]) -> pl.DataFrame:
@@ -137,28 +140,16 @@ def _method(lake: TraceLake, plan: Plan, planned: dict[str, Any], timed: pl.Data
     return [[key, str(value)] for key, value in sorted(method.items())]
 
 
-#: The stage that publishes what a night's table says of a campaign: with it that campaign is closed.
-STAGE: Final = "alerting"
-_ACKNOWLEDGING: Final = "acknowledging"
-_MISSING: Final = "missing"
-
-
 @dataclass(frozen=True)
 class Confirmation:
-    """A campaign whose finding waits for a second time slot.
+    """A campaign whose finding waits for a second time slot; `blocks` are those of the confirming campaign."""
 
-    `event` is `suspected` or `recovering`; `blocks` are those that the confirming campaign plans.
-    """
-
-    alert: str
-    event: str
     campaign: str
     workload: str
     backend: str
     night: date
     not_before: datetime
     blocks: int
-    is_due: bool
 
 
 def waits_for(lake: TraceLake, campaign: str) -> list[str]:
@@ -217,8 +208,8 @@ def missing_nights(
     return {"alerts": events}
 
 
-def due_confirmations(lake: TraceLake, now: datetime) -> list[Confirmation]:
-    """List findings that wait for a second time slot, the earliest first; `is_due` after 30 minutes.
+def due_confirmations(lake: TraceLake) -> list[Confirmation]:
+    """List findings that wait for a second time slot, the earliest first.
 
     Left out are findings whose confirming campaign is planned already, and those that a second slot itself left open:
     they wait for another night.
@@ -232,15 +223,12 @@ def due_confirmations(lake: TraceLake, now: datetime) -> list[Confirmation]:
     )
     found = [
         Confirmation(
-            alert=row["alert"],
-            event=RECOVERING if row["is_recovering"] else SUSPECTED,
             campaign=row["last_campaign"],
             workload=row["workload"],
             backend=row["backend"],
             night=row["last_night"],
             not_before=row["last_at"] + BETWEEN_SLOTS,
             blocks=CONFIRMING_BLOCKS,
-            is_due=row["last_at"] + BETWEEN_SLOTS <= now,
         )
         for row in waiting.iter_rows(named=True)
     ]

@@ -24,6 +24,7 @@ from aaco_pipeline.resources.measure.models import model_digest, weights_beside
 
 STAGE: Final = "baseline"
 Kind = Literal["pinned", "rolling"]
+Facts = Mapping[str, str | None]
 
 
 def keep(lake: TraceLake, request: MeasurementRequest, configs: Path) -> Path:
@@ -113,9 +114,6 @@ def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
         raise LakeError(f"{file}: not what was pinned, or its weights; pin the baseline again: `aaco baseline pin`")
     request = MeasurementRequest.from_json(row["specification"], f"baseline {row['campaign_id']}")
     return Subject(request.model_copy(update={"artefact": str(file)}), file, digest, baseline=row["campaign_id"])
-
-
-Facts = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)

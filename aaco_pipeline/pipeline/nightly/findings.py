@@ -15,7 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from aaco_pipeline.lake.files import lake_errors, make_folder, write_atomically
-from aaco_pipeline.lake.layout import FINDINGS, time_of
+from aaco_pipeline.lake.layout import FINDINGS
 from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.comparing.campaign import REGRESSIONS, verdict_document
@@ -26,6 +26,7 @@ from aaco_pipeline.resources.project_settings import Hook, run_hook
 #: Campaigns whose verdicts wait for a second time slot.
 _OF_NIGHTS: Final = "nightly"
 _CONFIRMED: Final = "confirmed"
+_TIME: Final = re.compile(r"-(\d{8}T\d{6}Z)-")
 #: The first attempt to run the command, and one more.
 MOST_ATTEMPTS: Final = 2
 Log = Callable[[str], None]
@@ -48,7 +49,8 @@ def findings(lake: TraceLake, since: datetime) -> list[Finding]:
 
 def _planned(campaign: str) -> datetime:
     """Return the second that a campaign's name states; the end of time where it states none."""
-    return time_of(campaign.partition("-")[2]) or datetime.max.replace(tzinfo=UTC)
+    stated = _TIME.search(campaign)
+    return datetime.strptime(f"{stated[1]}+0000", "%Y%m%dT%H%M%SZ%z") if stated else datetime.max.replace(tzinfo=UTC)
 
 
 def _verdicts(lake: TraceLake, manifest: Manifest) -> Iterator[Finding]:

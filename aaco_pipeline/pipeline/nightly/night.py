@@ -46,7 +46,7 @@ def due_now(
     lake: TraceLake, benchmarks: Sequence[Benchmark], now: datetime, only: Collection[tuple[str, str]] | None = None
 ) -> Due:
     """Decide what is due in the lake at `now`; see `due`."""
-    return due(benchmarks, campaigns_of_nights(lake), due_confirmations(lake, now), now, only)
+    return due(benchmarks, campaigns_of_nights(lake), due_confirmations(lake), now, only)
 
 
 def begin_due(

@@ -36,6 +36,10 @@ from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, NoEmulato
 from aaco_pipeline.resources.toolchains.amdgpu.verdict import static_verdict
 
 TargetChoice = Literal["auto", "amd", "cuda", "cpu"]
+#: Candidates of one search; they share its alpha equally, so that more candidates need more layouts.
+MOST_ATTEMPTS: Final = 24
+DEFAULT_BUDGET_NS: Final = 600 * 1_000_000_000
+DEFAULT_THRESHOLD: Final = 0.02
 
 
 def choose_target(choice: TargetChoice) -> Target:
@@ -124,12 +128,6 @@ def _cpu() -> Target:
     except UsageError as error:
         raise UnavailableError(f"target cpu: {error}") from error
     return CpuTarget()
-
-
-#: Candidates of one search; they share its alpha equally, so that more candidates need more layouts.
-MOST_ATTEMPTS: Final = 24
-DEFAULT_BUDGET_NS: Final = 600 * 1_000_000_000
-DEFAULT_THRESHOLD: Final = 0.02
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,12 @@ _OF_THE_QUESTION: Final = (
     *("seed", "source_sha256", "harness_sha256"),
 )
 
+#: Columns that a line of the journal has by the same name.
+_SAME: Final = (
+    *("attempt", "kernel", "proposer", "guard", "decision", "reason", "speedup_ratio", "ci_low", "ci_high"),
+    *("measured_in", "source_sha256", "baseline_sha256", "bit_exact", "spent_ns"),
+)
+
 
 @dataclass
 class Recorder:
@@ -167,13 +173,6 @@ def _attempt(begin: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any
         "ratio_of": line.get("ratio_of", "call"),
         "campaigns": line.get("campaigns"),
     }
-
-
-#: Columns that a line of the journal has by the same name.
-_SAME: Final = (
-    *("attempt", "kernel", "proposer", "guard", "decision", "reason", "speedup_ratio", "ci_low", "ci_high"),
-    *("measured_in", "source_sha256", "baseline_sha256", "bit_exact", "spent_ns"),
-)
 
 
 def _words(line: Mapping[str, Any]) -> str:

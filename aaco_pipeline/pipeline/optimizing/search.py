@@ -62,6 +62,12 @@ _NOTHING: Final = dict.fromkeys(
     ("effect_scope", "critical_share_ratio", "shorter_ratio", "shorter_low_ratio", "shorter_high_ratio")
 )
 
+_THREADS: Final = 1
+_NS: Final = 1e9
+Log = Callable[[str], None]
+SCRATCH: Final = "optimizing"
+_CALL_DISTRIBUTION: Final = "normal"
+
 
 def predicted_effect(lake: TraceLake, session: str, kernel: str, gain: Gain | None, applies_to: str) -> dict[str, Any]:
     """Predict the effect of a kernel's gain on the application: the columns of `optimizations` from `effect_scope` on.
@@ -114,10 +120,6 @@ def _plain(name: str) -> str:
     return name.partition(":")[0].lower() if known is None else known.name
 
 
-_THREADS: Final = 1
-_NS: Final = 1e9
-
-
 def floor_ns(
     lake: Path, harness: Harness, target: TargetName, facts: list[dict[str, Any]]
 ) -> tuple[float | None, str | None]:
@@ -140,11 +142,6 @@ def floor_ns(
         _NS * work / rate for work, rate in ((flops, rates["flop/s"]), (moved, rates["byte/s"])) if rate is not None
     ]
     return (max(times), None) if times else (None, "the calibration of this machine holds no rates")
-
-
-Log = Callable[[str], None]
-SCRATCH: Final = "optimizing"
-_CALL_DISTRIBUTION: Final = "normal"
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,53 @@
-"""Blocks are measured whole and in the planned order; one that is killed is repeated under a new number."""
+"""Blocks are measured whole and in the planned order; one that is killed is repeated under a new number.
+
+A placebo is a copy of the baseline's file with its weights, made for the campaign and gone with it.
+
+A campaign run from its plan to its alerts: what it publishes, and that what ended it comes through.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from aaco_pipeline.capture.request import MeasurementRequest
-from aaco_pipeline.errors import LakeError, ModelError
+from aaco_pipeline.capture.request import Arm, MeasurementRequest
+from aaco_pipeline.errors import LakeError, ModelError, UsageError
+from aaco_pipeline.lake.files import file_digest
+from aaco_pipeline.lake.health import leftovers
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.comparing import measuring
-from aaco_pipeline.pipeline.comparing.measuring import finished_blocks, measure_campaign, members
-from aaco_pipeline.pipeline.comparing.plan import Plan, new_plan, subject, write_plan
+from aaco_pipeline.pipeline.comparing import measuring, running
+from aaco_pipeline.pipeline.comparing.judging import half_campaigns
+from aaco_pipeline.pipeline.comparing.measuring import (
+    finished_blocks,
+    fresh_copy,
+    measure_campaign,
+    members,
+    placebo_of,
+)
+from aaco_pipeline.pipeline.comparing.plan import (
+    Plan,
+    Subject,
+    new_plan,
+    read_plan,
+    require_unchanged,
+    subject,
+    write_plan,
+)
 from aaco_pipeline.pipeline.doctor import examine
+from aaco_pipeline.pipeline.nightly.baselines import arm_of, current, pin
 from aaco_pipeline.pipeline.sessions import begun, running_sessions
+from aaco_pipeline.resources.measure.inference import plan as resolved
 from aaco_pipeline.resources.measure.measurement_slot import slot_is_free
+from tests.lake.test_artefacts import aged, folders
+from tests.pipeline.comparing.made_up import BASELINE, measured
+from tests.pipeline.conftest import Killed
+from tests.pipeline.nightly.test_baselines import weighty
 from tests.places import CONFIGS
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
 
 
 @dataclass(frozen=True)
@@ -199,3 +224,107 @@ def test_nobody_else_runs_stages_of_its_sessions_nor_measures_while_it_runs_them
     place.measure()
     assert seen == []
     assert slot_is_free()
+
+
+@pytest.fixture
+def nightly_plan(empty_lake: TraceLake, tmp_path: Path) -> Plan:
+    """A campaign of a night, of a baseline that the lake keeps."""
+    request = MeasurementRequest(model=str(weighty(tmp_path / "models" / "adder.onnx")), threads=1)
+    pin(empty_lake, request, CONFIGS)
+    row = current(empty_lake, "adder", "cpu")
+    assert row is not None
+    baseline = arm_of(empty_lake, row)
+    arms = {"baseline": baseline, "candidate": baseline, "placebo": placebo_of(empty_lake, baseline)}
+    made = new_plan("nightly", arms, blocks=3, night=date(2026, 3, 12))  # type: ignore[arg-type]
+    write_plan(empty_lake, made)
+    return made
+
+
+def test_it_is_there_for_as_long_as_the_campaign_is_measured(empty_lake: TraceLake, nightly_plan: Plan) -> None:
+    placebo, baseline = nightly_plan.arms["placebo"], nightly_plan.arms["baseline"]
+    require_unchanged(nightly_plan)  # nothing lies there yet, and nothing has to
+    with fresh_copy(empty_lake, read_plan(empty_lake, nightly_plan.campaign)):
+        names = {one.name for one in placebo.artefact.parent.iterdir()}
+        assert names == {one.name for one in baseline.artefact.parent.iterdir()} == {"adder.onnx", "adder.bin"}
+        assert not placebo.artefact.samefile(baseline.artefact)
+        model, _ = resolved(placebo.request, CONFIGS)
+        assert (model.name, model.path) == ("adder", placebo.artefact)
+    assert not placebo.artefact.parent.exists()
+
+
+def test_a_copy_that_a_kill_left_is_made_anew(empty_lake: TraceLake, nightly_plan: Plan) -> None:
+    left = nightly_plan.arms["placebo"].artefact
+    left.parent.mkdir()
+    left.write_bytes(b"half a copy")
+    with fresh_copy(empty_lake, nightly_plan):
+        assert left.read_bytes() == nightly_plan.arms["baseline"].artefact.read_bytes()
+
+
+def test_a_baseline_that_changed_is_no_placebo(empty_lake: TraceLake, nightly_plan: Plan) -> None:
+    weighty(nightly_plan.arms["baseline"].artefact, 2.0)
+    with (
+        pytest.raises(LakeError, match=r"its copy is not the file that campaign nightly-.* measures"),
+        fresh_copy(empty_lake, nightly_plan),
+    ):
+        raise AssertionError("it was measured")
+    assert not nightly_plan.arms["placebo"].artefact.parent.exists()
+
+
+def test_a_plan_without_one_copies_nothing(empty_lake: TraceLake, nightly_plan: Plan) -> None:
+    before = folders(empty_lake)
+    arms: dict[Arm, Subject] = {arm: one for arm, one in nightly_plan.arms.items() if arm != "placebo"}
+    with fresh_copy(empty_lake, replace(nightly_plan, arms=arms)):
+        assert folders(empty_lake) == before
+
+
+def test_what_the_last_nights_measure_is_kept_without_a_baseline(empty_lake: TraceLake, nightly_plan: Plan) -> None:
+    """A night may be confirmed, gone on with, or acknowledged days later."""
+    (folder,) = folders(empty_lake)
+    aged(folder)
+    assert list(leftovers(empty_lake)) == []
+    for one in empty_lake.path.glob("[cm]*s/baseline-*"):  # marker and manifest
+        one.unlink()
+    assert [fault.path for fault in leftovers(empty_lake) if fault.kind == "unnamed artefact"] == []
+    for one in empty_lake.path.glob("[cm]*s/nightly-*"):
+        one.unlink()
+    assert [fault.path for fault in leftovers(empty_lake) if fault.kind == "unnamed artefact"] == [folder]
+
+
+@pytest.fixture
+def begun_plan(empty_lake: TraceLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """A campaign that was begun, whose sessions are measured and whole."""
+    monkeypatch.setattr(measuring, "finish_session", lambda *arguments: False)
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"a model")
+    arm = replace(BASELINE, artefact=model, artefact_sha256=file_digest(model))
+    made = new_plan("compare", {"baseline": arm, "candidate": arm}, blocks=5, traced_blocks=0, seed=1)
+    write_plan(empty_lake, made)
+    measured(empty_lake, made, 1.5)
+    return made
+
+
+def test_beginning_writes_the_plan_and_a_second_time_nothing(empty_lake: TraceLake, begun_plan: Plan) -> None:
+    manifest = empty_lake.manifest(begun_plan.campaign, "campaign")
+    write_plan(empty_lake, begun_plan)
+    assert empty_lake.manifest(begun_plan.campaign, "campaign") == manifest
+    assert read_plan(empty_lake, begun_plan.campaign) == begun_plan
+
+
+def test_it_ends_with_its_verdict_and_its_alerts_and_running_it_again_changes_nothing(
+    empty_lake: TraceLake, begun_plan: Plan
+) -> None:
+    running.run(CONFIGS, empty_lake, begun_plan.campaign)
+    assert half_campaigns(empty_lake) == []
+    verdicts = empty_lake.read("verdicts", begun_plan.campaign)
+    assert verdicts.filter(role="primary").get_column("verdict").to_list() == ["regressed"]
+    manifest = empty_lake.manifest(begun_plan.campaign, "campaign")
+    assert {"plan", "measuring", "judging", "history"} <= {entry.stage for entry in manifest.entries}
+    running.run(CONFIGS, empty_lake, begun_plan.campaign)
+    assert empty_lake.manifest(begun_plan.campaign, "campaign") == manifest
+
+
+def test_what_ends_the_measuring_comes_through_and_nothing_is_judged(empty_lake: TraceLake, begun_plan: Plan) -> None:
+    begun_plan.arms["baseline"].artefact.write_bytes(b"another model")
+    with pytest.raises(UsageError, match=r"m\.onnx"):
+        running.run(CONFIGS, empty_lake, begun_plan.campaign)
+    assert half_campaigns(empty_lake) == [begun_plan.campaign]

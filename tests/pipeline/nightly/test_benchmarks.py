@@ -139,7 +139,7 @@ def campaigns(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def finding(campaign: str = "nightly-0", at: datetime = NOW, workload: str = "resnet50") -> Confirmation:
-    return Confirmation("alert-1", "suspected", campaign, workload, "cpu", TONIGHT, at, 20, at <= NOW)
+    return Confirmation(campaign, workload, "cpu", TONIGHT, at, 20)
 
 
 def test_a_night_begins_with_every_benchmark_and_each_only_once() -> None:
