@@ -34,7 +34,7 @@ from aaco_pipeline.resources.confinement.requests import size_on_disk
 from aaco_pipeline.resources.sqlite_copy import copy_database
 
 _CHUNK_BYTES: Final = 8 << 20
-#: Programs and raw traces: nothing in them was typed by a person, and a changed byte would spoil them.
+#: Programs and raw traces: no user typed anything into them, and a changed byte would spoil them.
 _BINARY: Final = (".att", ".out")
 
 

@@ -257,7 +257,7 @@ _TRIES: Final = 3
 _FIRST_WAIT_SECONDS: Final = 1.0
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
-#: What an endpoint answers that does not know a field of the request.
+#: Answers of an endpoint that does not know a field of the request.
 _NOT_UNDERSTOOD: Final = frozenset({400, 422})
 _LONGEST_REASON: Final = 200
 
@@ -321,7 +321,7 @@ class Client:
         return learned
 
     def _said(self, reply: Reply) -> str:
-        """The status in words. Of a refused key nothing more is told: some endpoints repeat part of it."""
+        """The status in words. No more is reported about a refused key: some endpoints repeat part of it."""
         said = f"it answered {reply.status} ({responses.get(reply.status, 'no known status')})"
         if reply.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return f"{said}: is the key in {self._settings.key_variable or 'key_variable'} right?"

@@ -79,7 +79,7 @@ class TrustedFolders:
         located = self.locate(str(path))
         folder = next(one for one in self.folders if located.is_relative_to(one))
         try:
-            # Links may lead to the folder that a person named; below it none is followed.
+            # Links may lead to the folder that the user named; below it none is followed.
             stream = open_regular(folder.resolve(strict=True) / located.relative_to(folder))
         except FileNotFoundError:
             raise

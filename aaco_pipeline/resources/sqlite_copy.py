@@ -46,7 +46,7 @@ _BATCH: Final = 2_000
 _STEPS: Final = 50_000
 _SECONDS: Final = 60.0
 _SECONDS_PER_BYTE: Final = 60.0 / (1 << 30)
-#: A copy so much larger than what it is made of was made of the same pages twice.
+#: A copy so much larger than its source has read the same pages twice.
 _GROWTH: Final = 4
 _LEAST_GROWTH_BYTES: Final = 64 << 20
 _MESSAGE_BYTES: Final = 200
@@ -85,7 +85,7 @@ class _Column:
     has_text: bool = False
     has_blobs: bool = False
     is_long: bool = False
-    #: Whether all its texts are one and the same.
+    #: True if all its texts are equal.
     is_constant: bool = False
     changes: bool = False
 
@@ -260,7 +260,7 @@ class _Copy:
         # Compared by their bytes, whatever the column says: a secret may differ from another in its case alone.
         listed = f"SELECT DISTINCT {value} COLLATE BINARY FROM capture.{table} NOT INDEXED"
         texts = f"{listed} WHERE typeof({column.quoted}) = 'text'"
-        # Of a column whose texts are all the same the first is enough.
+        # If all texts of a column are equal, the first is enough.
         texts += " LIMIT 1" if column.is_constant else ""
         for batch in _batches(self._connection.execute(texts)):
             if clean in (redacted_whole, _clean_prose) and not any("\0" in text for (text,) in batch):
@@ -290,7 +290,7 @@ class _Copy:
                 found = [text for (text,) in self._ask(texts, (name,)) if isinstance(text, str)]
                 commands.setdefault(word[1], []).extend((place, text) for text in found)
         for words in commands.values():
-            # What a word is, the words before it say.
+            # The words before a word decide what it is.
             ordered = [text for _, text in sorted(words)]
             self._note(number, column, zip(ordered, safe_words(ordered), strict=True))
 

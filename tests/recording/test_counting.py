@@ -27,7 +27,7 @@ from tests.formats.ncu.test_ncu import RAW, row
 from tests.places import ROOT
 
 Record = Callable[..., Recorded]
-#: How the stand-in for ncu behaves says the file `mode` beside it; what it is asked is written to `asked`.
+#: The file `mode` beside the stand-in for ncu sets its behaviour; it writes its arguments to `asked`.
 NCU: Final = """#!/bin/sh
 here=$(dirname "$0")
 case "$1" in

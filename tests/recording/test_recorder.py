@@ -1,4 +1,4 @@
-"""What a recording holds, and what it leaves: right times, whole folders, and nothing running."""
+"""Contents of a recording, and what it leaves: right times, whole folders, and nothing running."""
 
 import json
 import os

@@ -7,7 +7,7 @@ grouped by `aaco_pipeline.resources.rocprofv3.counter_groups`.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.resources.rocprofv3.command import (
@@ -63,10 +63,7 @@ class Counting:
 
     profiler: Rocprofv3
     group: ProfilerPass
-
-    @property
-    def name(self) -> str:
-        return NAME
+    name: ClassVar[str] = NAME
 
     @property
     def version(self) -> str:

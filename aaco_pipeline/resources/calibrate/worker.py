@@ -43,7 +43,7 @@ _PAUSE_SECONDS: Final = 0.005
 Doubles = npt.NDArray[np.float64]
 Times = tuple[int, int]
 Value = TypeVar("Value")
-#: What runs a number of repeats, and the bytes of one.
+#: A function that runs a number of repeats, and the bytes of one.
 Task = tuple[Callable[[int], None], float]
 
 
@@ -305,8 +305,7 @@ class _Crew:
 def _room(size: int) -> Doubles:
     """Memory for a working set of `size` bytes, all written once.
 
-    It begins where a huge page does: what lies before is made of small pages, over which even the L1 was seen to be
-    slower by a third.
+    It begins at a huge page: the small pages before it were measured to make even the L1 slower by a third.
     """
     size += 2 * _PAGE
     raw = np.empty(size + _HUGE_PAGE, np.uint8)
@@ -393,7 +392,7 @@ _MEMORY_KERNELS: Final = {"read": _read, "update": _update, "scale": _scale, "co
 class _Noise:
     """Read disturbances: time that threads of this process waited for a CPU, pressure, time taken by other guests."""
 
-    #: Of threads that have ended, whose own files are gone.
+    #: Waits of threads that have ended, whose own files are gone.
     ended_threads_ns = 0
 
     def __init__(self) -> None:

@@ -49,13 +49,13 @@ from aaco_pipeline.resources.confinement.requests import (
 )
 
 _MODULE: Final = "aaco_pipeline.resources.confinement.reader_server"
-#: All that the server is told of this program's environment; a reader has no use for more.
+#: The variables that the server inherits; a reader needs no more.
 _PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _PASSED_ON_FAMILIES: Final = ("LC_", "PYTHON", "POLARS_")
-#: How long an idle server may take to end once its socket is closed.
+#: Longest time for an idle server to end once its socket is closed.
 _FAREWELL_SECONDS: Final = 5
 _LONGEST_COMPLAINT: Final = 400
-#: What is told of an error.
+#: The parts of a reported error.
 _TOLD: Final = ("kind", "line", "cause")
 
 
@@ -379,7 +379,7 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-#: What SQLite may have left beside a database, by which it is known that it was not finished.
+#: Files of SQLite beside a database, which show that it was not finished.
 _BESIDE: Final = ("-wal", "-journal")
 
 

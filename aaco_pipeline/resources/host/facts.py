@@ -235,7 +235,7 @@ def _checkout(facts: _Facts) -> None:
         commit = text_of(folder / branch) or text_of(common / branch) or _packed_reference(common, branch)
     facts.add("git", "commit", commit, volatile=True)
     facts.add("git", "branch", branch and branch.removeprefix("refs/heads/"), volatile=True)
-    # Whether files differ from the commit takes comparing all of them: not determined here.
+    # Finding files that differ from the commit takes comparing all of them: not determined here.
     facts.add("git", "dirty", None, volatile=True)
 
 
@@ -405,7 +405,7 @@ _FIRMWARE_OF_A_CARD: Final = ".vbios_version"
 #: Libraries of ROCm that choose or hold kernels, by what their files are called.
 _LIBRARIES: Final = ("migraphx", "MIOpen", "hipblaslt", "rocblas", "hipdnn", "rccl", "amdhip64")
 _NVIDIA: Final = Path("/proc/driver/nvidia/version")
-#: What is looked for by name and not found is absent, and not unknown.
+#: A library that is looked for by name and not found is absent, not unknown.
 ABSENT: Final = "absent"
 
 

@@ -15,11 +15,11 @@ from typing import Final
 
 from aaco_pipeline.resources.telemetry.clocks import NotPossible, why_apart
 
-#: How much memory a process has changes as the last step of a fault: the kernel has no event of its return.
+#: The last step of a fault changes a process's memory; the kernel has no event for the return from it.
 FAULT_END: Final = "kmem/rss_stat"
 #: Kernels before this one count memory in batches, at the beginning of a later fault.
 _COUNTS_AT_ONCE: Final = (6, 2)
-#: Of the measured threads alone, and of what interrupts them.
+#: Events of the measured threads alone, and of what interrupts them.
 OF_THREADS: Final = (
     *(
         "sched/sched_stat_runtime",
@@ -38,9 +38,9 @@ OF_THREADS: Final = (
     *("raw_syscalls/sys_enter", "raw_syscalls/sys_exit"),
     *("block/block_rq_issue", "signal/signal_deliver"),
 )
-#: Of all CPUs: who had them is known by every switch, and how fast they ran.
+#: Events of all CPUs: every switch, for who had the CPU, and changes of their clocks.
 OF_CPUS: Final = ("sched/sched_switch", "power/cpu_frequency")
-#: What the drivers of GPUs say of themselves, where they are loaded: jobs, page tables, buffers, waits for fences.
+#: Events of loaded GPU drivers: jobs, page tables, buffers, waits for fences.
 OF_GPUS: Final = (
     *("amdgpu/amdgpu_cs_ioctl", "amdgpu/amdgpu_sched_run_job", "amdgpu/amdgpu_vm_bo_update"),
     *("amdgpu/amdgpu_vm_flush", "amdgpu/amdgpu_bo_move", "amdgpu/amdgpu_iv"),
@@ -57,11 +57,11 @@ def misleading(release: str) -> dict[str, str]:
     return {FAULT_END: "not asked for: only since Linux 6.2 it says when a fault is over"}
 
 
-#: Where tracefs is mounted, newer kernels first.
+#: Mount points of tracefs, newer kernels first.
 _MOUNTS: Final = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 _NAME: Final = re.compile(r"aaco_(\d+)_(\d+)_\w+")
 _NUMBERS: Final = itertools.count(1)
-#: What to do about what the kernel answers.
+#: Remedies by the kernel's error.
 _FIXES: Final = {
     errno.ENOENT: "use Linux 4.7 or later",
     errno.ENOMEM: "free memory, and record again",

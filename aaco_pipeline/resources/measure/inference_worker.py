@@ -36,17 +36,17 @@ OPTIMIZED_MODEL: Final = "optimized_model.onnx"
 _CPU: Final = "CPUExecutionProvider"
 #: To tell it is a system call, on the way back from which a process may lose its CPU: as rare as reading counters.
 _PROGRESS_INTERVAL_NS: Final = 1_000_000_000
-#: What is read when, in words: a fact of the session's environment, so that sessions of another loop do not compare.
+#: The loop's readings in words: a fact of the environment, so that sessions of different loops do not compare.
 LOOP: Final = "two clocks around each iteration, CPU time and run-queue delay in blocks"
 #: A block of iterations is at least so many, and takes at least so long: see `_Readings`.
 _BLOCK_ITERATIONS: Final = 100
 _BLOCK_NS: Final = 1_000_000_000
-#: How long a probe reads the clock, and from which step on it was not running.
+#: Length of a probe, and the step between two clock readings from which it was not running.
 _PROBE_NS: Final = 5_000_000
 #: The first one is long enough for some ticks of the timer, which tell what an interrupt costs.
 _FIRST_PROBE_NS: Final = 100_000_000
 _PROBE_STEP_NS: Final = 10_000
-#: What makes a thread's number, inverted and shifted, the clock of its CPU time (include/linux/posix-timers_types.h).
+#: With these bits a thread's number, inverted and shifted, is its CPU clock (include/linux/posix-timers_types.h).
 _OF_A_THREAD: Final = 0b110
 _FAULT_ROUNDS: Final = 3
 _FAULT_PAGES: Final = 8_192
@@ -76,7 +76,7 @@ NUMPY_TYPES: Final = {
 }
 
 
-#: Of an input, its element type as NumPy calls it, and its dimensions: a size, or what the model calls an open one.
+#: An input's element type as NumPy calls it, and its dimensions: a size, or the model's name of an open one.
 Declared = tuple[str, list[Any]]
 
 

@@ -93,7 +93,7 @@ class GpuMetricsSource(GpuSource[bytes]):
     def __init__(self, folder: Path, device: str, *, reading_limit: int = READING_LIMIT) -> None:
         """Opens `folder / "gpu_metrics"`; raises OSError when that cannot be done."""
         super().__init__(device, reading_limit)
-        #: Where the device sits on its bus: its folder in sysfs is a link to one of that name.
+        #: The device's address on its bus: its folder in sysfs is a link to one of that name.
         self._address = folder.resolve().name
         self._descriptor: int | None = os.open(folder / TABLE_FILE, os.O_RDONLY | os.O_CLOEXEC)
 

@@ -34,9 +34,9 @@ _IDLE_CPU_NS: Final = 5_000_000
 #: From this version on bpftrace writes the fields of a tracepoint as `args.name`.
 _DOTTED_FIELDS: Final = (0, 18)
 
-#: What the tracing process starts is measured, and what that starts; its own threads are not. Events stay in a map of
-#: the kernel until the end: printed one by one, each would wake bpftrace, which takes a CPU, which is another event.
-#: BEGIN runs before the other probes are in place, so each of those tells when it has first seen an event of ours.
+#: Measures all descendants of the tracing process, but not its own threads. Events stay in a map of the kernel until
+#: the end: printed one by one, each would wake bpftrace, which takes a CPU, which is another event. BEGIN runs before
+#: the other probes are in place, so each of those reports when it has first seen an event of ours.
 _PROGRAM: Final = """
 BEGIN { printf("b %llu\\n", nsecs); }
 tracepoint:sched:sched_process_fork /pid == $1 || @mine[tid]/ {
@@ -63,7 +63,7 @@ _PROBES_READY: Final = frozenset({b"ready fork", b"ready waking", b"ready switch
 _MAP_ENTRIES: Final = 1 << 18
 #: perf's buffer for each CPU: some tenths of a second of the busiest host, while perf itself waits for a CPU.
 _BUFFER: Final = "4M"
-#: How large its file becomes at most, where it can be told so: a disk that it fills is missed by whatever is measured.
+#: Largest file, where perf has the option: a full disk would disturb the measured program.
 _MOST: Final = "1G"
 _BOUNDED: Final = (5, 5)
 #: Becomes the tool after asking the kernel to interrupt it when its parent dies: no tool may outlive the run.

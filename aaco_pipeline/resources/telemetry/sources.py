@@ -32,7 +32,7 @@ class UnreadableError(Exception):
     """A source cannot be read on this host; the text says why."""
 
 
-#: What a source may raise instead of giving its integers.
+#: Errors that a source may raise instead of giving its integers.
 UNREADABLE: Final = (OSError, ValueError, IndexError, UnreadableError)
 
 

@@ -174,7 +174,7 @@ def test_a_killed_program_loses_only_what_had_not_been_flushed(built: Built, tmp
     ran = run(built, tmp_path, "killed")
     assert ran.status == -signal.SIGKILL
     assert 1000 <= ran.kernels <= 101_000
-    # What filled buffers was given back at once: no more than one buffer's worth is gone.
+    # Filled buffers were given back at once: no more than one buffer's worth is gone.
     assert ran.kernels > 90_000
     assert ran.streams[0].torn_bytes == 0
 

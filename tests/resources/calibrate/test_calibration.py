@@ -1,4 +1,4 @@
-"""Measuring ceilings: sizes that fit the machine, kernels that do the work they count, and what is said of the result.
+"""Measuring ceilings: sizes that fit the machine, kernels that do the work they count, and the words of the result.
 
 No test judges a speed. What is kept in the lake is tested in `tests/lake/test_calibrations.py`.
 """
@@ -353,7 +353,7 @@ def test_noise_is_told_as_shares_and_as_unknown_where_the_kernel_does_not_tell(m
     assert told == {"elapsed_s": 2.0, "run_delay_ratio": None, "pressure_ratio": None, "steal_ratio": None}
 
 
-# What is said of it.
+# The words of the result.
 
 
 def outcome(resource: str, best: float, *, dtype: str | None = None, **told: Any) -> dict[str, Any]:
@@ -407,7 +407,7 @@ def test_the_reference_says_what_was_run_how_often_and_how_steadily() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of everything that would be measured, three small kernels in two processes."""
+    """Keep three small kernels in two processes of everything that would be measured."""
     every = calibration_kernels.processes
 
     def few(*arguments: Any) -> list[calibration_kernels.Process]:

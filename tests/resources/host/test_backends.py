@@ -1,4 +1,4 @@
-"""What `aaco info` says of each backend: usable or not, what is lacking, and what would mend it."""
+"""`aaco info` on each backend: usable or not, what is missing, and the fix."""
 
 from pathlib import Path
 

@@ -127,7 +127,7 @@ def ended(pid: int) -> bool:
 
 
 def within(seconds: float, condition: Callable[[], Any]) -> Any:
-    """What `condition` gives as soon as it is true; the test fails when that takes longer than `seconds`."""
+    """Wait until `condition` is true and return its value; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := condition():
@@ -292,7 +292,7 @@ def test_a_model_that_cannot_be_loaded_or_run_is_a_model_error_in_one_line(
     assert not (tmp_path / "raw" / "capture.json").exists()
 
 
-# What a person asks for and the model does not allow.
+# Requests that the model does not allow.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which model a name or path means, and that the models made here compute what they claim.
+"""Models meant by names and paths, and the models made here, which compute what they claim.
 
 Reading `models.yaml` is tested in `test_configuration`.
 """
@@ -53,7 +53,7 @@ def random_inputs(session: Any, choice: ModelChoice) -> Tensors:
     return tensors
 
 
-# Which model a name means.
+# Models meant by names.
 
 
 def a_file(folder: Path, name: str = "own.onnx") -> Path:

@@ -1,4 +1,4 @@
-"""Namespaces in which threads or clocks are counted otherwise than by the kernel's events are told, with what to do.
+"""Namespaces in which threads or clocks differ from the kernel's events are reported with the remedy.
 
 Our own threads are called in the kernel what they are, give way, and wake together.
 """

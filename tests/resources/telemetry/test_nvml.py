@@ -58,7 +58,7 @@ def last_reading(source: NvmlSource) -> dict[str, int | None]:
 
 
 def sampled(library: str, sys: Path, **further: Any) -> CaptureTables:
-    """What the sampler's own document becomes, after at least two readings of each device."""
+    """The sampler's own document as read back, after at least two readings of each device."""
     with SystemSampler(10_000_000, sys=sys, nvml_library=library) as sampler:
         zero = time.monotonic_ns()
         wait_for_rows(sampler, 25)

@@ -65,7 +65,7 @@ def waiting() -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.fixture(scope="module")
 def worked() -> dict[str, Any]:
-    """A process that worked, sampled every 5 ms, with what it said of itself."""
+    """A process that worked, sampled every 5 ms, with its own report."""
     with SystemSampler(5 * MILLISECOND, source_budget_ratio=ANY_COST) as sampler:
         wait_for_rows(sampler, 2)
         process = start(WORKING)
@@ -169,7 +169,7 @@ class ClockOfATest:
 
 
 def run_by(clock: ClockOfATest, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], int]:
-    """When a sampler at 10 ms took its 100 rows, since it started, and how many deadlines it missed."""
+    """Times since its start at which a sampler at 10 ms took its 100 rows, and its number of missed deadlines."""
     monkeypatch.setattr(telemetry, "time", clock)
     clock.sampler = sampler = SystemSampler(10 * MILLISECOND)
     began = clock.now

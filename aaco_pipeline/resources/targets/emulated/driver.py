@@ -24,7 +24,7 @@ from typing import Any, Final, TextIO
 PAGE: Final = mmap.PAGESIZE
 _PROTECT_NONE, _PROTECT_READ, _PROTECT_WRITE = 0, 1, 2
 _EXEC_LO: Final = 126
-#: What the checkout calls an architecture, and the instruction that ends a program of it.
+#: The checkout's name of an architecture, and the instruction that ends its programs.
 _ARCHITECTURES: Final = {
     "gfx950": ("cdna", 0xBF810000),
     "gfx942": ("cdna", 0xBF810000),
@@ -45,7 +45,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Lacking(Exception):
-    """The emulator cannot do it; nothing is said of the kernel."""
+    """The emulator cannot do it; the kernel is not to blame."""
 
 
 class Memory:
@@ -305,7 +305,7 @@ def _all_on(state: Any) -> bool:
 
 
 def _address_register(instruction: Any) -> tuple[int, bool] | None:
-    """Of what the checkout does for lanes that are off too: the first VGPR of its address, and whether it is a pair."""
+    """First VGPR of the address (True: a pair) of an instruction that the checkout also runs for lanes that are off."""
     name, kind = _name(instruction), type(instruction).__name__
     is_lds = kind == "DS"
     if not (is_lds and "PERMUTE" not in name and "SWIZZLE" not in name) and "ATOMIC" not in name:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -104,7 +104,7 @@ class EmulatorProcess:
         )
 
     def run(self, call: Call) -> Execution:
-        """One call, as `optimization.targets.Worker` describes it; NotEmulated where nothing can be said of it."""
+        """One call, as `optimization.targets.Worker` describes it; NotEmulated where the emulator cannot tell."""
         return self.emulate(call, backwards=False)
 
     def emulate(self, call: Call, *, backwards: bool) -> Execution:
@@ -164,7 +164,7 @@ class EmulatorProcess:
         nonce = secrets.token_hex(8)
         assert self._process.stdin is not None
         try:
-            # Where it has ended, its death says why.
+            # If it has ended, its exit status has the reason.
             with suppress(BrokenPipeError):
                 self._process.stdin.write(json.dumps({"do": what, "with": given, "nonce": nonce}) + "\n")
                 self._process.stdin.flush()
@@ -319,7 +319,7 @@ def _values(result: object, buffer: Buffer) -> Content:
 
 #: In the order in which one is taken. The emulator knows the instructions of gfx950, and those of gfx942 among them.
 ARCHITECTURES: Final = ("gfx950", "gfx942")
-#: How long an answer may take by the clock; what it computes is limited in CPU time, and the host may be busy.
+#: Longest time for an answer by the clock; its computation is limited in CPU time, and the host may be busy.
 DEADLINE_SECONDS: Final = 7_200.0
 
 
@@ -336,22 +336,13 @@ class EmulatedTarget:
     architecture: str
     flags: tuple[str, ...] = ()
     deadline_seconds: float = DEADLINE_SECONDS
-
-    @property
-    def name(self) -> Literal["amd-emulated"]:
-        return "amd-emulated"
+    name: ClassVar[Literal["amd-emulated"]] = "amd-emulated"
+    clock: ClassVar[str] = "none: what an emulator takes says nothing of a GPU's time"
+    wavefront_size: ClassVar[int] = 64
 
     @property
     def executed_on(self) -> str:
         return f"emulated {self.architecture} ({self.emulator.name})"
-
-    @property
-    def clock(self) -> str:
-        return "none: what an emulator takes says nothing of a GPU's time"
-
-    @property
-    def wavefront_size(self) -> int:
-        return 64
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
         """The code object of a source; a layout changes nothing of it. Refused (guards `compile`, `kernel`)."""

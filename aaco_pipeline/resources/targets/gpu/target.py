@@ -41,14 +41,14 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 _MODULE: Final = "aaco_pipeline.resources.targets.gpu.runner"
 _PACKAGE_FOLDER: Final = Path(__file__).parents[4]
-#: What decides which libraries and devices a process sees; nothing else of the environment reaches it.
+#: Variables that decide which libraries and devices a process sees; no others reach it.
 _KEPT_VARIABLES: Final = (
     *("PATH", "HOME", "LD_LIBRARY_PATH", "ROCM_PATH", "HIP_PATH"),
     *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
 )
 _ALIGNMENT: Final = 64
 _ENDING_SECONDS: Final = 20.0
-#: What AMD's runtime writes before it ends a process whose kernel touched memory that is not its own.
+#: AMD's runtime writes this before it ends a process whose kernel touched memory that is not its own.
 _FAULT_WORDS: Final = "Memory access fault"
 
 
@@ -162,7 +162,7 @@ class GpuProcess:
     def _send(self, command: dict[str, Any]) -> None:
         self._due.append(secrets.token_hex(8))
         assert self._process.stdin is not None
-        # Where it has ended, its last answer or its death says why.
+        # If it has ended, its last answer or its exit status has the reason.
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps({**command, "nonce": self._due[-1]}) + "\n")
             self._process.stdin.flush()
@@ -260,7 +260,7 @@ def _values(held: memoryview, offset: int, buffer: Buffer) -> Content:
     return np.frombuffer(held, dtype=dtype, count=buffer.elements, offset=offset).copy()
 
 
-#: How long an answer may take: a call with its copies and checks, and a driver's start.
+#: Longest time for an answer: a call with its copies and checks, and a driver's start.
 DEADLINE_SECONDS: Final = 20.0
 _KFD: Final = Path("/dev/kfd")
 _ACROSS_LANES: Final = re.compile(rb"\bwarpSize\b|\b__(?:shfl|ballot|any|all|activemask|lane_id)")

@@ -234,7 +234,7 @@ def compile_command(toolchain: Toolchain, architecture: str, runner: Runner) -> 
 def _with_control_file(toolchain: Toolchain, architecture: str, runner: Runner) -> Path:
     """The folder of device libraries, with the file that names the architecture's version to them.
 
-    Where only that file is missing, a folder beside the source has links to the others and one made of an older
+    Where only that file is missing, a folder beside the source has links to the others and one derived from an older
     architecture's, from the cache: the two differ in one number.
     """
     libraries = toolchain.device_libraries
@@ -297,7 +297,7 @@ def _packages_flags(toolchain: Toolchain, architecture: str, runner: Runner) -> 
     return flags
 
 
-#: What the source is called to the compiler, and so in its remarks.
+#: The source's name for the compiler, and so in its remarks.
 SOURCE_NAME: Final = "kernel.hip"
 _OPTIONS: Final = ("-O3",)
 _EMPTY_KERNEL: Final = (

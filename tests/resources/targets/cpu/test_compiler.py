@@ -43,7 +43,7 @@ PYTHON = Compiler(sys.executable, "Python")
 
 
 def ends(pid: int) -> bool:
-    """Whether a process that was killed is gone, which takes a moment."""
+    """Return whether a killed process is gone, which takes a moment."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         try:

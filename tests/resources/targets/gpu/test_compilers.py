@@ -115,7 +115,7 @@ def test_a_whole_program_is_read_and_a_wave_of_32_lanes_is_said(cuda: GpuTarget,
 
 
 def test_the_names_of_hip_are_known_to_a_host_compiler(tmp_path: Path) -> None:
-    """Where nvcc is not: the header's names alone, with the built-ins of CUDA declared."""
+    """Without nvcc: the header's names alone, with the built-ins of CUDA declared."""
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler")

@@ -12,7 +12,7 @@ import pytest
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Buffer, Call, Launch, Scalar
-from aaco_pipeline.resources.targets.gpu.driver import AMD, Vendor
+from aaco_pipeline.resources.targets.gpu.driver import VENDORS, Vendor
 from aaco_pipeline.resources.targets.gpu.target import GpuProcess, started
 
 Vendors = Callable[[float], Vendor]
@@ -158,8 +158,8 @@ def test_two_processes_of_one_layout_have_the_same_addresses(stand_in: Vendors, 
 
 def test_a_library_that_is_not_there_is_told(tmp_path: Path) -> None:
     with (
-        started(replace(AMD, library="libnot_there.so"), 30.0) as process,
+        started(replace(VENDORS["amd"], library="libnot_there.so"), 30.0) as process,
         pytest.raises(UnavailableError, match=r"libnot_there\.so"),
     ):
-        process.greet(replace(AMD, library="libnot_there.so"))
+        process.greet(replace(VENDORS["amd"], library="libnot_there.so"))
         process.heard()

@@ -1,4 +1,4 @@
-"""Which compiler is found: ROCm's before Debian's before that of Python packages, and what each lacks."""
+"""Finding a compiler: ROCm's before Debian's before that of Python packages, and what each lacks."""
 
 import sys
 from pathlib import Path
