@@ -22,15 +22,12 @@ from typing import Annotated, Any, Final, Self, cast
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
-from pydantic_core import PydanticCustomError
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.proposers.language_model import Ask, NoAnswer, Question
-from aaco_pipeline.resources.configuration import Form, expecting, load_form
+from aaco_pipeline.resources.configuration import Form, expected, expecting, load_form
 
 FILE: Final = "language_model.yaml"
-#: The error type whose words `load_form` prints after "expected".
-_EXPECTED: Final = "expected"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 
 
@@ -75,11 +72,7 @@ class LanguageModel(Form):
     @model_validator(mode="after")
     def _encrypted_or_here(self) -> Self:
         if urlsplit(self.base_url).scheme == "http" and not self.allow_http and not _is_loopback(self.base_url):
-            raise PydanticCustomError(
-                _EXPECTED,
-                "{words}",
-                {"words": "https, as the host is not this one (or allow_http: true beside it)", "key": "base_url"},
-            )
+            raise expected("https, as the host is not this one (or allow_http: true beside it)", key="base_url")
         return self
 
 

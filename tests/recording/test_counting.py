@@ -134,14 +134,12 @@ def test_ncu_counts_all_sets_in_one_run_after_the_traced_one(nvidia: Path, recor
     ]
 
 
-def test_nothing_else_looks_on_while_ncu_counts(nvidia: Path, recorded: Record, tmp_path: Path) -> None:
+def test_ncu_counts_the_first_executions_of_each_kernel_and_nothing_else_looks_on(
+    nvidia: Path, recorded: Record, tmp_path: Path
+) -> None:
     """CUPTI in the program and ncu take the GPU's counters from each other."""
-    recorded()
-    assert "CUDA_INJECTION64_PATH" not in (tmp_path / "environment").read_text()
-
-
-def test_ncu_is_asked_for_the_first_executions_of_each_kernel(nvidia: Path, recorded: Record) -> None:
     recorded(count_first=3)
+    assert "CUDA_INJECTION64_PATH" not in (tmp_path / "environment").read_text()
     words = nvidia.with_name("asked").read_text().split()
     assert words[words.index("--kernel-id") + 1] == ":::^(1|2|3)$"
     assert words[words.index("--kernel-name-base") + 1] == "mangled"
