@@ -173,7 +173,7 @@ def test_rocprofv3_is_not_asked_for_the_first_executions(amd: Path, recorded: Re
         ("crash", "the program was ended by SIGSEGV under ncu, and did not without it"),
     ],
 )
-def test_what_ncu_refuses_is_told_and_is_no_failure_of_the_program(
+def test_what_ncu_refuses_is_reported_and_is_no_failure_of_the_program(
     mode: str, words: str, nvidia: Path, recorded: Record
 ) -> None:
     nvidia.write_text(mode)
@@ -209,7 +209,7 @@ def test_rocprofv3_counts_each_group_in_a_run_of_its_own(amd: Path, recorded: Re
         assert file.read_text() == f"counted {number}\n"
 
 
-def test_a_group_that_rocprofv3_refuses_is_told_and_the_others_are_counted(amd: Path, recorded: Record) -> None:
+def test_a_group_that_rocprofv3_refuses_is_reported_and_the_others_are_counted(amd: Path, recorded: Record) -> None:
     (amd / "counters" / "1__counter_collection.csv").write_text("counted\n")
     made = recorded("sh", "-c", "echo boom >&2", counters="basic,memory")
     assert [one.get("reason") for one in passes(made)[:3]] == [None] * 3

@@ -223,7 +223,7 @@ def test_a_full_disk_leaves_whole_chunks_and_a_count_and_the_program_alive(built
 
 
 @pytest.mark.parametrize("mode", ["taken before", "taken later"])
-def test_another_profiler_in_the_program_is_told_and_the_program_goes_on(
+def test_another_profiler_in_the_program_is_reported_and_the_program_goes_on(
     built: Built, tmp_path: Path, mode: str
 ) -> None:
     ran = run(built, tmp_path, mode)
@@ -231,7 +231,7 @@ def test_another_profiler_in_the_program_is_told_and_the_program_goes_on(
     assert [note.split()[0] for note in ran.streams[0].notes if note.startswith("other")] == ["other_profiler"]
 
 
-def test_a_second_cupti_in_the_program_is_told(built: Built, tmp_path: Path) -> None:
+def test_a_second_cupti_in_the_program_is_reported(built: Built, tmp_path: Path) -> None:
     shutil.copy(built.injection.cupti.library, tmp_path / "libcupti.so.12")
     (stream,) = run(built, tmp_path, "second").streams
     (told,) = (note for note in stream.notes if note.startswith("other_cupti "))

@@ -188,7 +188,7 @@ def test_the_loop_enters_the_fingerprint(raw: Path) -> None:
     assert fingerprint(kept) != fingerprint(kept.filter(pl.col("category") != "measurement"))
 
 
-def test_progress_is_told_up_to_the_last_iteration(tmp_path: Path) -> None:
+def test_progress_is_reported_up_to_the_last_iteration(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     with progress_listener(lambda doing, done, total: told.append((doing, done, total))):
         measure(tmp_path / "raw", model=str(doubling(tmp_path / "double.onnx", [1, 4])))

@@ -359,7 +359,7 @@ def test_a_runtime_that_does_not_record_placement_leaves_the_counts_unknown(monk
     assert (said["node_counts"], said["node_count"]) == ({}, None)
 
 
-def test_a_runtime_that_does_not_record_placement_is_told_to_refuse_fallback(
+def test_a_runtime_that_does_not_record_placement_is_set_to_refuse_fallback(
     adding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inference_worker, "_records_placement", lambda: False)

@@ -361,7 +361,7 @@ def test_counters_and_a_thread_trace_imply_a_profile(settings: Mapping[str, Any]
 @pytest.mark.nightly
 @needs_captures
 @pytest.mark.parametrize(("release", "decoder"), [("7.1", True), ("7.13", False)])
-def test_a_thread_trace_that_stays_away_is_told_with_what_may_be_missing(
+def test_a_thread_trace_that_stays_away_is_reported_with_what_may_be_missing(
     release: str, decoder: bool, stand_in: StandIn, measure: Measure
 ) -> None:
     stand_in.plays(release)

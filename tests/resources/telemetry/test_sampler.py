@@ -454,7 +454,7 @@ def test_a_kernel_without_run_queue_times_leaves_the_rest(proc: Path, tmp_path: 
     assert "schedstat" in document["segments"][0]["reasons"]["run_delay_ns"]
 
 
-def test_a_kernel_that_does_not_account_waiting_is_told_from_no_waiting(
+def test_a_kernel_that_does_not_account_waiting_differs_from_no_waiting(
     proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "_SURELY_HAD_TURNS_NS", 0)

@@ -8,10 +8,10 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
@@ -145,10 +145,8 @@ class Compiled:
     warnings: tuple[str, ...] = ()
 
 
-class Compiler(Protocol):
-    """Compiles a kernel of a source into a folder. Refused (guards `compile`, `kernel`) when it cannot."""
-
-    def __call__(self, source: bytes, kernel: str, folder: Path) -> Compiled: ...
+#: Compiles a kernel of a source into a folder. Refused (guards `compile`, `kernel`) when it cannot.
+Compiler = Callable[[bytes, str, Path], Compiled]
 
 
 def cuda_compiler(architecture: str, flags: tuple[str, ...]) -> Compiler | None:

@@ -181,7 +181,7 @@ def test_a_name_is_found_as_it_is_mangled(tmp_path: Path) -> None:
     assert code_digest(code, "_Z5shapeIfEvPT_") != code_digest(code, "_Z5shapeIiEvPT_")
 
 
-def test_what_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_missing_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(targets, "_KFD", tmp_path / "kfd")
     with pytest.raises(UnavailableError, match="/dev/kfd is absent"):
         find_gpu("amd")

@@ -156,7 +156,7 @@ def test_two_processes_of_one_layout_have_the_same_addresses(stand_in: Vendors, 
     assert found[0] == found[1]
 
 
-def test_a_library_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_library_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with (
         started(replace(VENDORS["amd"], library="libnot_there.so"), 30.0) as process,
         pytest.raises(UnavailableError, match=r"libnot_there\.so"),
