@@ -64,11 +64,7 @@ _OPTIMIZATION_LEVELS: Final = {
     "extended": "enable_extended",
     "all": "enable_all",
 }
-_ERRORS: Final[dict[str, type[AacoError]]] = {
-    "usage": UsageError,
-    "model": ModelError,
-    "unavailable": UnavailableError,
-}
+_ERRORS: Final[dict[str, type[AacoError]]] = {"usage": UsageError, "model": ModelError, "unavailable": UnavailableError}
 
 
 def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, BackendEntry]:

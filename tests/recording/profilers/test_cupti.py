@@ -126,9 +126,7 @@ def test_a_library_is_built_once_for_the_same_headers_source_and_compiler(tmp_pa
     assert log.read_text().count("built") == 2
 
 
-def test_without_a_driver_the_reason_is_one_line_that_names_what_is_not_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_driver_the_reason_is_one_line_that_names_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupti, "_DRIVER", "libno-such-driver.so.1")
     with pytest.raises(UnavailableError, match=r"libno-such-driver\.so\.1") as caught:
         cupti.prepared()

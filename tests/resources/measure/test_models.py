@@ -20,12 +20,7 @@ import pytest
 from aaco_pipeline.errors import ModelError, UsageError
 from aaco_pipeline.resources.configuration import ModelEntry
 from aaco_pipeline.resources.measure import generated_models
-from aaco_pipeline.resources.measure.models import (
-    ModelChoice,
-    check_model_file,
-    describe_models,
-    resolve_model,
-)
+from aaco_pipeline.resources.measure.models import ModelChoice, check_model_file, describe_models, resolve_model
 from tests.places import ROOT
 
 Tensors = dict[str, npt.NDArray[Any]]

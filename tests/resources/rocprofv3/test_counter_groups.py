@@ -34,11 +34,7 @@ def test_groups_hold_every_counter_once_and_no_block_over_its_slots(counters: li
 
 def test_counters_of_different_blocks_share_a_group_and_are_filled_in_order() -> None:
     counters = ["SQ_A", "SQ_B", "TCC_A", "SQC_C", "TCC_B", "FETCH_SIZE", "SQ_D"]
-    assert counter_groups(counters, SLOTS) == (
-        ("SQ_A", "SQ_B", "TCC_A"),
-        ("SQC_C", "TCC_B", "SQ_D"),
-        ("FETCH_SIZE",),
-    )
+    assert counter_groups(counters, SLOTS) == (("SQ_A", "SQ_B", "TCC_A"), ("SQC_C", "TCC_B", "SQ_D"), ("FETCH_SIZE",))
     assert counter_groups([], SLOTS) == ()
 
 

@@ -27,10 +27,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure.inference import capture_inference, plan
 from aaco_pipeline.resources.rocprofv3 import command as rocprofv3
 from aaco_pipeline.resources.rocprofv3 import passes as rocprofv3_passes
-from aaco_pipeline.resources.rocprofv3.command import (
-    counter_passes,
-    escaped,
-)
+from aaco_pipeline.resources.rocprofv3.command import counter_passes, escaped
 from aaco_pipeline.resources.rocprofv3.passes import kernel_to_trace
 from tests.places import CONFIGS, SHARED
 from tests.resources.rocprofv3.made_up import OLD, kernel_csv, listed_gpus

@@ -16,11 +16,7 @@ import pytest
 from aaco_pipeline.resources.telemetry import sampler as telemetry
 from aaco_pipeline.resources.telemetry import sources
 from aaco_pipeline.resources.telemetry.clocks import clock_readings
-from aaco_pipeline.resources.telemetry.sampler import (
-    COLUMNS,
-    SystemSampler,
-    open_gpus,
-)
+from aaco_pipeline.resources.telemetry.sampler import COLUMNS, SystemSampler, open_gpus
 from tests.resources.telemetry.rows import wait_for_rows
 
 #: Every source is read at every interval, whatever it costs on the machine that tests.

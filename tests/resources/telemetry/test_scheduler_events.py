@@ -272,10 +272,7 @@ def test_a_tool_that_cannot_even_say_that_the_disk_is_full_is_reported_so(
     none_left = type("Disk", (), {"f_bavail": 0})
     monkeypatch.setattr(os, "statvfs", lambda _: none_left)
     document = absent(tmp_path, "perf")
-    assert (document["reason"], document["fix"]) == (
-        "perf: the disk is full",
-        "free disk space, and record again",
-    )
+    assert (document["reason"], document["fix"]) == ("perf: the disk is full", "free disk space, and record again")
 
 
 def test_a_tool_that_ends_before_the_run_is_remarked(fake_bpftrace: Path, tmp_path: Path) -> None:

@@ -247,13 +247,7 @@ _MOST_LINES_BETWEEN: Final = 128
 _NAME: Final = re.compile(r"[A-Za-z0-9_.$]{1,4096}")
 
 
-def link(
-    compiler: Compiler,
-    found: ObjectFile,
-    worker: Path,
-    layout: Layout,
-    folder: Path,
-) -> Path:
+def link(compiler: Compiler, found: ObjectFile, worker: Path, layout: Layout, folder: Path) -> Path:
     """The program of `folder`'s kernel.o in that layout. Refused (guard `symbols`) where names are missing or twice."""
     chosen = random.Random(layout.seed)
     base = chosen.randrange(_LOWEST, _HIGHEST, _PAGE)

@@ -255,12 +255,7 @@ class Kernel:
             return f"the instruction {ctypes.string_at(at, 8).hex()}"
 
     def _with_safe_addresses(
-        self,
-        state: Any,
-        address: tuple[int, bool],
-        size: int,
-        call: Any,
-        places: Sequence[ctypes.c_uint64],
+        self, state: Any, address: tuple[int, bool], size: int, call: Any, places: Sequence[ctypes.c_uint64]
     ) -> None:
         lanes = _lanes_on(state)
         if not lanes:

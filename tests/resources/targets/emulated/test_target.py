@@ -189,7 +189,7 @@ def test_nothing_of_the_users_environment_reaches_it_but_where_llvm_lies(
     assert environment["LLVM_PATH"] == "/opt/libLLVM.so"
     assert "secret" not in environment.values()
     assert set(environment) <= {
-        *("PATH", "LD_LIBRARY_PATH", "LLVM_PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "DEV", "CC", "CACHELEVEL"),
+        *("PATH", "LD_LIBRARY_PATH", "LLVM_PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "DEV", "CC", "CACHELEVEL")
     }
 
 
