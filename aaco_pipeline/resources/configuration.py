@@ -330,7 +330,7 @@ def load_form(path: Path, form: type[_AnyForm]) -> _AnyForm | None:
 
 
 def _refusal(path: Path, error: ErrorDetails) -> str:
-    """File, key, what was found there and what is expected; a value of the file is never printed at length."""
+    """Word a refusal: file, key, the value found and the value expected; a value is never printed at length."""
     steps, context, value = error["loc"], error.get("ctx", {}), error["input"]
     if steps[-1:] == ("[key]",):
         steps = steps[:-1]

@@ -173,7 +173,7 @@ def _copy(path: Path, target: Path) -> tuple[str, int, int]:
 
 
 def _copy_marks(path: Path, target: Path) -> int:
-    """Copy a program's marks, whose names may hold secrets; how many did."""
+    """Copy a program's marks without secrets in their names; the number of secrets."""
     limits = Limits()
     if path.lstat().st_size > limits.whole_bytes:
         raise CaptureError(f"{path}: more than {limits.whole_bytes} bytes of marks; mark less and record again")

@@ -113,7 +113,7 @@ _CHUNK_BYTES: Final = 64 * 1024
 
 
 class ExchangeError(Exception):
-    """No whole answer came. `again` tells that another try may do better."""
+    """No complete answer came. `again` is True if another try may do better."""
 
     def __init__(self, reason: str, *, again: bool) -> None:
         super().__init__(reason)
@@ -122,7 +122,7 @@ class ExchangeError(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: its status, the seconds it asks to wait before the next try if it says so, and its body."""
+    """An answer: its status, the seconds to wait before the next try if it names them, and its body."""
 
     status: int
     retry_after_seconds: float | None
@@ -256,7 +256,7 @@ _LONGEST_REASON: Final = 200
 
 
 class Client:
-    """Asks the endpoint of `settings`. What it learns of an endpoint's dialect it keeps for the next question.
+    """Ask the endpoint of `settings`, and remember its dialect for the next question.
 
     A whole question, with all that is tried again, ends within `settings.timeout_seconds`. Redirects are not followed
     and proxies of the environment not used: the key goes to the configured host or nowhere.
@@ -405,7 +405,7 @@ class Replayed:
 
 
 def _read(folder: Path, question: Question) -> dict[str, Any] | None:
-    """The exchange on file; None where there is none. UsageError when the file is not what was written."""
+    """The exchange on file; None where there is none. UsageError when the file was not written here."""
     path = folder / f"{question.sha256}.json"
     try:
         with path.open("rb") as file:

@@ -77,7 +77,7 @@ def copy_database(source: Path, target: Path, limits: Limits) -> int:
 
 @dataclass
 class _Column:
-    """A column that is copied, and what its values need on the way."""
+    """A column to copy, and the treatment of its values."""
 
     name: str
     kind: str
@@ -254,7 +254,7 @@ class _Copy:
         return known
 
     def _clean_column(self, table: str, number: int, column: _Column, columns: Sequence[_Column]) -> None:
-        """Note what each text of the column that holds a secret becomes."""
+        """Note the clean form of each text of the column that holds a secret."""
         clean = _cleaner(column.name)
         value = column.text if column.is_long else column.quoted
         # Compared by their bytes, whatever the column says: a secret may differ from another in its case alone.
@@ -273,7 +273,7 @@ class _Copy:
             self._clean_named(table, number, column, names)
 
     def _clean_named(self, table: str, number: int, column: _Column, names: _Column) -> None:
-        """Note the values whose names, in the column beside, announce a secret; wherever the same value stands."""
+        """Note the values whose names, in the adjacent column, announce a secret, wherever they occur."""
         listed = (
             f"SELECT DISTINCT {names.quoted} COLLATE BINARY FROM capture.{table} NOT INDEXED "
             f"WHERE typeof({names.quoted}) = 'text'"
@@ -362,7 +362,7 @@ def _batches(cursor: sqlite3.Cursor) -> Iterator[list[tuple[str]]]:
 
 
 def _bound(text: str) -> str | bytes:
-    """The text as SQLite takes it: what is no UTF-8 goes in as bytes."""
+    """The text as SQLite takes it: as bytes if it is no UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -159,7 +159,7 @@ def python_folders(command: Sequence[str], environment: Mapping[str, str]) -> li
 
 
 def _interpreter(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """The Python that runs the command: its first word, or what the first line of that script names."""
+    """The Python that runs the command: its first word, or the one in the first line of that script."""
     program = shutil.which(command[0], path=environment.get("PATH")) if command else None
     if program is None:
         return None

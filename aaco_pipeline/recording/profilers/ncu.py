@@ -159,7 +159,7 @@ def counting(sets: str, first: int | None, environment: Mapping[str, str]) -> tu
 
 
 def find(environment: Mapping[str, str] | None = None) -> Ncu:
-    """The ncu of the path, or else of the places where it is installed, with what the GPU has.
+    """Find ncu on the path, or else where it is installed, and the GPU's metrics.
 
     UnavailableError, in one line with the remedy, when there is none, or when it does not answer.
     """

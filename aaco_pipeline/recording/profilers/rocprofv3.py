@@ -74,7 +74,7 @@ class Counting:
         return self.group.counters
 
     def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
-        """The command of the pass; what it reads from its folder is put there, where the release wants that."""
+        """The command of the pass; writes the file of counters into the folder for releases that read one."""
         given = counter_input(self.profiler.release, self.group)
         if given is not None:
             (folder / given[0]).write_text(given[1])

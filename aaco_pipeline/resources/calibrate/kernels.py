@@ -37,7 +37,7 @@ Reasons = dict[str, str]
 
 @dataclass(frozen=True)
 class Process:
-    """One measured process: its name for people, what is added to its environment, and its share of the time."""
+    """One measured process: its display name, the variables added to its environment, and its share of the time."""
 
     name: str
     environment: Mapping[str, str]

@@ -149,7 +149,7 @@ def _resource(item: dict[str, Any]) -> tuple[str, str | None]:
 
 
 def _settled(items: Sequence[dict[str, Any]], kernels: Sequence[Kernel | str]) -> set[tuple[str, str | None]]:
-    """The resources whose two best rounds, whatever kernel reached them, agree; and those that nothing can measure."""
+    """Resources whose two best rounds agree, whichever kernel reached them, and those that no kernel can measure."""
     settled = set()
     for resource in {_resource(item) for item in items}:
         mine = [
@@ -282,7 +282,7 @@ class _Crew:
         return Kernel(window, sum(work for _, work in tasks), lasts)
 
     def _on_all(self, do: Callable[[int], None]) -> None:
-        """Do something once on each CPU at the same time; what went wrong in a thread is raised here."""
+        """Call `do` once on each CPU at the same time; an error in a thread is raised here."""
         errors: list[BaseException] = []
 
         def held(place: int) -> None:
@@ -410,7 +410,7 @@ class _Noise:
         }
 
     def document(self) -> dict[str, float | None]:
-        """Shares since the beginning, 0..1; null where the kernel does not tell.
+        """Shares since the beginning, 0..1; null where the kernel has no figures.
 
         `run_delay_ratio`: of the time in which threads of this process wanted a CPU, the part in which they waited for
         one. `pressure_ratio`: of the clock's time, that in which any task of the host waited. `steal_ratio`: of the

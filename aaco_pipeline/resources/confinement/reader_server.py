@@ -61,7 +61,7 @@ Request = Mapping[str, Any]
 
 
 def perform(request: Request) -> None:
-    """Do what is asked and leave the answer in the results' folder, what is wrong with the capture included."""
+    """Perform a request and leave the answer, or the capture's error, in the results' folder."""
     results = Path(request["results"])
     try:
         answer = {**_WORK[request["work"]](request, results), "unconfined": request["unconfined"]}
@@ -126,7 +126,7 @@ def _copy(request: Request, results: Path) -> dict[str, Any]:
 
 
 def _read(request: Request, results: Path) -> dict[str, Any]:
-    """Every table and statement of a capture; what cannot be read of it is said in its place."""
+    """Read every table and fact of a capture; an unreadable part has its error in its place."""
     capture = _opened(request)
     tables = capture.tables()
     files = _Files(results, int(request["result_bytes"]))

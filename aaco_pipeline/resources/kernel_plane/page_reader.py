@@ -25,7 +25,7 @@ _MOST_STAT_BYTES: Final = 4_096
 
 
 class Quotas:
-    """The counts of a process's groups, whose files stay open: it is looked at them beside what is measured."""
+    """The counts of a process's groups, whose files stay open, since they are read beside the measured program."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -166,7 +166,7 @@ class PageReader:
         self._thread.start()
 
     def finish(self) -> list[dict[str, Any]]:
-        """Take what is left and compress it: each buffer with its file and what the kernel counted."""
+        """Move the remaining pages and compress all: each buffer with its file and the kernel's counts."""
         self._stop()
         if self._error is not None:
             raise self._error
@@ -197,7 +197,7 @@ class PageReader:
         self._quotas.close()
 
     def look_at_the_quota(self) -> None:
-        """Keep what the groups of the process count now; of one that ended the last."""
+        """Keep the present counts of the process's groups; after its end, the last ones."""
         found = self._quotas.of(self.process)
         if found is not None:
             keep_reading(self.throttling, {"monotonic_ns": time.monotonic_ns(), **found})

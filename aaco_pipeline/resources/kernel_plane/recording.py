@@ -40,7 +40,7 @@ _OF_A_TOOL: Final = "{tool} tells switches and wake-ups alone: no faults, interr
 
 
 class KernelPlane:
-    """Records from entry to exit into `folder`, or says in its document why it cannot.
+    """Record from entry to exit into `folder`, or give the reason for not recording in the document.
 
     with KernelPlane(folder) as plane:
         plane.follow(process, "latency")
@@ -165,7 +165,7 @@ class KernelPlane:
         self._document["state"] = "present"
 
     def _start_a_tool(self) -> None:
-        """Have perf or bpftrace record what they can: they tell neither faults nor interrupts nor calls."""
+        """Have perf or bpftrace record what they can: neither faults nor interrupts nor system calls."""
         (self._folder / FOLDER).mkdir()
         tool = SchedulerTrace(self._folder / FOLDER, self._tools)
         tool.__enter__()

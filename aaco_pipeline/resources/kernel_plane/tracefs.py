@@ -50,7 +50,7 @@ OF_GPUS: Final = (
 
 
 def misleading(release: str) -> dict[str, str]:
-    """The events that do not say on a kernel of this release (as `uname -r` has it) what is read from them, and why."""
+    """Events that mean something else on a kernel of this release (as in `uname -r`), with the reason."""
     known = re.match(r"(\d+)\.(\d+)", release)
     if known is not None and (int(known[1]), int(known[2])) >= _COUNTS_AT_ONCE:
         return {}
@@ -171,7 +171,7 @@ def find_tracefs() -> Path:
 
 
 def remove_stale() -> list[str]:
-    """Remove instances of ours whose process is gone, as a kill leaves them; their names.
+    """Remove instances of ours whose process is gone, as a kill leaves them; return their names.
 
     Nothing is written to one before: whether it is still recorded with is for the kernel to say, which does not remove
     an instance with an open file. From a namespace of its own a process does not see whose an instance is.
@@ -187,7 +187,7 @@ def remove_stale() -> list[str]:
 
 
 def stale_of(instances: Iterable[Path]) -> list[Path]:
-    """Those of ours whose process is gone: no process has the number, or one that began at another time."""
+    """Select our instances whose process is gone: no process has the number, or one that began at another time."""
     named = ((one, _NAME.fullmatch(one.name)) for one in instances)
     return [one for one, name in named if name is not None and _start_of(int(name[1])) != name[2]]
 

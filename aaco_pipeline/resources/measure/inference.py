@@ -344,7 +344,7 @@ def _run_pass(
 
 
 def _require_room(folder: Path) -> None:
-    """LakeError when the disk is full: the measured process's failure then says nothing about the model."""
+    """Raise LakeError when the disk is full: the measured process's failure then says nothing about the model."""
     probe = folder / "room"
     with lake_errors(folder):
         try:

@@ -238,7 +238,7 @@ class _Readings:
         self._reported = time.perf_counter_ns()
 
     def take(self, iteration: int, before: int, after: int) -> None:
-        """Keep the two clocks of an iteration that has ended; read counters and tell progress where it is time."""
+        """Keep the two clocks of a finished iteration; read counters and report progress when due."""
         self.start[iteration], self.end[iteration] = before, after
         done = iteration + 1
         if done in self._phase_ends or (after >= self._due_ns and done >= self._due):
@@ -495,7 +495,7 @@ def _touching(memory: mmap.mmap, pages: int) -> list[int]:
 
 
 def _usual(took: list[int]) -> float:
-    """The mean of those that took less than many times what most took."""
+    """The mean without outliers that took many times the median."""
     most = _SLOW_TIMES * sorted(took)[len(took) // 2]
     usual = [one for one in took if one < most]
     return sum(usual) / len(usual)
@@ -731,7 +731,7 @@ def _boot_clock_pair() -> dict[str, int] | None:
 
 
 def _best_bracket(read: Callable[[], int]) -> tuple[int, int, int]:
-    """CLOCK_MONOTONIC when `read` was read, what it gave, and the uncertainty of both belonging together."""
+    """CLOCK_MONOTONIC at the time of `read`, its value, and the uncertainty of the pair."""
     readings = []
     for _ in range(9):
         before = time.perf_counter_ns()

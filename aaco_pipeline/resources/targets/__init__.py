@@ -56,7 +56,7 @@ class AnsweringProcess:
         return line
 
     def last_words(self, letters: int) -> str:
-        """The end of what it wrote to standard error, in one line."""
+        """The end of its standard error, in one line."""
         return " ".join(self._errors.read_text(errors="replace").split())[-letters:] or "it wrote no reason"
 
 

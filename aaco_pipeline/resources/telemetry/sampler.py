@@ -100,7 +100,7 @@ class _Lane:
 
 @dataclass
 class _Watched:
-    """One measured process: its sources, and what became of them."""
+    """One measured process with its sources and their fate."""
 
     label: str
     pid: int
@@ -234,7 +234,7 @@ class SystemSampler:
         self._pending.append(watched)
 
     def samples(self) -> dict[str, Any]:
-        """Everything read, as a JSON document: raw cumulative counters with null for what was not read."""
+        """All readings as a JSON document: raw cumulative counters, null where a source was not read."""
         columns: dict[str, list[int | None]] = {
             name: [None if value == _MISSING else value for value in values[: self._rows]]
             for name, values in self._arrays.items()
@@ -281,7 +281,7 @@ class SystemSampler:
             self._host.append(lane)
 
     def _lane(self, source: sources.Source, period_ns: int) -> _Lane:
-        """The source with the period its cost allows, found by reading it a few times. Raises what the source does."""
+        """Find the period that a source's cost allows by reading it a few times. Raises the source's errors."""
         best = LONGEST_PERIOD_NS
         try:
             for _ in range(_TRIALS):
@@ -361,7 +361,7 @@ class SystemSampler:
         self._rows = row + 1
 
     def _read_due(self, lanes: list[_Lane], reasons: dict[str, str], row: int, now: int) -> None:
-        """Read what is due into the row. What can no longer be read is dropped, with the reason kept."""
+        """Read the due sources into the row. Unreadable ones are dropped, and the reason is kept."""
         half = self._interval // 2  # so that a reading due just after this one is not put off by a whole interval
         for lane in tuple(lanes):
             if lane.due_ns > now:

@@ -76,7 +76,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 
 
 class SchedulerTrace:
-    """Records from entry to exit into `folder`, or says why it cannot; it never fails the run.
+    """Record from entry to exit into `folder`, or give the reason for not recording; never fail the run.
 
     with SchedulerTrace(folder) as trace:
         ...
@@ -145,7 +145,7 @@ class SchedulerTrace:
 
 
 class _Recorder:
-    """A tool running in the background, with what it prints in files."""
+    """A tool running in the background, with its output in files."""
 
     tool = ""
     package = ""
@@ -251,7 +251,7 @@ class _Recorder:
 
 
 class _Bpftrace(_Recorder):
-    """bpftrace: the kernel itself drops what is not of the measured processes."""
+    """bpftrace: the kernel itself drops the events of other processes."""
 
     tool = package = "bpftrace"
 

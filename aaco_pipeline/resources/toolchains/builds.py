@@ -25,7 +25,7 @@ TOLD_LINES: Final = 8
 
 
 class MakeError(ModelError):
-    """A command did not make what it was asked for; `lines` are the last that it printed."""
+    """A command did not make the requested file; `lines` are the last that it printed."""
 
     def __init__(self, message: str, lines: Sequence[str]) -> None:
         super().__init__(message)

@@ -117,7 +117,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reach:
-    """The files that a confined process gets at beside the system's: what it may run or read, and what it may write.
+    """Files that a confined process may use beside the system's: those to run or read, and those to write.
 
     The folder that it runs in is written always.
     """

@@ -77,7 +77,7 @@ class Buffers:
             address += (placed.mapped_bytes + _GAP - 1) // _GAP * _GAP + _GAP
 
     def place(self, *, is_aligned: bool) -> None:
-        """Move every buffer within its pages to where the next call wants it; what it holds has to be written anew."""
+        """Move every buffer within its pages to the place for the next call; its content must be written anew."""
         if is_aligned == self._is_aligned:
             return
         alignment = _DEVICE_ALIGNMENT if is_aligned else _ALIGNMENT
@@ -85,7 +85,7 @@ class Buffers:
         self._is_aligned = is_aligned
 
     def write(self, contents: Mapping[str, Content], before: Mapping[str, Content]) -> None:
-        """Contents into `in` and `inout` buffers, what `before` has or poison into `out` buffers."""
+        """Write contents into `in` and `inout` buffers, and values of `before` or poison into `out` buffers."""
         for name, placed in self.placed.items():
             if placed.buffer.role == "out" and name not in before:
                 _as_numbers(placed.values).fill(placed.poison)

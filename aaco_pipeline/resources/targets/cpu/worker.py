@@ -207,7 +207,7 @@ class _Process:
         return nonce
 
     def _judge(self, limit_ns: int, nonce: int, wanted: int) -> None:
-        """Hear the answer; Refused for all that it tells."""
+        """Receive the answer; Refused for every fault in it."""
         echoed, kind, control, lds_overrun, number, address, detail, sites_met = _REPLY.unpack(
             self._hear(_REPLY.size, limit_ns)
         )

@@ -49,7 +49,7 @@ class Lacking(Exception):
 
 
 class Memory:
-    """Bytes of their own that end at a page nobody may touch, with one before them; `poison` fills the rest."""
+    """Bytes between two inaccessible pages, ending at the second; `poison` fills the rest."""
 
     def __init__(self, size: int, *, poison: int, alignment: int = 4) -> None:
         held = -(-max(size, 1) // alignment) * alignment
@@ -121,7 +121,7 @@ class Emulator:
 
 
 class Kernel:
-    """A loaded program: its image in memory, and what of it was decoded."""
+    """A loaded program: its image in memory, and its decoded instructions."""
 
     def __init__(self, emulator: Emulator, given: Mapping[str, Any]) -> None:
         self._emulator = emulator
@@ -352,7 +352,7 @@ def serve(commands: TextIO, answers: TextIO) -> None:
 
 
 def _shut_in(given: Mapping[str, Any]) -> list[str]:
-    """Leave this process its own memory and the files it may read; what the kernel would not grant, in words."""
+    """Confine this process to its memory and readable files; return what the kernel would not grant."""
     from aaco_pipeline.resources.confinement import sandbox
 
     readable = [*sandbox.imported_from(), *(Path(one) for one in given["readable"])]

@@ -285,7 +285,7 @@ DEADLINE_SECONDS: Final = 7_200.0
 
 @dataclass(frozen=True)
 class EmulatedTarget:
-    """One architecture, the toolchain that compiles for it, and the emulator that runs what it made.
+    """One architecture, the toolchain that compiles for it, and the emulator that runs the result.
 
     `flags` are the user's own. What a build computes here says what the instructions mean to the emulator: a division,
     a root, an exponential are the host's, and their last bits need not be a GPU's.

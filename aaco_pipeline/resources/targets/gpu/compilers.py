@@ -71,7 +71,7 @@ def symbol_of(code: CodeObject, kernel: str) -> str:
 
 
 def code_digest(code: CodeObject, symbol: str) -> str:
-    """The SHA-256 of what a kernel of a cubin runs: its machine code, its literals, and the functions it may call.
+    """SHA-256 over a cubin kernel's machine code, its literals, and the functions it may call.
 
     Each kernel is a section of its own with offsets from its begin alone: where it is loaded does not show.
     """

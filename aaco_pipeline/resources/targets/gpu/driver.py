@@ -154,7 +154,7 @@ class Driver:
             self._call("fill", ctypes.c_void_p(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size))
 
     def fill_in_order(self, address: int, byte: int, size: int) -> None:
-        """Queue a fill before what is queued next."""
+        """Queue a fill before the next commands."""
         self._call("fill_in_order", ctypes.c_void_p(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size), None)
 
     def load(self, image: bytes, symbol: str) -> ctypes.c_void_p:

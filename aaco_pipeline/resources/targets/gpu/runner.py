@@ -73,7 +73,7 @@ Sample = dict[str, int | str | None]
 
 
 class Conditions:
-    """One device by its PCI address. `reason` says why nothing can be read, and is null where something can."""
+    """One device by its PCI address. `reason` explains why nothing can be read, and is None otherwise."""
 
     def __init__(self, bus: str) -> None:
         self.reason: str | None = None
@@ -178,7 +178,7 @@ class Runner:
         return asdict(self._device)
 
     def load(self, artefact: str, symbol: str, seed: int) -> dict[str, Any]:
-        """Load the code object behind as many copies of it as the layout's seed says, and hold the clocks together."""
+        """Load the code object behind as many copies of it as the layout's seed says, and compare the clocks."""
         image = Path(artefact).read_bytes()
         self._seed = seed
         self._flush = self._driver.allocate(FLUSH_BYTES)
@@ -267,7 +267,7 @@ class Runner:
         return {"check_device_ns": device, "check_host_ns": host}
 
     def _fill_buffers(self) -> list[int]:
-        """Write contents, and poison what is only written: as a float a NaN, as an integer what no call expects."""
+        """Write contents, and poison `out` buffers: with a NaN for floats, an unlikely value for integers."""
         poisons = []
         for place, address in self._placed():
             poison = _FLOAT_POISON if place.floating else int(self._secret.integers(0x81, 0xFF))

@@ -62,16 +62,16 @@ class GpuProcess:
         self._due: deque[str] = deque()
 
     def tell(self, what: str, given: Mapping[str, Any]) -> None:
-        """Send a command, and go on: its answer is waited for with the next one that is asked for."""
+        """Send a command and go on: its answer is awaited together with the next one."""
         self._send({"do": what, "with": given})
 
     def ask(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one command; Refused or UnavailableError as the runner says, or as its death does."""
+        """Send a command and wait for its answer; Refused or UnavailableError by the runner's answer or its death."""
         self.tell(what, given)
         return self.heard()
 
     def greet(self, vendor: Vendor) -> None:
-        """Have it open the device; what the driver says of it is the answer."""
+        """Have it open the device; its answer is the driver's description."""
         self._send({"vendor": vendor.name, "library": vendor.library})
 
     def heard(self) -> dict[str, Any]:

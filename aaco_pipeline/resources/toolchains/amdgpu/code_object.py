@@ -40,7 +40,7 @@ _MOST_MEMBERS: Final = 1 << 15
 
 
 class CodeObjectError(CaptureError):
-    """The bytes are no code object that can be read; the message says what is wrong with them."""
+    """The bytes are no readable code object; the message has the reason."""
 
 
 @dataclass(frozen=True)
