@@ -11,7 +11,7 @@
  * `aaco record` names a folder in the environment variable AACO_MARKS; each process that marks leaves one file there.
  * Without the variable a mark is a load and a branch. Threads may mark at once, and a forked child has a file of its
  * own. A name is at most 255 bytes of UTF-8; a process has at most 3,072 names, and further ones are marked without.
- * The file's layout is told in mark.py beside this header. Linux, GCC or Clang; with -std=c99 also -D_GNU_SOURCE.
+ * The file's layout is described in mark.py beside this header. Linux, GCC or Clang; with -std=c99 also -D_GNU_SOURCE.
  */
 #ifndef AACO_MARK_H
 #define AACO_MARK_H

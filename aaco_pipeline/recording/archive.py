@@ -1,7 +1,7 @@
 """The recorder as one file for hosts without this project; writing it, too, needs the standard library alone.
 
 The file holds what the recorder imports and nothing else, and the sets of AMD's counters, which are YAML here and JSON
-there. It is the same byte for byte wherever it is made of the same sets: nothing in it is compressed, because libraries
+there. Equal sets give the same bytes everywhere: nothing is compressed, because libraries
 differ in how they do that.
 """
 

@@ -167,7 +167,7 @@ class _File:
         return self._parts[number]
 
     def _end(self, error: OSError) -> None:
-        """No more marks: a program does not fail because it cannot be marked. The header says why."""
+        """Stop marking: a program must not fail because it cannot be marked. The header has the reason."""
         self._ended = True
         if 0 in self._parts:
             self._parts[0][2][_ERROR_AT : _ERROR_AT + 4] = struct.pack("<I", error.errno or errno.EIO)

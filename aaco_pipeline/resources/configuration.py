@@ -170,13 +170,13 @@ _OWN_ERROR: Final = "expected"
 _AnyForm = TypeVar("_AnyForm", bound="Form")
 
 
-def _expected(words: str, **context: Any) -> PydanticCustomError:
-    """The error of a value in whose place `words` are expected; `key` and `found` of the context say which part."""
+def expected(words: str, **context: Any) -> PydanticCustomError:
+    """The error for a value in place of which `words` are expected; `key` and `found` in the context name the part."""
     return PydanticCustomError(_OWN_ERROR, "{words}", {"words": words, **context})
 
 
 def expecting(words: str) -> WrapValidator:
-    """Whatever is wrong with the value itself, `words` say what is expected in its place."""
+    """Refuse any wrong value with `words`, which say what is expected in its place."""
 
     def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         try:
@@ -184,7 +184,7 @@ def expecting(words: str) -> WrapValidator:
         except ValidationError as error:
             if any(one["loc"] or one["type"] == _OWN_ERROR for one in error.errors()):
                 raise
-            raise _expected(words) from error
+            raise expected(words) from error
 
     return WrapValidator(check)
 
@@ -204,10 +204,10 @@ class Form(BaseModel):
     def _known_keys(cls, given: Any) -> Any:
         known = list(cls.model_fields)
         if not isinstance(given, dict):
-            raise _expected(f"a mapping with the key `{known[0]}`")
+            raise expected(f"a mapping with the key `{known[0]}`")
         for key in given:
             if key not in known:
-                raise _expected(f"one of {', '.join(known)}{_near(key, known)}", key=key, found="an unknown key")
+                raise expected(f"one of {', '.join(known)}{_near(key, known)}", key=key, found="an unknown key")
         return given
 
 
@@ -230,17 +230,17 @@ def _model_path(value: object, info: ValidationInfo) -> Path:
     if isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise _expected("the path of an ONNX file")
+        raise expected("the path of an ONNX file")
     try:
         folder: Path = (info.context or {})["folder"]
         return folder / Path(value).expanduser()
     except RuntimeError as error:
-        raise _expected("the path of an ONNX file below a home folder that exists") from error
+        raise expected("the path of an ONNX file below a home folder that exists") from error
 
 
 def _dtype(value: object) -> object:
     if value not in DTYPES:
-        raise _expected(f"one of {', '.join(DTYPES)}{_near(value, DTYPES)}")
+        raise expected(f"one of {', '.join(DTYPES)}{_near(value, DTYPES)}")
     return value
 
 
@@ -279,7 +279,7 @@ class BackendEntry(Form):
         ):
             if getattr(self, key) is not None and self.provider not in providers:
                 only = f"as the provider is {self.provider} and it applies to {' or '.join(providers)} only"
-                raise _expected(f"no such key, {only}", key=key)
+                raise expected(f"no such key, {only}", key=key)
         return self
 
 
@@ -330,7 +330,7 @@ def load_form(path: Path, form: type[_AnyForm]) -> _AnyForm | None:
 
 
 def _refusal(path: Path, error: ErrorDetails) -> str:
-    """File, key, what was found there and what is expected; a value of the file is never printed at length."""
+    """Word a refusal: file, key, the value found and the value expected; a value is never printed at length."""
     steps, context, value = error["loc"], error.get("ctx", {}), error["input"]
     if steps[-1:] == ("[key]",):
         steps = steps[:-1]

@@ -79,7 +79,7 @@ class ElfFile:
 
 
 def read_elf(data: bytes) -> ElfFile:
-    """Take a file's bytes apart. ValueError, which says what is wrong, when it is no such file, or damaged."""
+    """Parse a file's bytes. ValueError, with the reason, when it is no such file, or damaged."""
     if len(data) < _HEADER.size:
         raise ValueError(f"{len(data)} bytes are no ELF file")
     magic, system, kind, machine, _, _, _, table, _, _, _, _, size, count, names_at = _HEADER.unpack_from(data)

@@ -34,7 +34,7 @@ from aaco_pipeline.resources.confinement.requests import size_on_disk
 from aaco_pipeline.resources.sqlite_copy import copy_database
 
 _CHUNK_BYTES: Final = 8 << 20
-#: Programs and raw traces: nothing in them was typed by a person, and a changed byte would spoil them.
+#: Programs and raw traces: no user typed anything into them, and a changed byte would spoil them.
 _BINARY: Final = (".att", ".out")
 
 
@@ -173,7 +173,7 @@ def _copy(path: Path, target: Path) -> tuple[str, int, int]:
 
 
 def _copy_marks(path: Path, target: Path) -> int:
-    """Copy a program's marks, whose names may hold secrets; how many did."""
+    """Copy a program's marks without secrets in their names; the number of secrets."""
     limits = Limits()
     if path.lstat().st_size > limits.whole_bytes:
         raise CaptureError(f"{path}: more than {limits.whole_bytes} bytes of marks; mark less and record again")

@@ -22,15 +22,12 @@ from typing import Annotated, Any, Final, Self, cast
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
-from pydantic_core import PydanticCustomError
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.optimization.proposers.language_model import Ask, NoAnswer, Question
-from aaco_pipeline.resources.configuration import Form, expecting, load_form
+from aaco_pipeline.resources.configuration import Form, expected, expecting, load_form
 
 FILE: Final = "language_model.yaml"
-#: The error type whose words `load_form` prints after "expected".
-_EXPECTED: Final = "expected"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 
 
@@ -75,11 +72,7 @@ class LanguageModel(Form):
     @model_validator(mode="after")
     def _encrypted_or_here(self) -> Self:
         if urlsplit(self.base_url).scheme == "http" and not self.allow_http and not _is_loopback(self.base_url):
-            raise PydanticCustomError(
-                _EXPECTED,
-                "{words}",
-                {"words": "https, as the host is not this one (or allow_http: true beside it)", "key": "base_url"},
-            )
+            raise expected("https, as the host is not this one (or allow_http: true beside it)", key="base_url")
         return self
 
 
@@ -120,7 +113,7 @@ _CHUNK_BYTES: Final = 64 * 1024
 
 
 class ExchangeError(Exception):
-    """No whole answer came. `again` tells that another try may do better."""
+    """No complete answer came. `again` is True if another try may do better."""
 
     def __init__(self, reason: str, *, again: bool) -> None:
         super().__init__(reason)
@@ -129,7 +122,7 @@ class ExchangeError(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: its status, the seconds it asks to wait before the next try if it says so, and its body."""
+    """An answer: its status, the seconds to wait before the next try if it names them, and its body."""
 
     status: int
     retry_after_seconds: float | None
@@ -257,13 +250,13 @@ _TRIES: Final = 3
 _FIRST_WAIT_SECONDS: Final = 1.0
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
-#: What an endpoint answers that does not know a field of the request.
+#: Answers of an endpoint that does not know a field of the request.
 _NOT_UNDERSTOOD: Final = frozenset({400, 422})
 _LONGEST_REASON: Final = 200
 
 
 class Client:
-    """Asks the endpoint of `settings`. What it learns of an endpoint's dialect it keeps for the next question.
+    """Ask the endpoint of `settings`, and remember its dialect for the next question.
 
     A whole question, with all that is tried again, ends within `settings.timeout_seconds`. Redirects are not followed
     and proxies of the environment not used: the key goes to the configured host or nowhere.
@@ -321,7 +314,7 @@ class Client:
         return learned
 
     def _said(self, reply: Reply) -> str:
-        """The status in words. Of a refused key nothing more is told: some endpoints repeat part of it."""
+        """The status in words. No more is reported about a refused key: some endpoints repeat part of it."""
         said = f"it answered {reply.status} ({responses.get(reply.status, 'no known status')})"
         if reply.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return f"{said}: is the key in {self._settings.key_variable or 'key_variable'} right?"
@@ -412,7 +405,7 @@ class Replayed:
 
 
 def _read(folder: Path, question: Question) -> dict[str, Any] | None:
-    """The exchange on file; None where there is none. UsageError when the file is not what was written."""
+    """The exchange on file; None where there is none. UsageError when the file was not written here."""
     path = folder / f"{question.sha256}.json"
     try:
         with path.open("rb") as file:

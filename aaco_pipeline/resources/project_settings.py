@@ -79,7 +79,7 @@ class TrustedFolders:
         located = self.locate(str(path))
         folder = next(one for one in self.folders if located.is_relative_to(one))
         try:
-            # Links may lead to the folder that a person named; below it none is followed.
+            # Links may lead to the folder that the user named; below it none is followed.
             stream = open_regular(folder.resolve(strict=True) / located.relative_to(folder))
         except FileNotFoundError:
             raise
@@ -129,7 +129,7 @@ class Hook(Form):
 
 
 class Notifications(Form):
-    """The file `configs/notifications.yaml`; what is null is only logged."""
+    """The file `configs/notifications.yaml`; events without a hook are only logged."""
 
     regression_found: Hook | None = None
     run_failed: Hook | None = None
@@ -184,7 +184,7 @@ _Age = Annotated[str, AfterValidator(_age), expecting("an age such as 90d, 36h o
 
 
 class RetentionSettings(Form):
-    """The limits of the schedule, of which null is none, and the `grace` of files that segments have replaced."""
+    """The limits of the schedule (null: no limit), and the `grace` of files that segments have replaced."""
 
     keep: _Age | None = "90d"
     keep_last: Annotated[int, Field(ge=1), expecting("a whole number from 1")] | None = 10

@@ -105,7 +105,7 @@ def _passed_on() -> Iterator[tuple[list[signal.Signals], list["subprocess.Popen[
 
 
 def main(tells: int) -> None:
-    """Supervise what the first line of standard input names, until that closes, SIGTERM comes or a program ends."""
+    """Supervise the services in the first line of standard input until it closes, SIGTERM comes or a program ends."""
     os.set_inheritable(tells, False)
     _adopt_orphans()
     stopped: list[int] = []
@@ -135,7 +135,7 @@ def main(tells: int) -> None:
 
 
 def _pass_on(said: int, ending: threading.Event) -> None:
-    """To standard error, what the services say on theirs, until they are to end; their pipe is read to its end."""
+    """Pass the services' standard error on until they are to end; read their pipe to its end."""
     while piece := os.read(said, _PIECE_BYTES):
         with suppress(OSError):  # nobody reads it any more: the services go on
             while piece and not ending.is_set():

@@ -46,7 +46,7 @@ _BATCH: Final = 2_000
 _STEPS: Final = 50_000
 _SECONDS: Final = 60.0
 _SECONDS_PER_BYTE: Final = 60.0 / (1 << 30)
-#: A copy so much larger than what it is made of was made of the same pages twice.
+#: A copy so much larger than its source has read the same pages twice.
 _GROWTH: Final = 4
 _LEAST_GROWTH_BYTES: Final = 64 << 20
 _MESSAGE_BYTES: Final = 200
@@ -77,7 +77,7 @@ def copy_database(source: Path, target: Path, limits: Limits) -> int:
 
 @dataclass
 class _Column:
-    """A column that is copied, and what its values need on the way."""
+    """A column to copy, and the treatment of its values."""
 
     name: str
     kind: str
@@ -85,7 +85,7 @@ class _Column:
     has_text: bool = False
     has_blobs: bool = False
     is_long: bool = False
-    #: Whether all its texts are one and the same.
+    #: True if all its texts are equal.
     is_constant: bool = False
     changes: bool = False
 
@@ -254,13 +254,13 @@ class _Copy:
         return known
 
     def _clean_column(self, table: str, number: int, column: _Column, columns: Sequence[_Column]) -> None:
-        """Note what each text of the column that holds a secret becomes."""
+        """Note the clean form of each text of the column that holds a secret."""
         clean = _cleaner(column.name)
         value = column.text if column.is_long else column.quoted
         # Compared by their bytes, whatever the column says: a secret may differ from another in its case alone.
         listed = f"SELECT DISTINCT {value} COLLATE BINARY FROM capture.{table} NOT INDEXED"
         texts = f"{listed} WHERE typeof({column.quoted}) = 'text'"
-        # Of a column whose texts are all the same the first is enough.
+        # If all texts of a column are equal, the first is enough.
         texts += " LIMIT 1" if column.is_constant else ""
         for batch in _batches(self._connection.execute(texts)):
             if clean in (redacted_whole, _clean_prose) and not any("\0" in text for (text,) in batch):
@@ -273,7 +273,7 @@ class _Copy:
             self._clean_named(table, number, column, names)
 
     def _clean_named(self, table: str, number: int, column: _Column, names: _Column) -> None:
-        """Note the values whose names, in the column beside, announce a secret; wherever the same value stands."""
+        """Note the values whose names, in the adjacent column, announce a secret, wherever they occur."""
         listed = (
             f"SELECT DISTINCT {names.quoted} COLLATE BINARY FROM capture.{table} NOT INDEXED "
             f"WHERE typeof({names.quoted}) = 'text'"
@@ -290,7 +290,7 @@ class _Copy:
                 found = [text for (text,) in self._ask(texts, (name,)) if isinstance(text, str)]
                 commands.setdefault(word[1], []).extend((place, text) for text in found)
         for words in commands.values():
-            # What a word is, the words before it say.
+            # The words before a word decide what it is.
             ordered = [text for _, text in sorted(words)]
             self._note(number, column, zip(ordered, safe_words(ordered), strict=True))
 
@@ -362,7 +362,7 @@ def _batches(cursor: sqlite3.Cursor) -> Iterator[list[tuple[str]]]:
 
 
 def _bound(text: str) -> str | bytes:
-    """The text as SQLite takes it: what is no UTF-8 goes in as bytes."""
+    """The text as SQLite takes it: as bytes if it is no UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -27,7 +27,7 @@ from tests.formats.ncu.test_ncu import RAW, row
 from tests.places import ROOT
 
 Record = Callable[..., Recorded]
-#: How the stand-in for ncu behaves says the file `mode` beside it; what it is asked is written to `asked`.
+#: The file `mode` beside the stand-in for ncu sets its behaviour; it writes its arguments to `asked`.
 NCU: Final = """#!/bin/sh
 here=$(dirname "$0")
 case "$1" in
@@ -134,14 +134,12 @@ def test_ncu_counts_all_sets_in_one_run_after_the_traced_one(nvidia: Path, recor
     ]
 
 
-def test_nothing_else_looks_on_while_ncu_counts(nvidia: Path, recorded: Record, tmp_path: Path) -> None:
+def test_ncu_counts_the_first_executions_of_each_kernel_and_nothing_else_looks_on(
+    nvidia: Path, recorded: Record, tmp_path: Path
+) -> None:
     """CUPTI in the program and ncu take the GPU's counters from each other."""
-    recorded()
-    assert "CUDA_INJECTION64_PATH" not in (tmp_path / "environment").read_text()
-
-
-def test_ncu_is_asked_for_the_first_executions_of_each_kernel(nvidia: Path, recorded: Record) -> None:
     recorded(count_first=3)
+    assert "CUDA_INJECTION64_PATH" not in (tmp_path / "environment").read_text()
     words = nvidia.with_name("asked").read_text().split()
     assert words[words.index("--kernel-id") + 1] == ":::^(1|2|3)$"
     assert words[words.index("--kernel-name-base") + 1] == "mangled"
@@ -175,7 +173,7 @@ def test_rocprofv3_is_not_asked_for_the_first_executions(amd: Path, recorded: Re
         ("crash", "the program was ended by SIGSEGV under ncu, and did not without it"),
     ],
 )
-def test_what_ncu_refuses_is_told_and_is_no_failure_of_the_program(
+def test_what_ncu_refuses_is_reported_and_is_no_failure_of_the_program(
     mode: str, words: str, nvidia: Path, recorded: Record
 ) -> None:
     nvidia.write_text(mode)
@@ -211,7 +209,7 @@ def test_rocprofv3_counts_each_group_in_a_run_of_its_own(amd: Path, recorded: Re
         assert file.read_text() == f"counted {number}\n"
 
 
-def test_a_group_that_rocprofv3_refuses_is_told_and_the_others_are_counted(amd: Path, recorded: Record) -> None:
+def test_a_group_that_rocprofv3_refuses_is_reported_and_the_others_are_counted(amd: Path, recorded: Record) -> None:
     (amd / "counters" / "1__counter_collection.csv").write_text("counted\n")
     made = recorded("sh", "-c", "echo boom >&2", counters="basic,memory")
     assert [one.get("reason") for one in passes(made)[:3]] == [None] * 3

@@ -81,7 +81,7 @@ int main(void)
 
 
 def alone(folder: Path, program: str, *, marks: bool = True) -> list[Marks]:
-    """What Python code marks that has a copy of the helper and nothing else of this project."""
+    """Marks of Python code that has a copy of the helper and nothing else of this project."""
     shutil.copy(HELPERS / "mark.py", folder / "mark.py")
     kept = folder / "marks"
     kept.mkdir()

@@ -1,4 +1,4 @@
-"""What a recording holds, and what it leaves: right times, whole folders, and nothing running."""
+"""Contents of a recording, and what it leaves: right times, whole folders, and nothing running."""
 
 import json
 import os
@@ -87,10 +87,9 @@ def test_what_the_program_waited_for_counts_and_each_run_is_a_fresh_process(reco
     assert len({run["process_id"] for run in runs}) == 3
     assert all(run["user_ns"] + run["system_ns"] >= 100_000_000 for run in runs)
     capture = document(made, "capture.json")
-    assert [(one["name"], one["kind"], one["folder"]) for one in capture["passes"]] == [
-        (f"run_{number}", "run", f"run_{number}") for number in (1, 2, 3)
-    ]
-    assert [segment["label"] for segment in document(made, "telemetry.json")["segments"]] == ["run_1", "run_2", "run_3"]
+    names = ["run_1", "run_2", "run_3"]
+    assert [(one["name"], one["kind"], one["folder"]) for one in capture["passes"]] == [(n, "run", n) for n in names]
+    assert [segment["label"] for segment in document(made, "telemetry.json")["segments"]] == names
     assert document(made, "host.json")["facts"]
 
 
@@ -227,12 +226,8 @@ def test_what_cannot_be_started_is_refused_and_nothing_is_made(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"runs": 0},
-        {"warmup_runs": -1},
-        {"timeout_seconds": 0},
-        {"timeout_seconds": float("nan")},
-        {"trace": "x"},
-        {"workload": " "},
+        *({"runs": 0}, {"warmup_runs": -1}, {"timeout_seconds": 0}, {"timeout_seconds": float("nan")}),
+        *({"trace": "x"}, {"workload": " "}),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], recorded: Record) -> None:
@@ -273,11 +268,8 @@ def test_a_profiler_is_put_around_one_more_run_and_the_others_say_why_not(
     monkeypatch.setattr(rocprofv3, "prepared", lambda _: Stand())
     made = recorded("true", trace="auto", runs=2)
     capture = document(made, "capture.json")
-    assert [(one["name"], one["profiler"]) for one in capture["passes"]] == [
-        ("run_1", None),
-        ("run_2", None),
-        ("trace", "rocprofv3"),
-    ]
+    profilers = {one["name"]: one["profiler"] for one in capture["passes"]}
+    assert profilers == {"run_1": None, "run_2": None, "trace": "rocprofv3"}
     assert (made.folder / "trace/rocprofv3/kept").is_file()
     assert [(one["name"], one["present"], one["reason"]) for one in capture["profilers"]] == [
         ("rocprofv3", True, None),
@@ -298,24 +290,9 @@ def test_a_full_disk_leaves_nothing(recorded: Record, tmp_path: Path, monkeypatc
 def started_alone(tmp_path: Path, *command: str) -> "subprocess.Popen[bytes]":
     """The recorder in a process of its own, its program running and having written its number to `pid`."""
     (tmp_path / "slot").mkdir()
-    place = tmp_path / "place"
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            RECORD_ALONE,
-            str(tmp_path / "slot"),
-            "--output",
-            str(place / "made"),
-            "--trace",
-            "off",
-            "--",
-            *command,
-        ],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    words = [str(tmp_path / "slot"), "--output", str(tmp_path / "place/made"), "--trace", "off", "--", *command]
+    alone = [sys.executable, "-c", RECORD_ALONE, *words]
+    process = subprocess.Popen(alone, cwd=ROOT, stderr=subprocess.PIPE, start_new_session=True)
     while not (tmp_path / "pid").exists():
         assert process.poll() is None
         time.sleep(0.01)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What goes onto the wire, piece by piece; a float waits so many seconds.
+#: Pieces for the wire; a float waits so many seconds.
 Script = Iterable[bytes | float]
 
 

@@ -1,4 +1,4 @@
-"""What `configs/models.yaml` and `configs/backends.yaml` may say, and the one line that refuses everything else.
+"""The form of `configs/models.yaml` and `configs/backends.yaml`, and the one line that refuses everything else.
 
 Turning a registered name into a model is tested in `test_models`.
 """

@@ -114,7 +114,7 @@ def client(endpoint: Endpoint, timeout_seconds: float = 5, waits: list[float] | 
 
 
 def refused(*scripts: Script, timeout_seconds: float = 5) -> tuple[str, Endpoint]:
-    """Why there was no answer, without a key in it, and what the endpoint saw."""
+    """The reason that there was no answer, without a key in it, and the endpoint."""
     with serving(*scripts) as endpoint, pytest.raises(NoAnswer) as raised:
         client(endpoint, timeout_seconds)(QUESTION)
     assert KEY not in str(raised.value)

@@ -1,4 +1,4 @@
-"""Where the lake and the instance are, seen from any folder with any variables set."""
+"""Locations of the lake and the instance, seen from any folder with any variables set."""
 
 from pathlib import Path
 

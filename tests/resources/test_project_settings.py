@@ -1,6 +1,6 @@
-"""What a run of Dagster may read: files of the folders that are named, whatever is done to get at others.
+"""A run of Dagster may read files of the named folders only, whatever is done to get at others.
 
-A command is told a finding as JSON, without a shell and within its time; what is wrong with it is one line.
+A command gets a finding as JSON, without a shell and within its time; a failure is one line.
 """
 
 import json

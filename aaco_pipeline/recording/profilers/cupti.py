@@ -31,11 +31,11 @@ _LIMITED: Final = ("/bin/sh", "-c", 'ulimit -t 120 && exec "$@"', "sh")
 _FLAGS: Final = ("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 #: The program may bring an older libstdc++ than the compiler's: the library then brings its own, and shows nobody.
 _OWN_RUNTIME: Final = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
-#: How linkers name what is missing where only the shared runtime is installed.
+#: Linkers' names of the missing libraries where only the shared runtime is installed.
 _NO_STATIC_RUNTIME: Final = (b"stdc++", b"libgcc")
 #: Without these a folder is not CUPTI's headers.
 _OWN_HEADERS: Final = ("cupti_version.h", "cupti_activity.h", "cupti_callbacks.h", "cupti_result.h")
-#: What CUPTI's headers include of CUDA itself.
+#: CUDA headers that CUPTI's headers include.
 _CUDA_HEADERS: Final = ("cuda.h", "builtin_types.h")
 _API_VERSION: Final = re.compile(r"^\s*#\s*define\s+CUPTI_API_VERSION\s+(\d{1,9})", re.MULTILINE)
 #: `CUPTI_API_VERSION` of CUDA 12.0, and where it began to count as CUDA does (130001 is 13.0 update 1).
@@ -159,7 +159,7 @@ def python_folders(command: Sequence[str], environment: Mapping[str, str]) -> li
 
 
 def _interpreter(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """The Python that runs the command: its first word, or what the first line of that script names."""
+    """The Python that runs the command: its first word, or the one in the first line of that script."""
     program = shutil.which(command[0], path=environment.get("PATH")) if command else None
     if program is None:
         return None

@@ -2,9 +2,9 @@
 // program (CUDA_INJECTION64_PATH) and NVTX, too (NVTX_INJECTION64_PATH).
 //
 // It asks CUPTI's activity API for kernels, copies, fills, waits, allocations, ranges and chosen calls, and appends
-// them as binary chunks to $AACO_CUPTI_FOLDER/<pid>-<start ticks>.cupti. `aaco_pipeline/formats/nvidia/cupti` reads them; the
-// layouts below and its numpy types state the same. It owes the program that it runs in:
-// - it never prints, never throws, never changes what the program is told of a signal or an exit;
+// them as binary chunks to $AACO_CUPTI_FOLDER/<pid>-<start ticks>.cupti. `aaco_pipeline/formats/cupti` reads them; the layouts
+// below and its numpy types state the same. It owes the program that it runs in:
+// - it never prints, never throws, never changes what the program sees of a signal or an exit;
 // - it takes no more memory than kPoolBuffers buffers and some staging: what does not fit is dropped and counted;
 // - it keeps out of forked children, and of CUPTI once another tool in the program has taken it over.
 // A thread of its own flushes every kFlushMs: CUPTI's own period returns only full buffers, which lets a kill take a
@@ -742,7 +742,7 @@ void Recorder::look_for_others() {
 }
 
 // A second CUPTI of another version, as a profiler in the program brings it: only one of both is given GPU events, and
-// neither is told of the other. The kernel's list is read, not the loader's, whose lock the program may hold. It takes
+// neither learns of the other. The kernel's list is read, not the loader's, whose lock the program may hold. It takes
 // milliseconds in a large program: call it without the recorder's lock, for which launches may wait.
 std::string other_cupti() {
   FILE* maps = fopen("/proc/self/maps", "re");

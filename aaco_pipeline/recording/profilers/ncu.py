@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from aaco_pipeline.errors import UnavailableError, UsageError
 
@@ -33,7 +33,7 @@ def _executed(*operations: str) -> tuple[str, ...]:
 
 #: Metrics by set, for the same resources as the sets of AMD's counters. A GPU that lacks a metric is not asked for it.
 METRIC_SETS: Final[Mapping[str, tuple[str, ...]]] = {
-    # How busy the device was, and with what kind of instructions.
+    # Utilization of the device, and the kinds of instructions.
     "basic": (
         "gpc__cycles_elapsed.max",
         "sm__cycles_active.sum",
@@ -67,7 +67,7 @@ METRIC_SETS: Final[Mapping[str, tuple[str, ...]]] = {
         "smsp__thread_inst_executed.sum",
         "smsp__thread_inst_executed_pred_on.sum",
     ),
-    # How many warps were resident, and what kept the schedulers from issuing.
+    # Resident warps, and what kept the schedulers from issuing.
     "occupancy": (
         "sm__warps_active.sum",
         "sm__cycles_active.sum",
@@ -129,10 +129,7 @@ class Counting:
     ncu: Ncu
     counters: tuple[str, ...]
     first: int | None
-
-    @property
-    def name(self) -> str:
-        return NAME
+    name: ClassVar[str] = NAME
 
     @property
     def version(self) -> str:
@@ -162,7 +159,7 @@ def counting(sets: str, first: int | None, environment: Mapping[str, str]) -> tu
 
 
 def find(environment: Mapping[str, str] | None = None) -> Ncu:
-    """The ncu of the path, or else of the places where it is installed, with what the GPU has.
+    """Find ncu on the path, or else where it is installed, and the GPU's metrics.
 
     UnavailableError, in one line with the remedy, when there is none, or when it does not answer.
     """

@@ -7,7 +7,7 @@ grouped by `aaco_pipeline.resources.rocprofv3.counter_groups`.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.resources.rocprofv3.command import (
@@ -63,10 +63,7 @@ class Counting:
 
     profiler: Rocprofv3
     group: ProfilerPass
-
-    @property
-    def name(self) -> str:
-        return NAME
+    name: ClassVar[str] = NAME
 
     @property
     def version(self) -> str:
@@ -77,7 +74,7 @@ class Counting:
         return self.group.counters
 
     def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
-        """The command of the pass; what it reads from its folder is put there, where the release wants that."""
+        """The command of the pass; writes the file of counters into the folder for releases that read one."""
         given = counter_input(self.profiler.release, self.group)
         if given is not None:
             (folder / given[0]).write_text(given[1])

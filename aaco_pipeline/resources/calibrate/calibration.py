@@ -217,7 +217,7 @@ def resource_name(outcome: Outcome) -> str:
 
 
 def what_was_run(outcome: Outcome, threads: int | None, *, briefly: bool = False) -> str:
-    """The kernel and its size in words; briefly, without what it reads and writes. A GPU's kernel says so itself."""
+    """The kernel and its size in words; briefly, without its arrays. A GPU's kernel describes itself."""
     if threads is None:
         return str(outcome["kernel"])
     if outcome["kernel"] in ("runtime", "product"):

@@ -94,7 +94,7 @@ def read_result(text: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
     return device, [one for one in documents if "resource" in one]
 
 
-#: Of measuring; compiling, and choosing among the kernels of a library, come on top.
+#: Time of measuring; compiling, and choosing among the kernels of a library, come on top.
 DEFAULT_SECONDS: Final = 20.0
 #: Ends only what waits for ever, however busy the machine is.
 _COMPILE_SECONDS: Final = 3_600.0
@@ -103,7 +103,7 @@ _SPARE_SECONDS: Final = 120.0
 #: the one for L1 and 99 in 100 of the one for L2 were hits there, and pairs of halves reached 98.5 % of what is
 #: published (benchmarks/live/h200_roofs.py).
 _PROVEN_ON: Final = frozenset({"sm_90"})
-#: What the program measures and elsewhere is no roof yet, by resource and type.
+#: Measurements that are no roof yet on other architectures, by resource and type.
 _TO_PROVE: Final[Mapping[tuple[str, str | None], str]] = {
     ("vl1d", None): "its kernel is proven to read from L1 on sm_90 alone",
     ("l2", None): "its kernel is proven to read from L2 on sm_90 alone",

@@ -513,7 +513,7 @@ void keep_quickest(Clock& clock) {
       if (measurements[m].launch && !measurements[n].launch) better = true;
       if (mine == theirs && rate[m] > rate[n]) better = true;
     }
-    if (!better) kept.push_back(measurements[n]);  // a copy: the others are still held against it
+    if (!better) kept.push_back(measurements[n]);  // a copy: the others are still compared with it
   }
   measurements = std::move(kept);
 }

@@ -27,8 +27,8 @@ _DRAM_FACTOR: Final = 8
 _LEAST_DRAM_BYTES: Final = 256 << 20
 #: Share of the memory that is free now which the largest working set may take.
 _MEMORY_SHARE: Final = 1 / 4
-#: What OpenBLAS calls its kernels for AVX-512, and the features without which they must not be asked for. On some
-#: processors that have them it chooses older kernels of half the width by itself.
+#: OpenBLAS's name for its AVX-512 kernels, and the features that they require. On some processors with these features
+#: it chooses older kernels of half the width by itself.
 _WIDE_CORE: Final = "SkylakeX"
 _WIDE_FEATURES: Final = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})
 
@@ -37,7 +37,7 @@ Reasons = dict[str, str]
 
 @dataclass(frozen=True)
 class Process:
-    """One measured process: its name for people, what is added to its environment, and its share of the time."""
+    """One measured process: its display name, the variables added to its environment, and its share of the time."""
 
     name: str
     environment: Mapping[str, str]

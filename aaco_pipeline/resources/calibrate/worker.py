@@ -43,7 +43,7 @@ _PAUSE_SECONDS: Final = 0.005
 Doubles = npt.NDArray[np.float64]
 Times = tuple[int, int]
 Value = TypeVar("Value")
-#: What runs a number of repeats, and the bytes of one.
+#: A function that runs a number of repeats, and the bytes of one.
 Task = tuple[Callable[[int], None], float]
 
 
@@ -149,7 +149,7 @@ def _resource(item: dict[str, Any]) -> tuple[str, str | None]:
 
 
 def _settled(items: Sequence[dict[str, Any]], kernels: Sequence[Kernel | str]) -> set[tuple[str, str | None]]:
-    """The resources whose two best rounds, whatever kernel reached them, agree; and those that nothing can measure."""
+    """Resources whose two best rounds agree, whichever kernel reached them, and those that no kernel can measure."""
     settled = set()
     for resource in {_resource(item) for item in items}:
         mine = [
@@ -282,7 +282,7 @@ class _Crew:
         return Kernel(window, sum(work for _, work in tasks), lasts)
 
     def _on_all(self, do: Callable[[int], None]) -> None:
-        """Do something once on each CPU at the same time; what went wrong in a thread is raised here."""
+        """Call `do` once on each CPU at the same time; an error in a thread is raised here."""
         errors: list[BaseException] = []
 
         def held(place: int) -> None:
@@ -305,8 +305,7 @@ class _Crew:
 def _room(size: int) -> Doubles:
     """Memory for a working set of `size` bytes, all written once.
 
-    It begins where a huge page does: what lies before is made of small pages, over which even the L1 was seen to be
-    slower by a third.
+    It begins at a huge page: the small pages before it were measured to make even the L1 slower by a third.
     """
     size += 2 * _PAGE
     raw = np.empty(size + _HUGE_PAGE, np.uint8)
@@ -393,7 +392,7 @@ _MEMORY_KERNELS: Final = {"read": _read, "update": _update, "scale": _scale, "co
 class _Noise:
     """Read disturbances: time that threads of this process waited for a CPU, pressure, time taken by other guests."""
 
-    #: Of threads that have ended, whose own files are gone.
+    #: Waits of threads that have ended, whose own files are gone.
     ended_threads_ns = 0
 
     def __init__(self) -> None:
@@ -411,7 +410,7 @@ class _Noise:
         }
 
     def document(self) -> dict[str, float | None]:
-        """Shares since the beginning, 0..1; null where the kernel does not tell.
+        """Shares since the beginning, 0..1; null where the kernel has no figures.
 
         `run_delay_ratio`: of the time in which threads of this process wanted a CPU, the part in which they waited for
         one. `pressure_ratio`: of the clock's time, that in which any task of the host waited. `steal_ratio`: of the

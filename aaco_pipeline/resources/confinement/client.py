@@ -49,13 +49,13 @@ from aaco_pipeline.resources.confinement.requests import (
 )
 
 _MODULE: Final = "aaco_pipeline.resources.confinement.reader_server"
-#: All that the server is told of this program's environment; a reader has no use for more.
+#: The variables that the server inherits; a reader needs no more.
 _PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _PASSED_ON_FAMILIES: Final = ("LC_", "PYTHON", "POLARS_")
-#: How long an idle server may take to end once its socket is closed.
+#: Longest time for an idle server to end once its socket is closed.
 _FAREWELL_SECONDS: Final = 5
 _LONGEST_COMPLAINT: Final = 400
-#: What is told of an error.
+#: The parts of a reported error.
 _TOLD: Final = ("kind", "line", "cause")
 
 
@@ -89,7 +89,7 @@ def answered(
 
 
 def raise_told(error: Mapping[str, Any], about: Path, bounds: Bounds) -> NoReturn:
-    """Raise what a child said was wrong: its class and its line, from the system's error where it was one."""
+    """Raise a child's error: its class and its line, from the system's error if it was one."""
     if error["kind"] == "memory":
         raise CaptureError(_too_much(about, bounds))
     kind = getattr(errors, error["kind"], CaptureError)
@@ -101,7 +101,7 @@ def raise_told(error: Mapping[str, Any], about: Path, bounds: Bounds) -> NoRetur
 
 
 def start() -> None:
-    """Start the server, unless it runs, so that it is ready when it is first asked."""
+    """Start the server, unless it runs, so that it is ready for the first request."""
     with _LOCK:
         _running()
 
@@ -158,7 +158,7 @@ class _Server:
             self._end()
 
     def _end(self) -> str:
-        """The last line of what the server said, once it has ended."""
+        """End the server; the last line of its standard error."""
         self.channel.close()
         try:
             _, said = self.process.communicate(timeout=_FAREWELL_SECONDS)
@@ -252,7 +252,7 @@ class Question:
 
 
 class Frames:
-    """The tables in a folder of results, each loaded once, when it is taken; `about` is what they were read from."""
+    """The tables in a folder of results, each loaded once, when it is taken; `about` is their capture."""
 
     def __init__(self, results: Path, about: Path) -> None:
         self._about = about
@@ -379,7 +379,7 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-#: What SQLite may have left beside a database, by which it is known that it was not finished.
+#: Files of SQLite beside a database, which show that it was not finished.
 _BESIDE: Final = ("-wal", "-journal")
 
 
@@ -420,7 +420,7 @@ def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original:
 
 
 def open_capture(raw: Path) -> ConfinedCapture:
-    """The capture in a session's raw folder; the same object for the same content, however often it is asked for.
+    """Open the capture in a session's raw folder; the same content gives the same object.
 
     The newest one only is kept. CaptureError when the folder holds no capture, or a damaged one.
     """
@@ -443,7 +443,7 @@ def _remember(known: Identity, capture: ConfinedCapture) -> None:
 
 @contextmanager
 def _of_run(work: str, run: Run, writable: list[Path], **more: Any) -> Iterator[tuple[dict[str, Any], Path]]:
-    """The answer to what is asked of a run's files, and the folder of its results while the context lasts."""
+    """Ask about a run's files: the answer, and the folder of its results while the context lasts."""
     files = [*(file for part in run.parts for file in part.files), *(one.path for one in run.unread)]
     whole = is_folder(run.folder)
     top = run.folder if whole else run.folder.parent

@@ -50,9 +50,9 @@ from aaco_pipeline.resources.confinement import sandbox
 from aaco_pipeline.resources.confinement.requests import Bounds, as_json, receive, run_from, send, unread_as_json
 
 REPLY_FILE: Final = "reply.json"
-#: What is told of an error, so that a hostile name cannot fill the screen.
+#: Longest message of an error: a hostile file name must not flood the terminal.
 _LONGEST_REASON: Final = 2_000
-#: What is digested while it is looked at, in a tenth of a second; a dry run needs no digest.
+#: Captures up to this size are digested at discovery, in a tenth of a second; a dry run needs no digest.
 _SOON_READ_BYTES: Final = 64 << 20
 #: With these nothing more can be done for a request; another error is that of one table.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
@@ -61,7 +61,7 @@ Request = Mapping[str, Any]
 
 
 def perform(request: Request) -> None:
-    """Do what is asked and leave the answer in the results' folder, what is wrong with the capture included."""
+    """Perform a request and leave the answer, or the capture's error, in the results' folder."""
     results = Path(request["results"])
     try:
         answer = {**_WORK[request["work"]](request, results), "unconfined": request["unconfined"]}
@@ -103,7 +103,7 @@ def _discover(request: Request, results: Path) -> dict[str, Any]:
 def _digest_along(run: Run) -> str | None:
     """The digest of a run that is read in a moment, so that no other child is forked for it.
 
-    None for a larger one, and where it cannot be had: the one who asks for it alone is told why.
+    None for a larger one, and on failure: the request for the digest alone reports the reason.
     """
     try:
         if sum(path.lstat().st_size for part in run.parts for path in part.files) > _SOON_READ_BYTES:
@@ -126,7 +126,7 @@ def _copy(request: Request, results: Path) -> dict[str, Any]:
 
 
 def _read(request: Request, results: Path) -> dict[str, Any]:
-    """Every table and statement of a capture; what cannot be read of it is said in its place."""
+    """Read every table and fact of a capture; an unreadable part has its error in its place."""
     capture = _opened(request)
     tables = capture.tables()
     files = _Files(results, int(request["result_bytes"]))
@@ -152,7 +152,7 @@ def _model_facts(capture: Capture, files: "_Files") -> dict[str, Any] | None:
 
 
 def _model(request: Request, results: Path) -> dict[str, Any]:
-    """The graph of the model, that which the runtime made of it, and the nodes of its partitions."""
+    """The graph of the model, the runtime's optimized graph, and the nodes of its partitions."""
     model = _opened(request).model()
     assert model is not None
     files = _Files(results, int(request["result_bytes"]))
@@ -241,9 +241,9 @@ _WORK: Final[Mapping[str, Callable[[Request, Path], dict[str, Any]]]] = {
 # Only so that no child pays for them; Polars imports `numpy.ma` when it is first given an array.
 
 
-#: What is looked at of what a child writes to its standard error, and never shown.
+#: Bytes of a child's standard error that are examined, and never shown.
 _LOOKED_AT: Final = 1 << 16
-#: How Rust and C++ say that there was no memory, before they abort.
+#: Messages of Rust and C++ for lack of memory, before they abort.
 _NO_MEMORY: Final = (b"memory allocation of", b"bad_alloc", b"MemoryError", b"Cannot allocate memory", b"out of memory")
 
 

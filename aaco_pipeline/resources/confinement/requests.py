@@ -28,7 +28,7 @@ _MEMORY_PER_BYTE: Final = 8
 _MOST_OF_MACHINE: Final = 0.75
 _LEAST_SECONDS: Final = 120
 _SECONDS_PER_GIB: Final = 240
-#: Of the wall clock, for each second of CPU time: it ends only what waits for ever, however busy the machine is.
+#: Wall-clock seconds for each second of CPU time: ends only what waits for ever, however busy the machine is.
 _PATIENCE: Final = 60
 _LEAST_RESULTS: Final = 256 << 20
 _RESULTS_PER_BYTE: Final = 32
@@ -59,7 +59,7 @@ def bounds_for(size: int) -> Bounds:
 
 
 def size_on_disk(files: Iterable[Path]) -> int:
-    """The bytes that files take, without the holes of those that are sparse; 0 for what is not there."""
+    """Bytes that files take on the disk, without holes; 0 for missing ones."""
     total = 0
     for file in files:
         try:
@@ -81,7 +81,7 @@ def machine_bytes() -> int:
 
 
 def in_words(size: int) -> str:
-    """A bound on memory, for people."""
+    """A bound on memory, for display."""
     return f"{size / (1 << 30):.1f} GiB"
 
 
@@ -148,7 +148,7 @@ def unread_as_json(unread: "list[Unread] | tuple[Unread, ...]") -> list[list[str
 
 
 def run_from(document: Mapping[str, Any], top: Path) -> Run:
-    """The run of which `as_json` was sent. CaptureError when a path in it is not beneath `top`."""
+    """The run of an `as_json` document. CaptureError when a path in it is not beneath `top`."""
     parts = [
         Part(
             str(one["name"]),

@@ -39,7 +39,7 @@ class ToolState:
 
 
 def backend_states(backends: Mapping[str, BackendEntry]) -> list[BackendState]:
-    """One state per configured backend, by what the runtime and the host show without creating a session."""
+    """The state of each configured backend, as far as runtime and host show it without a session."""
     import onnxruntime
 
     available = onnxruntime.get_available_providers()

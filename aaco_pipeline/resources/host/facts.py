@@ -51,7 +51,7 @@ _DRM: Final = Path("/sys/class/drm")
 
 
 class _Facts:
-    """The list of facts as it grows; `volatile` marks what differs between two sessions on the same stack."""
+    """The growing list of facts; `volatile` ones differ between two sessions on the same stack."""
 
     def __init__(self) -> None:
         self.facts: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ class _Facts:
         self.facts.append({"category": category, "key": key, "value": text, "volatile": volatile})
 
     def add_texts(self, category: str, paths: Mapping[str, Path], *, volatile: bool = False) -> None:
-        """A fact for each key: what its file holds."""
+        """Add a fact for each key: the content of its file."""
         for key, path in paths.items():
             self.add(category, key, text_of(path), volatile=volatile)
 
@@ -235,7 +235,7 @@ def _checkout(facts: _Facts) -> None:
         commit = text_of(folder / branch) or text_of(common / branch) or _packed_reference(common, branch)
     facts.add("git", "commit", commit, volatile=True)
     facts.add("git", "branch", branch and branch.removeprefix("refs/heads/"), volatile=True)
-    # Whether files differ from the commit takes comparing all of them: not determined here.
+    # Finding files that differ from the commit takes comparing all of them: not determined here.
     facts.add("git", "dirty", None, volatile=True)
 
 
@@ -405,12 +405,12 @@ _FIRMWARE_OF_A_CARD: Final = ".vbios_version"
 #: Libraries of ROCm that choose or hold kernels, by what their files are called.
 _LIBRARIES: Final = ("migraphx", "MIOpen", "hipblaslt", "rocblas", "hipdnn", "rccl", "amdhip64")
 _NVIDIA: Final = Path("/proc/driver/nvidia/version")
-#: What is looked for by name and not found is absent, and not unknown.
+#: A library that is looked for by name and not found is absent, not unknown.
 ABSENT: Final = "absent"
 
 
 def stack_facts() -> dict[str, str | None]:
-    """The facts by name, such as `rocm version`; None where one cannot be read, `absent` for what is not installed."""
+    """The facts by name, such as `rocm version`; None if unreadable, `absent` if not installed."""
     found: dict[str, str | None] = {}
     for fact in host_facts()["facts"]:
         category, key, value = fact["category"], fact["key"], fact["value"]

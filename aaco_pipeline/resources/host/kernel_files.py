@@ -166,7 +166,7 @@ _MACHINE: Final = Path("/etc/machine-id")
 
 
 def identity_of(cpu_model: str | None, amd_cards: Sequence[Path]) -> dict[tuple[str, str], str | None]:
-    """The boot, the machine and its GPUs by category and key of `environment`; what cannot be read is None.
+    """The boot, the machine and its GPUs by category and key of `environment`; None if unreadable.
 
     Sessions of one boot share its memory layout and its neighbours: what holds on two is worth more. A machine's id is
     confidential and enters as a digest, together with the processor's model. Containers of one image may share an id,
@@ -237,7 +237,7 @@ def _process_started(pid: int) -> str | None:
 
 
 def give_back_memory() -> None:
-    """Give back what is free; nothing happens with a C library that cannot (all but GNU's)."""
+    """Give freed memory back to the system; does nothing with a C library that cannot (all but GNU's)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

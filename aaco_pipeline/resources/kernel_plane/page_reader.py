@@ -1,7 +1,6 @@
 """Move the kernel's ring-buffer pages into files while something is measured, and read the counts of CPU quotas.
 
-The pages go through a pipe into a file unread; events are made of them in
-`aaco_pipeline.formats.native.kernel_plane`.
+The pages go through a pipe into a file unread; `aaco_pipeline.formats.native.kernel_plane` turns them into events.
 """
 
 import fcntl
@@ -19,15 +18,14 @@ from typing import Any, Final
 from aaco_pipeline.resources.kernel_plane.tracefs import Instance
 from aaco_pipeline.resources.telemetry.clocks import give_way, name_this_thread, next_instant
 
-#: Where the groups of each version lie: of version 1 the CPU controller's by either of its names, of version 2 alone or
-#: beside version 1.
+#: Folders of each version's groups: version 1's CPU controller by either of its names, version 2 alone or beside it.
 _VERSION_1: Final = ("cpu", "cpu,cpuacct")
 _VERSION_2: Final = (".", "unified")
 _MOST_STAT_BYTES: Final = 4_096
 
 
 class Quotas:
-    """The counts of a process's groups, whose files stay open: it is looked at them beside what is measured."""
+    """The counts of a process's groups, whose files stay open, since they are read beside the measured program."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -124,13 +122,13 @@ def _counts(group: Path, read: Callable[[Path], str]) -> tuple[int, int] | None:
     return values["nr_throttled"], values.get("throttled_time", values.get("throttled_usec", 0) * 1_000)
 
 
-#: How often its thread looks at quotas, and whoever samples beside it: each waking takes a CPU.
+#: Period of its thread's looks at quotas, and of the sampler beside it: each waking takes a CPU.
 PERIOD_NS: Final = 500_000_000
 #: A buffer is emptied when so much of it is full.
 _FULL_PERCENT: Final = 50
 _PIPE_BYTES: Final = 1 << 20
-#: A recording ends when it holds so much, or so little is left on the disk. Reading takes
-#: some 12 bytes of memory for each byte, of the 4 GiB that a reader may have: more could never be looked at.
+#: A recording ends at this size, or with so little disk left. Reading takes about 12 bytes of memory per byte, of the
+#: 4 GiB that a reader may have: a larger one could never be read.
 _MOST_PAGE_BYTES: Final = 192 << 20
 _LEAST_FREE_BYTES: Final = 1 << 30
 
@@ -147,7 +145,7 @@ class PageReader:
         self.process: int | None = None
         self.throttling: list[dict[str, int | str]] = []
         self._quotas = Quotas()
-        #: Why it stopped to record before the run was over, and when.
+        #: The reason that it stopped recording before the run was over, and the time.
         self.ended_early: str | None = None
         self._began = time.monotonic()
         self._moved_bytes = 0
@@ -168,7 +166,7 @@ class PageReader:
         self._thread.start()
 
     def finish(self) -> list[dict[str, Any]]:
-        """Take what is left and compress it: each buffer with its file and what the kernel counted."""
+        """Move the remaining pages and compress all: each buffer with its file and the kernel's counts."""
         self._stop()
         if self._error is not None:
             raise self._error
@@ -199,7 +197,7 @@ class PageReader:
         self._quotas.close()
 
     def look_at_the_quota(self) -> None:
-        """Keep what the groups of the process count now; of one that ended the last."""
+        """Keep the present counts of the process's groups; after its end, the last ones."""
         found = self._quotas.of(self.process)
         if found is not None:
             keep_reading(self.throttling, {"monotonic_ns": time.monotonic_ns(), **found})

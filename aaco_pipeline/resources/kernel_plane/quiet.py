@@ -38,9 +38,7 @@ _PATIENCE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class Probed:
-    """What each CPU's probe saw, by CPU, the recording's document, and how many threads were runnable meanwhile: None
-    where the host does not say.
-    """
+    """Readings of each CPU's probe, the recording's document, and the runnable threads meanwhile (None if unknown)."""
 
     probes: dict[int, dict[str, Any]]
     document: dict[str, Any]
@@ -48,9 +46,9 @@ class Probed:
 
 
 def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -> Probed:
-    """Probe every CPU of this process's affinity for so long; what is recorded of the kernel is left in `folder`.
+    """Probe every CPU of this process's affinity for so long; `folder` gets the recording of the kernel.
 
-    `tick` is told how many seconds have passed. Raises UnavailableError when a probe does not answer.
+    `tick` gets the number of seconds that have passed. Raises UnavailableError when a probe does not answer.
     """
     cpus, probes = sorted(os.sched_getaffinity(0)), dict[int, dict[str, Any]]()
     runnable: list[int | None] = []

@@ -30,17 +30,17 @@ FORMAT: Final = "aaco-kernel-plane"
 FORMAT_VERSION: Final = 1
 DOCUMENT_FILE: Final = "kernel_plane.json"
 FOLDER: Final = "kernel_plane"
-#: Of each CPU and instance: seconds of a busy host, so that the reader need not wake often beside what is measured.
+#: For each CPU and instance: seconds of a busy host, so that the reader rarely wakes beside the measured program.
 _BUFFER_KB: Final = 16_384
 _LEAST_BUFFER_KB: Final = 1_024
-#: Of all together, by how much of a host of hundreds of CPUs the kernel may keep to itself.
+#: For all together: a bound on the kernel's memory on a host of hundreds of CPUs.
 _BUFFERS_KB: Final = 1 << 20
 _PURPOSES: Final = ("threads", "switches")
 _OF_A_TOOL: Final = "{tool} tells switches and wake-ups alone: no faults, interrupts or system calls"
 
 
 class KernelPlane:
-    """Records from entry to exit into `folder`, or says in its document why it cannot.
+    """Record from entry to exit into `folder`, or give the reason for not recording in the document.
 
     with KernelPlane(folder) as plane:
         plane.follow(process, "latency")
@@ -61,7 +61,7 @@ class KernelPlane:
         self._tool: SchedulerTrace | None = None
 
     def __enter__(self) -> Self:
-        # What makes every source's events useless, or would fill the disk, is asked first.
+        # First check for what makes every source's events useless, or would fill the disk.
         if (apart := why_apart()) is not None:
             self._refused(*apart)
             return self
@@ -165,7 +165,7 @@ class KernelPlane:
         self._document["state"] = "present"
 
     def _start_a_tool(self) -> None:
-        """Have perf or bpftrace record what they can: they tell neither faults nor interrupts nor calls."""
+        """Have perf or bpftrace record what they can: neither faults nor interrupts nor system calls."""
         (self._folder / FOLDER).mkdir()
         tool = SchedulerTrace(self._folder / FOLDER, self._tools)
         tool.__enter__()
@@ -180,7 +180,7 @@ class KernelPlane:
         reason, fix = self._document["reason"], self._document["fix"]
         others = [told["reason"]] if told["reason"] else []
         if told["state"] == "present":
-            # What it says of its own file is what its reader needs, and no more.
+            # Keep only those entries about its file that its reader needs.
             trace = {name: told[name] for name in ("file", "lost", "version", "clock")}
             why = [f"{reason} ({fix})", *others, _OF_A_TOOL.format(tool=told["tool"])]
             remarks = [*self._document["remarks"], *told["remarks"], *why]

@@ -15,11 +15,11 @@ from typing import Final
 
 from aaco_pipeline.resources.telemetry.clocks import NotPossible, why_apart
 
-#: How much memory a process has changes as the last step of a fault: the kernel has no event of its return.
+#: The last step of a fault changes a process's memory; the kernel has no event for the return from it.
 FAULT_END: Final = "kmem/rss_stat"
 #: Kernels before this one count memory in batches, at the beginning of a later fault.
 _COUNTS_AT_ONCE: Final = (6, 2)
-#: Of the measured threads alone, and of what interrupts them.
+#: Events of the measured threads alone, and of what interrupts them.
 OF_THREADS: Final = (
     *(
         "sched/sched_stat_runtime",
@@ -38,9 +38,9 @@ OF_THREADS: Final = (
     *("raw_syscalls/sys_enter", "raw_syscalls/sys_exit"),
     *("block/block_rq_issue", "signal/signal_deliver"),
 )
-#: Of all CPUs: who had them is known by every switch, and how fast they ran.
+#: Events of all CPUs: every switch, for who had the CPU, and changes of their clocks.
 OF_CPUS: Final = ("sched/sched_switch", "power/cpu_frequency")
-#: What the drivers of GPUs say of themselves, where they are loaded: jobs, page tables, buffers, waits for fences.
+#: Events of loaded GPU drivers: jobs, page tables, buffers, waits for fences.
 OF_GPUS: Final = (
     *("amdgpu/amdgpu_cs_ioctl", "amdgpu/amdgpu_sched_run_job", "amdgpu/amdgpu_vm_bo_update"),
     *("amdgpu/amdgpu_vm_flush", "amdgpu/amdgpu_bo_move", "amdgpu/amdgpu_iv"),
@@ -50,18 +50,18 @@ OF_GPUS: Final = (
 
 
 def misleading(release: str) -> dict[str, str]:
-    """The events that do not say on a kernel of this release (as `uname -r` has it) what is read from them, and why."""
+    """Events that mean something else on a kernel of this release (as in `uname -r`), with the reason."""
     known = re.match(r"(\d+)\.(\d+)", release)
     if known is not None and (int(known[1]), int(known[2])) >= _COUNTS_AT_ONCE:
         return {}
     return {FAULT_END: "not asked for: only since Linux 6.2 it says when a fault is over"}
 
 
-#: Where tracefs is mounted, newer kernels first.
+#: Mount points of tracefs, newer kernels first.
 _MOUNTS: Final = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 _NAME: Final = re.compile(r"aaco_(\d+)_(\d+)_\w+")
 _NUMBERS: Final = itertools.count(1)
-#: What to do about what the kernel answers.
+#: Remedies by the kernel's error.
 _FIXES: Final = {
     errno.ENOENT: "use Linux 4.7 or later",
     errno.ENOMEM: "free memory, and record again",
@@ -171,7 +171,7 @@ def find_tracefs() -> Path:
 
 
 def remove_stale() -> list[str]:
-    """Remove instances of ours whose process is gone, as a kill leaves them; their names.
+    """Remove instances of ours whose process is gone, as a kill leaves them; return their names.
 
     Nothing is written to one before: whether it is still recorded with is for the kernel to say, which does not remove
     an instance with an open file. From a namespace of its own a process does not see whose an instance is.
@@ -187,7 +187,7 @@ def remove_stale() -> list[str]:
 
 
 def stale_of(instances: Iterable[Path]) -> list[Path]:
-    """Those of ours whose process is gone: no process has the number, or one that began at another time."""
+    """Select our instances whose process is gone: no process has the number, or one that began at another time."""
     named = ((one, _NAME.fullmatch(one.name)) for one in instances)
     return [one for one, name in named if name is not None and _start_of(int(name[1])) != name[2]]
 

@@ -222,12 +222,7 @@ class _Graph:
         return outputs
 
     def branch(
-        self,
-        name: str,
-        condition: str,
-        then: "tuple[_Graph, str]",
-        otherwise: "tuple[_Graph, str]",
-        shape: _Shape,
+        self, name: str, condition: str, then: "tuple[_Graph, str]", otherwise: "tuple[_Graph, str]", shape: _Shape
     ) -> str:
         """Adds an If whose sides are graphs without inputs, each with the output named beside it."""
         (then_graph, then_output), (else_graph, else_output) = then, otherwise

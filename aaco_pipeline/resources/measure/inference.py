@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +41,7 @@ from aaco_pipeline.resources.measure.measurement_slot import (
 from aaco_pipeline.resources.measure.models import ModelChoice, model_digest, resolve_model
 from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.rocprofv3.command import ProfilerPass
-from aaco_pipeline.resources.rocprofv3.passes import check_profiling, prepare_profiler, run_profiled_passes
+from aaco_pipeline.resources.rocprofv3.passes import Around, check_profiling, prepare_profiler, run_profiled_passes
 from aaco_pipeline.resources.telemetry.sampler import SystemSampler
 from aaco_pipeline.resources.toolchains.limited import ending
 
@@ -63,11 +64,7 @@ _OPTIMIZATION_LEVELS: Final = {
     "extended": "enable_extended",
     "all": "enable_all",
 }
-_ERRORS: Final[dict[str, type[AacoError]]] = {
-    "usage": UsageError,
-    "model": ModelError,
-    "unavailable": UnavailableError,
-}
+_ERRORS: Final[dict[str, type[AacoError]]] = {"usage": UsageError, "model": ModelError, "unavailable": UnavailableError}
 
 
 def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, BackendEntry]:
@@ -147,7 +144,7 @@ def capture_inference(
                 _run_pass({**job, "pass": name}, measurement)
             if profiler is not None:
                 unprofiled = json.loads((folder / "latency.json").read_text())
-                profiled = run_profiled_passes(profiler, folder, unprofiled, _under_profiler(job, measurement))
+                profiled = run_profiled_passes(profiler, folder, unprofiled, partial(_profiled_pass, job, measurement))
     _write(folder / "host.json", facts)
     (folder / TELEMETRY_FILE).write_text(json.dumps(sampler.samples()))
     if plane is not None:
@@ -276,33 +273,23 @@ class _Measurement:
             self.sampler.watch(process, label=label)
 
 
-@dataclass(frozen=True)
-class _Profiled:
-    """A pass under a tool: the folder for its document, and the command around the measured program."""
-
-    folder: Path
-    around: Callable[[Sequence[str]], tuple[str, ...]]
-
-
-def _under_profiler(
-    job: dict[str, Any], measurement: _Measurement
-) -> Callable[[ProfilerPass, Path, Callable[[Sequence[str]], tuple[str, ...]]], Mapping[str, Any]]:
-    """Build the function that `run_profiled_passes` calls for each pass. Only the base pass gets markers."""
-
-    def run(
-        profiler_pass: ProfilerPass, folder: Path, around: Callable[[Sequence[str]], tuple[str, ...]]
-    ) -> Mapping[str, Any]:
-        name = profiler_pass.name
-        pass_job = {**job, "pass": name, "markers": profiler_pass.kind == "base"}
-        _run_pass(pass_job, measurement, _Profiled(folder, around))
-        document: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
-        return document
-
-    return run
+def _profiled_pass(
+    job: dict[str, Any], measurement: _Measurement, profiler_pass: ProfilerPass, folder: Path, around: Around
+) -> Mapping[str, Any]:
+    """Run a pass under the command `around` it; its document, kept in `folder`. Only the base pass gets markers."""
+    name = profiler_pass.name
+    _run_pass({**job, "pass": name, "markers": profiler_pass.kind == "base"}, measurement, folder, around)
+    document: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    return document
 
 
-def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profiled | None = None) -> None:
-    """One fresh process for one pass. It inherits the measurement slot and dies with this process."""
+def _run_pass(
+    job: dict[str, Any], measurement: _Measurement, home: Path | None = None, around: Around | None = None
+) -> None:
+    """Run a pass in a fresh process, which inherits the measurement slot and dies with this one.
+
+    Its document goes to `home`, else to the measurement's folder; `around` is the command of a profiler.
+    """
     name = job["pass"]
     work = measurement.folder / f".{name}"
     work.mkdir()
@@ -313,8 +300,8 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
         *(job["interpreter"] or sys.executable, "-P", str(Path(__file__).with_name("inference_worker.py"))),
         *(str(job_file), str(work), str(os.getpid())),
     )
-    if profiled is not None:
-        command = profiled.around((*command, "nested"))
+    if around is not None:
+        command = around((*command, "nested"))
     status = run_measured(
         command,
         measurement.slot,
@@ -334,7 +321,7 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
     if refused.is_file():
         refusal = json.loads(refused.read_text())
         raise _ERRORS[refusal["kind"]](refusal["message"])
-    if status != 0 and profiled is not None:
+    if status != 0 and around is not None:
         raise UnavailableError(
             f"rocprofv3: ended with {ending(status)} in the {name} pass: {last_line(errors)}; the model runs "
             "without it, so check the tool, or run without --profile"
@@ -348,8 +335,7 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
         raise UnavailableError(
             f"{command[0]}: ended well in the {name} pass, but the measured process left nothing: {last_line(errors)}"
         )
-    home = measurement.folder if profiled is None else profiled.folder
-    (work / "pass.json").rename(home / f"{name}.json")
+    (work / "pass.json").rename((home or measurement.folder) / f"{name}.json")
     for profile in work.glob("onnxruntime_profile*.json"):
         _compress(profile, measurement.folder / PROFILE_FILE)
     if (work / OPTIMIZED_FILE).exists():
@@ -358,7 +344,7 @@ def _run_pass(job: dict[str, Any], measurement: _Measurement, profiled: _Profile
 
 
 def _require_room(folder: Path) -> None:
-    """LakeError when the disk is full: the measured process's failure then says nothing about the model."""
+    """Raise LakeError when the disk is full: the measured process's failure then says nothing about the model."""
     probe = folder / "room"
     with lake_errors(folder):
         try:

@@ -36,17 +36,17 @@ OPTIMIZED_MODEL: Final = "optimized_model.onnx"
 _CPU: Final = "CPUExecutionProvider"
 #: To tell it is a system call, on the way back from which a process may lose its CPU: as rare as reading counters.
 _PROGRESS_INTERVAL_NS: Final = 1_000_000_000
-#: What is read when, in words: a fact of the session's environment, so that sessions of another loop do not compare.
+#: The loop's readings in words: a fact of the environment, so that sessions of different loops do not compare.
 LOOP: Final = "two clocks around each iteration, CPU time and run-queue delay in blocks"
 #: A block of iterations is at least so many, and takes at least so long: see `_Readings`.
 _BLOCK_ITERATIONS: Final = 100
 _BLOCK_NS: Final = 1_000_000_000
-#: How long a probe reads the clock, and from which step on it was not running.
+#: Length of a probe, and the step between two clock readings from which it was not running.
 _PROBE_NS: Final = 5_000_000
 #: The first one is long enough for some ticks of the timer, which tell what an interrupt costs.
 _FIRST_PROBE_NS: Final = 100_000_000
 _PROBE_STEP_NS: Final = 10_000
-#: What makes a thread's number, inverted and shifted, the clock of its CPU time (include/linux/posix-timers_types.h).
+#: With these bits a thread's number, inverted and shifted, is its CPU clock (include/linux/posix-timers_types.h).
 _OF_A_THREAD: Final = 0b110
 _FAULT_ROUNDS: Final = 3
 _FAULT_PAGES: Final = 8_192
@@ -76,7 +76,7 @@ NUMPY_TYPES: Final = {
 }
 
 
-#: Of an input, its element type as NumPy calls it, and its dimensions: a size, or what the model calls an open one.
+#: An input's element type as NumPy calls it, and its dimensions: a size, or the model's name of an open one.
 Declared = tuple[str, list[Any]]
 
 
@@ -238,7 +238,7 @@ class _Readings:
         self._reported = time.perf_counter_ns()
 
     def take(self, iteration: int, before: int, after: int) -> None:
-        """Keep the two clocks of an iteration that has ended; read counters and tell progress where it is time."""
+        """Keep the two clocks of a finished iteration; read counters and report progress when due."""
         self.start[iteration], self.end[iteration] = before, after
         done = iteration + 1
         if done in self._phase_ends or (after >= self._due_ns and done >= self._due):
@@ -495,7 +495,7 @@ def _touching(memory: mmap.mmap, pages: int) -> list[int]:
 
 
 def _usual(took: list[int]) -> float:
-    """The mean of those that took less than many times what most took."""
+    """The mean without outliers that took many times the median."""
     most = _SLOW_TIMES * sorted(took)[len(took) // 2]
     usual = [one for one in took if one < most]
     return sum(usual) / len(usual)
@@ -731,7 +731,7 @@ def _boot_clock_pair() -> dict[str, int] | None:
 
 
 def _best_bracket(read: Callable[[], int]) -> tuple[int, int, int]:
-    """CLOCK_MONOTONIC when `read` was read, what it gave, and the uncertainty of both belonging together."""
+    """CLOCK_MONOTONIC at the time of `read`, its value, and the uncertainty of the pair."""
     readings = []
     for _ in range(9):
         before = time.perf_counter_ns()

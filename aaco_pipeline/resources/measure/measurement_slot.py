@@ -46,7 +46,7 @@ _patience: Final[ContextVar[_Patience | None]] = ContextVar("aaco_slot_patience"
 
 @contextmanager
 def slot_patience(seconds: float | None, tell: Tell) -> Iterator[None]:
-    """Wait for the slot at most so many seconds each time within the block, and tell `tell` who holds it."""
+    """Wait for the slot at most so many seconds each time within the block, and report its holder to `tell`."""
     token = _patience.set(_Patience(seconds, tell))
     try:
         yield
@@ -55,7 +55,7 @@ def slot_patience(seconds: float | None, tell: Tell) -> Iterator[None]:
 
 
 class SlotWait:
-    """One wait for the slot: says who holds it at once and then each minute, until patience runs out."""
+    """One wait for the slot: reports its holder at once and then each minute, until patience runs out."""
 
     def __init__(self, on_wait: Tell | None, holder: Callable[[], str]) -> None:
         self._patience = _patience.get() or _Patience()
@@ -78,7 +78,7 @@ class SlotWait:
 
 
 def sign(descriptor: int) -> None:
-    """Write into the lock file of the slot, which this process has just got, what it is doing and since when.
+    """Write this process's command and start into the lock file of the slot that it has just got.
 
     Another user's file that cannot be written keeps no command; the kernel still names the process.
     """

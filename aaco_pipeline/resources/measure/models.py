@@ -152,7 +152,7 @@ def weights_beside(path: Path) -> list[Path]:
 
 
 def check_model_file(path: Path) -> None:
-    """Refuses what cannot be a model without opening it as one: missing, no regular file, empty or unreadable."""
+    """Refuse a file that cannot be a model, without parsing it: missing, no regular file, empty or unreadable."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):

@@ -156,12 +156,12 @@ def check_thread_trace(release: Release) -> None:
 
 
 def escaped(name: str) -> str:
-    """A kernel's name as a regular expression that finds it; only what is special in C++'s expressions is escaped."""
+    """A kernel's name as a regular expression; escapes only what is special in C++'s expressions."""
     return _REGEX_CHARACTERS.sub(r"\\\1", name)
 
 
 def expected_outputs(release: Release, profiler_pass: ProfilerPass, process_id: int | None) -> tuple[str, ...]:
-    """Patterns, relative to the pass's folder, each of which some output of a good run of that process matches.
+    """Patterns, relative to the pass's folder, that outputs of a good run of that process match.
 
     None is any process: which of a program's own uses a GPU is not known.
     """

@@ -12,7 +12,7 @@ from typing import Final
 
 from aaco_pipeline.errors import UnavailableError, UsageError
 
-#: Where the archive keeps the sets, beside this module.
+#: The archive's file of the sets, beside this module.
 PACKED: Final = "packed_counter_sets.json"
 #: Counters whose name has another prefix than the block whose slots they take.
 _SHARED_SLOTS: Final = {"SQC": "SQ"}
@@ -20,7 +20,7 @@ _SHARED_SLOTS: Final = {"SQC": "SQ"}
 
 @dataclass(frozen=True)
 class CounterSets:
-    """Per set and per architecture the counters, per architecture the slots; `place` is where a person may add some."""
+    """Counters by set and architecture, and slots by architecture; `place` is the file to add some in."""
 
     place: str
     sets: Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -57,7 +57,7 @@ class CounterSets:
 def counter_groups(counters: Sequence[str], slots: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
     """The counters in as few groups as going through them in order gives: each once, no block over its `slots`.
 
-    A counter of a block without known slots gets a group of its own: it may be made of several others.
+    A counter of a block without known slots gets a group of its own: it may be derived from several others.
     """
     groups: list[list[str]] = []
     used: list[dict[str, int]] = []

@@ -40,8 +40,10 @@ AUTOMATIC_KERNEL: Final = "auto"
 #: Folders that rocprofv3 makes below the one it is given, when it reads counters from a file.
 _OWN_FOLDERS: Final = ("pmc_1", "pass_1")
 
+#: Gives the command around a program.
+Around = Callable[[Sequence[str]], tuple[str, ...]]
 #: Runs the measured program once: the pass, the folder for its document, and the command around the program.
-RunPass = Callable[[ProfilerPass, Path, Callable[[Sequence[str]], tuple[str, ...]]], Mapping[str, Any]]
+RunPass = Callable[[ProfilerPass, Path, Around], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)

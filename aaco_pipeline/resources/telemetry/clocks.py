@@ -105,7 +105,7 @@ def _is_apart(kind: str) -> bool:
 
 
 def name_this_thread(name: str) -> None:
-    """Have the kernel call the calling thread `name`, of which it keeps 15 bytes; without /proc it stays as it was.
+    """Name the calling thread (the kernel keeps 15 bytes); without /proc it keeps its name.
 
     Whoever reads `top` or a recording sees which of ours had the CPU.
     """

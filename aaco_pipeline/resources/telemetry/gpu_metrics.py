@@ -47,10 +47,10 @@ class GpuSource(ABC, Generic[Reading]):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the device; what was read stays."""
+        """Release the device; its readings stay."""
 
     def read(self) -> tuple[int, ...]:
-        """Take one reading. Raises what stands in UNREADABLE, and keeps why in `failure`, when that cannot be done."""
+        """Take one reading. Raises an error of UNREADABLE, with the reason in `failure`, when that fails."""
         if self._due_in:
             self._due_in -= 1
             return ()
@@ -67,7 +67,7 @@ class GpuSource(ABC, Generic[Reading]):
         return ()
 
     def forget(self) -> None:
-        """Drop the readings taken so far: they were trials of what one costs."""
+        """Drop the readings taken so far: they were trials of their cost."""
         self._times.clear()
         self._readings.clear()
 
@@ -93,7 +93,7 @@ class GpuMetricsSource(GpuSource[bytes]):
     def __init__(self, folder: Path, device: str, *, reading_limit: int = READING_LIMIT) -> None:
         """Opens `folder / "gpu_metrics"`; raises OSError when that cannot be done."""
         super().__init__(device, reading_limit)
-        #: Where the device sits on its bus: its folder in sysfs is a link to one of that name.
+        #: The device's address on its bus: its folder in sysfs is a link to one of that name.
         self._address = folder.resolve().name
         self._descriptor: int | None = os.open(folder / TABLE_FILE, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -115,7 +115,7 @@ class GpuMetricsSource(GpuSource[bytes]):
         return {**self._kept(), "address": self._address, "tables": packed}
 
     def close(self) -> None:
-        """Close the file; what was read stays."""
+        """Close the file; its readings stay."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)

@@ -46,7 +46,7 @@ class Pci(Structure):
 
 
 class Field(Structure):
-    """A value that NVML is asked for by number; every type of value that is asked for here is in `bits`."""
+    """A value of NVML by its number; `bits` holds every type of value that is requested here."""
 
     _fields_ = (
         ("number", c_uint),
@@ -228,7 +228,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         }
 
     def close(self) -> None:
-        """Let go of the device; what was read stays."""
+        """Release the device; its readings stay."""
         if self._open:
             self._open = False
             self._nvml.close()

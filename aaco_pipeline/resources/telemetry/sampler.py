@@ -15,30 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from aaco_pipeline.resources.telemetry import nvml
+from aaco_pipeline.resources.telemetry import nvml, sources
 from aaco_pipeline.resources.telemetry.clocks import clock_readings, give_way, name_this_thread, next_instant
 from aaco_pipeline.resources.telemetry.gpu_metrics import GPU_PERIOD_NS, GpuSource, amd_cards, open_sources
 from aaco_pipeline.resources.telemetry.nvml import LIBRARY as NVML_LIBRARY
-from aaco_pipeline.resources.telemetry.sources import (
-    CLOCK_COLUMNS,
-    HOST_COLUMNS,
-    PROCESS_COLUMNS,
-    UNREADABLE,
-    EndedError,
-    Faults,
-    HostCpu,
-    Load,
-    OfTasks,
-    Pressure,
-    ProcessTime,
-    RunDelay,
-    Source,
-    Switches,
-    Tasks,
-    UnreadableError,
-    current_clock,
-    why,
-)
 
 NO_GPU: Final = "this host has no AMD or NVIDIA GPU"
 _NVIDIA: Final = "0x10de"
@@ -47,7 +27,7 @@ _DISPLAY: Final = "0x03"
 
 
 class OpenedGpus(NamedTuple):
-    """Every GPU that was found, those of them that are open for reading, and why others are not, by GPU."""
+    """Every GPU that was found, those of them that are open for reading, and sources.why others are not, by GPU."""
 
     names: tuple[str, ...]
     sources: list[GpuSource[Any]]
@@ -60,7 +40,7 @@ def open_gpus(sys: Path = Path("/sys"), nvml_library: str = nvml.LIBRARY) -> Ope
     cards = amd_cards(sys)
     try:
         nvidia, refused = nvml.open_devices(nvml_library)
-    except UnreadableError as error:
+    except sources.UnreadableError as error:
         # A host without the maker's library is as a rule one without its GPUs: nothing is missing there.
         present = nvidia_addresses(sys)
         told = {f"NVIDIA {address}": str(error) for address in present[:1]}
@@ -91,7 +71,7 @@ SOURCE_BUDGET_RATIO: Final = 0.0015
 LONGEST_PERIOD_NS: Final = 2_000_000_000
 #: Rows kept in memory: one hour at the default interval. Beyond it every second row goes and the interval doubles.
 ROW_LIMIT: Final = 360_000
-#: What is dear to read, or moves by whole clock ticks, is read less often than the interval.
+#: Columns that are expensive to read, or move by whole clock ticks, are read less often than the interval.
 _SLOW_PERIOD_NS: Final = 50_000_000
 _CLOCK_PERIOD_NS: Final = 100_000_000
 _LOAD_PERIOD_NS: Final = 1_000_000_000
@@ -101,7 +81,7 @@ _MISSING: Final = -1  # all raw readings are counters or sizes, never negative
 _TRIALS: Final = 5
 
 _CHUNK: Final = array("q", [_MISSING]) * _CHUNK_ROWS
-COLUMNS: Final = ("time_ns", "took_ns", "segment", *HOST_COLUMNS, *PROCESS_COLUMNS)
+COLUMNS: Final = ("time_ns", "took_ns", "segment", *sources.HOST_COLUMNS, *sources.PROCESS_COLUMNS)
 
 
 @dataclass(eq=False)
@@ -111,7 +91,7 @@ class _Lane:
     `budget_ns` is the period that one reading of one thread must have to stay within the budget.
     """
 
-    source: Source
+    source: sources.Source
     columns: "tuple[array[int], ...]"
     period_ns: int
     budget_ns: int
@@ -120,13 +100,13 @@ class _Lane:
 
 @dataclass
 class _Watched:
-    """One measured process: its sources, and what became of them."""
+    """One measured process with its sources and their fate."""
 
     label: str
     pid: int
     segment: int
     started_ns: int
-    tasks: "Tasks | None" = None
+    tasks: sources.Tasks | None = None
     lanes: list[_Lane] = field(default_factory=list)
     ended_ns: int | None = None
     ended_because: str | None = None
@@ -194,17 +174,17 @@ class SystemSampler:
 
     def __enter__(self) -> Self:
         self._clocks.append(clock_readings())
-        wanted: tuple[tuple[Callable[[], Source], tuple[str, ...], int], ...] = (
-            (lambda: HostCpu(self._proc / "stat"), HostCpu.columns, _SLOW_PERIOD_NS),
-            (lambda: Pressure(self._proc / "pressure/cpu"), Pressure.columns, 0),
-            (lambda: Load(self._proc / "loadavg"), Load.columns, _LOAD_PERIOD_NS),
-            (lambda: current_clock(self._proc, self._sys), CLOCK_COLUMNS, _CLOCK_PERIOD_NS),
+        wanted: tuple[tuple[Callable[[], sources.Source], tuple[str, ...], int], ...] = (
+            (lambda: sources.HostCpu(self._proc / "stat"), sources.HostCpu.columns, _SLOW_PERIOD_NS),
+            (lambda: sources.Pressure(self._proc / "pressure/cpu"), sources.Pressure.columns, 0),
+            (lambda: sources.Load(self._proc / "loadavg"), sources.Load.columns, _LOAD_PERIOD_NS),
+            (lambda: sources.current_clock(self._proc, self._sys), sources.CLOCK_COLUMNS, _CLOCK_PERIOD_NS),
         )
         for make, columns, period in wanted:
             try:
                 self._host.append(self._lane(make(), period))
-            except UNREADABLE as error:
-                self._reasons.update(dict.fromkeys(columns, why(error)))
+            except sources.UNREADABLE as error:
+                self._reasons.update(dict.fromkeys(columns, sources.why(error)))
         self._open_gpus()
         self._sample()  # the baseline, so that the first interval has a beginning
         self._thread = threading.Thread(target=self._run, name="system-sampler", daemon=True)
@@ -233,25 +213,28 @@ class SystemSampler:
         self._segments.append(watched)
         try:
             folder = self._proc / str(pid)
-            process = ProcessTime(folder, pid)
+            process = sources.ProcessTime(folder, pid)
             watched.lanes.append(self._lane(process, 0))
-            faults = Faults(folder)
+            faults = sources.Faults(folder)
             watched.lanes.append(self._lane(faults, _SLOW_PERIOD_NS))
-            watched.tasks = tasks = Tasks(folder / "task", process, faults)
-            of_tasks: tuple[tuple[Source, int], ...] = ((RunDelay(tasks), 0), (Switches(tasks), _SLOW_PERIOD_NS))
+            watched.tasks = tasks = sources.Tasks(folder / "task", process, faults)
+            of_tasks: tuple[tuple[sources.Source, int], ...] = (
+                (sources.RunDelay(tasks), 0),
+                (sources.Switches(tasks), _SLOW_PERIOD_NS),
+            )
             for source, period in of_tasks:
                 try:
                     watched.lanes.append(self._lane(source, period))
-                except UNREADABLE as error:
-                    watched.reasons.update(dict.fromkeys(source.columns, why(error)))
-        except (EndedError, FileNotFoundError):
+                except sources.UNREADABLE as error:
+                    watched.reasons.update(dict.fromkeys(source.columns, sources.why(error)))
+        except (sources.EndedError, FileNotFoundError):
             watched.ended_ns, watched.ended_because = watched.started_ns, "the process had ended before it was read"
-        except UNREADABLE as error:
-            watched.reasons.update(dict.fromkeys(PROCESS_COLUMNS, why(error)))
+        except sources.UNREADABLE as error:
+            watched.reasons.update(dict.fromkeys(sources.PROCESS_COLUMNS, sources.why(error)))
         self._pending.append(watched)
 
     def samples(self) -> dict[str, Any]:
-        """Everything read, as a JSON document: raw cumulative counters with null for what was not read."""
+        """All readings as a JSON document: raw cumulative counters, null where a source was not read."""
         columns: dict[str, list[int | None]] = {
             name: [None if value == _MISSING else value for value in values[: self._rows]]
             for name, values in self._arrays.items()
@@ -289,16 +272,16 @@ class SystemSampler:
         for source in gpus.sources:
             try:
                 lane = self._lane(source, GPU_PERIOD_NS)
-            except UNREADABLE as error:
-                self._gpu_reasons[source.device] = source.failure or why(error)
+            except sources.UNREADABLE as error:
+                self._gpu_reasons[source.device] = source.failure or sources.why(error)
                 continue
             source.forget()
             source.period_ns = lane.period_ns
             self._gpus.append(source)
             self._host.append(lane)
 
-    def _lane(self, source: Source, period_ns: int) -> _Lane:
-        """The source with the period its cost allows, found by reading it a few times. Raises what the source does."""
+    def _lane(self, source: sources.Source, period_ns: int) -> _Lane:
+        """Find the period that a source's cost allows by reading it a few times. Raises the source's errors."""
         best = LONGEST_PERIOD_NS
         try:
             for _ in range(_TRIALS):
@@ -307,7 +290,9 @@ class SystemSampler:
                 best = min(best, time.perf_counter_ns() - before)
             budget_ns = int(best / self._budget)
             if budget_ns > LONGEST_PERIOD_NS:
-                raise UnreadableError(f"one reading takes {best / 1e6:.3g} ms here, too long to take it beside a run")
+                raise sources.UnreadableError(
+                    f"one reading takes {best / 1e6:.3g} ms here, too long to take it beside a run"
+                )
         except BaseException:
             source.close()
             raise
@@ -367,8 +352,8 @@ class SystemSampler:
             self._segment_of[row] = watched.segment
             try:
                 self._read_due(watched.lanes, watched.reasons, row, now)
-            except EndedError:
-                for name in PROCESS_COLUMNS:
+            except sources.EndedError:
+                for name in sources.PROCESS_COLUMNS:
                     self._arrays[name][row] = _MISSING  # a row is all of the living process or nothing of it
                 self._segment_of[row] = _MISSING
                 _end(watched, now, "the process ended")
@@ -376,19 +361,19 @@ class SystemSampler:
         self._rows = row + 1
 
     def _read_due(self, lanes: list[_Lane], reasons: dict[str, str], row: int, now: int) -> None:
-        """Read what is due into the row. What can no longer be read is dropped, with the reason kept."""
+        """Read the due sources into the row. Unreadable ones are dropped, and the reason is kept."""
         half = self._interval // 2  # so that a reading due just after this one is not put off by a whole interval
         for lane in tuple(lanes):
             if lane.due_ns > now:
                 continue
-            if isinstance(lane.source, OfTasks):
+            if isinstance(lane.source, sources.OfTasks):
                 lane.period_ns = max(lane.period_ns, lane.budget_ns * lane.source.size())
             lane.due_ns = now + lane.period_ns - half if lane.period_ns > self._interval else 0
             try:
                 for values, value in zip(lane.columns, lane.source.read(), strict=True):
                     values[row] = value
-            except UNREADABLE as error:
-                reasons.update(dict.fromkeys(lane.source.columns, why(error)))
+            except sources.UNREADABLE as error:
+                reasons.update(dict.fromkeys(lane.source.columns, sources.why(error)))
                 lanes.remove(lane)
                 lane.source.close()
 

@@ -34,9 +34,9 @@ _IDLE_CPU_NS: Final = 5_000_000
 #: From this version on bpftrace writes the fields of a tracepoint as `args.name`.
 _DOTTED_FIELDS: Final = (0, 18)
 
-#: What the tracing process starts is measured, and what that starts; its own threads are not. Events stay in a map of
-#: the kernel until the end: printed one by one, each would wake bpftrace, which takes a CPU, which is another event.
-#: BEGIN runs before the other probes are in place, so each of those tells when it has first seen an event of ours.
+#: Measures all descendants of the tracing process, but not its own threads. Events stay in a map of the kernel until
+#: the end: printed one by one, each would wake bpftrace, which takes a CPU, which is another event. BEGIN runs before
+#: the other probes are in place, so each of those reports when it has first seen an event of ours.
 _PROGRAM: Final = """
 BEGIN { printf("b %llu\\n", nsecs); }
 tracepoint:sched:sched_process_fork /pid == $1 || @mine[tid]/ {
@@ -63,7 +63,7 @@ _PROBES_READY: Final = frozenset({b"ready fork", b"ready waking", b"ready switch
 _MAP_ENTRIES: Final = 1 << 18
 #: perf's buffer for each CPU: some tenths of a second of the busiest host, while perf itself waits for a CPU.
 _BUFFER: Final = "4M"
-#: How large its file becomes at most, where it can be told so: a disk that it fills is missed by whatever is measured.
+#: Largest file, where perf has the option: a full disk would disturb the measured program.
 _MOST: Final = "1G"
 _BOUNDED: Final = (5, 5)
 #: Becomes the tool after asking the kernel to interrupt it when its parent dies: no tool may outlive the run.
@@ -76,7 +76,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 
 
 class SchedulerTrace:
-    """Records from entry to exit into `folder`, or says why it cannot; it never fails the run.
+    """Record from entry to exit into `folder`, or give the reason for not recording; never fail the run.
 
     with SchedulerTrace(folder) as trace:
         ...
@@ -145,7 +145,7 @@ class SchedulerTrace:
 
 
 class _Recorder:
-    """A tool running in the background, with what it prints in files."""
+    """A tool running in the background, with its output in files."""
 
     tool = ""
     package = ""
@@ -251,7 +251,7 @@ class _Recorder:
 
 
 class _Bpftrace(_Recorder):
-    """bpftrace: the kernel itself drops what is not of the measured processes."""
+    """bpftrace: the kernel itself drops the events of other processes."""
 
     tool = package = "bpftrace"
 

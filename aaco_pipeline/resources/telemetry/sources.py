@@ -29,10 +29,10 @@ class EndedError(Exception):
 
 
 class UnreadableError(Exception):
-    """A source cannot be read on this host; the text says why."""
+    """A source cannot be read on this host; the message has the reason."""
 
 
-#: What a source may raise instead of giving its integers.
+#: Errors that a source may raise instead of giving its integers.
 UNREADABLE: Final = (OSError, ValueError, IndexError, UnreadableError)
 
 
@@ -234,7 +234,7 @@ class Tasks:
 
 
 class OfTasks(ABC):
-    """Two counters summed over the threads; what an ended thread had reached when last read stays in the sum."""
+    """Two counters summed over the threads; the last reading of an ended thread stays in the sum."""
 
     columns: tuple[str, ...] = ()
     _name = ""
@@ -311,7 +311,7 @@ class OfTasks(ABC):
 
 
 class RunDelay(OfTasks):
-    """Time waited on a run queue; the number of turns on a CPU tells a kernel that does not account from no waiting."""
+    """Time waited on a run queue; the number of turns on a CPU distinguishes no waiting from no accounting."""
 
     columns = ("run_delay_ns",)
     _name = "schedstat"

@@ -19,13 +19,13 @@ from aaco_pipeline.resources.toolchains.limited import ending, run_limited
 
 REVISION: Final = "{revision}"
 OUTPUT: Final = "{output}"
-#: What a command prints can be gigabytes: of its end so much is read, and so many lines are told.
+#: A command may print gigabytes: only so much of its end is read, and so many lines are reported.
 _TAIL_BYTES: Final = 1 << 16
 TOLD_LINES: Final = 8
 
 
 class MakeError(ModelError):
-    """A command did not make what it was asked for; `lines` are the last that it printed."""
+    """A command did not make the requested file; `lines` are the last that it printed."""
 
     def __init__(self, message: str, lines: Sequence[str]) -> None:
         super().__init__(message)

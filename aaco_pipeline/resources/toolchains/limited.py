@@ -19,11 +19,11 @@ from typing import Final
 
 from aaco_pipeline.resources.confinement import sandbox
 
-#: What the system's compilers, and most others, load: nothing of a user's and no settings.
+#: Folders that the system's compilers, and most others, load from: no user's files and no settings.
 SYSTEM: Final = tuple(
     map(Path, ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/alternatives"))
 )
-#: What compilers look at of the machine itself.
+#: Files about the machine that compilers read.
 MACHINE: Final = tuple(map(Path, ("/dev/urandom", "/proc/cpuinfo", "/proc/meminfo")))
 _OF_A_PREFIX: Final = ("bin", "include", "lib", "lib32", "lib64", "libexec", "nvvm", "targets", "share/gcc")
 _TRIPLET: Final = "*-*-linux*"
@@ -50,7 +50,8 @@ def parts_of(program: str) -> tuple[Path, ...]:
     for one in programs:
         path = Path(one).resolve()
         found |= {path, *prefix_parts(path), *(library.resolve() for library in _libraries(path))}
-    return tuple(sorted(one for one in found if one.exists() and not _is_too_much(one) and not _is_of_system(one)))
+    own = (one for one in found if not any(one.is_relative_to(folder) for folder in SYSTEM))
+    return tuple(sorted(one for one in own if one.exists() and not _is_too_much(one)))
 
 
 def prefix_parts(program: Path) -> Iterator[Path]:
@@ -100,10 +101,6 @@ def _is_too_much(path: Path) -> bool:
     return any(Path(one).is_relative_to(path) for one in ("/etc", "/home", "/proc", "/root", "/var", Path.home()))
 
 
-def _is_of_system(path: Path) -> bool:
-    return any(path.is_relative_to(one) for one in SYSTEM)
-
-
 _WAIT_SECONDS: Final = 0.5
 #: Becomes the program within the limits: a fresh process, because threads forbid doing so between fork and exec.
 _CONFINED: Final = Path(__file__).with_name("confined.py")
@@ -120,7 +117,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reach:
-    """The files that a confined process gets at beside the system's: what it may run or read, and what it may write.
+    """Files that a confined process may use beside the system's: those to run or read, and those to write.
 
     The folder that it runs in is written always.
     """

@@ -97,7 +97,7 @@ def test_folders_of_the_programs_own_python_come_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this host")
-def test_the_compilers_first_error_is_told_with_the_headers_and_nothing_is_kept(
+def test_the_compilers_first_error_is_reported_with_the_headers_and_nothing_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AACO_CACHE", str(tmp_path / "cache"))
@@ -126,9 +126,7 @@ def test_a_library_is_built_once_for_the_same_headers_source_and_compiler(tmp_pa
     assert log.read_text().count("built") == 2
 
 
-def test_without_a_driver_the_reason_is_one_line_that_names_what_is_not_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_driver_the_reason_is_one_line_that_names_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupti, "_DRIVER", "libno-such-driver.so.1")
     with pytest.raises(UnavailableError, match=r"libno-such-driver\.so\.1") as caught:
         cupti.prepared()
@@ -139,7 +137,7 @@ def test_without_a_driver_the_reason_is_one_line_that_names_what_is_not_there(
     ("driver", "major", "word"),
     [(12, 13, "newer than the driver's CUDA 12"), (13, None, "no CUPTI of CUDA 12 or later")],
 )
-def test_what_cannot_work_with_the_driver_is_told(
+def test_what_cannot_work_with_the_driver_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: int, major: int | None, word: str
 ) -> None:
     one = Cupti((tmp_path,), tmp_path / "libcupti.so", major or 0, 0)

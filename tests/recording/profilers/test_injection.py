@@ -157,53 +157,34 @@ def test_what_cupti_refuses_is_kept_as_its_text(built: Built, tmp_path: Path) ->
     assert "call cuInit" not in stream.notes
 
 
-def test_nvtx_reaches_cupti_and_registers_nothing_twice(built: Built, tmp_path: Path) -> None:
-    ran = run(built, tmp_path, "ranges")
-    assert (ran.status, ran.kernels, len(ran.streams)) == (0, 1000, 1)
-
-
-def test_a_program_that_leaves_by_exit_without_handlers_loses_nothing_of_before_the_last_flush(
-    built: Built, tmp_path: Path
+@pytest.mark.parametrize(
+    ("mode", "ended", "reasons"),
+    [
+        ("leave", (4, [1000]), []),  # by `_exit`, without handlers: all of before the last flush is there
+        ("terminated", (-signal.SIGTERM, [1000]), [2]),
+        ("own handler", (7, [1000]), None),
+        ("ignored", (0, [1000]), None),
+        ("ranges", (0, [1000]), None),  # NVTX reaches CUPTI, and nothing is registered twice
+        ("forked", (0, [2000]), [1]),  # children write nothing
+        ("becomes another", (0, [1000, 1000]), None),
+    ],
+)
+def test_a_program_ends_as_without_us_and_its_launches_are_kept(
+    mode: str, ended: tuple[int, list[int]], reasons: list[int] | None, built: Built, tmp_path: Path
 ) -> None:
-    ran = run(built, tmp_path, "leave")
-    assert (ran.status, ran.kernels) == (4, 1000)
-    assert ends(ran.streams[0]) == []
+    ran = run(built, tmp_path, mode)
+    assert (ran.status, [stream.count(layout.KERNELS) for stream in ran.streams]) == ended
+    assert reasons is None or ends(ran.streams[0]) == reasons
+    assert mode != "own handler" or ran.output == "own handler\n"
 
 
 def test_a_killed_program_loses_only_what_had_not_been_flushed(built: Built, tmp_path: Path) -> None:
     ran = run(built, tmp_path, "killed")
     assert ran.status == -signal.SIGKILL
     assert 1000 <= ran.kernels <= 101_000
-    # What filled buffers was given back at once: no more than one buffer's worth is gone.
+    # Filled buffers were given back at once: no more than one buffer's worth is gone.
     assert ran.kernels > 90_000
     assert ran.streams[0].torn_bytes == 0
-
-
-def test_sigterm_ends_the_program_as_without_us_once_all_is_written(built: Built, tmp_path: Path) -> None:
-    ran = run(built, tmp_path, "terminated")
-    assert (ran.status, ran.kernels) == (-signal.SIGTERM, 1000)
-    assert ends(ran.streams[0]) == [2]
-
-
-def test_the_programs_own_handler_of_sigterm_is_called(built: Built, tmp_path: Path) -> None:
-    ran = run(built, tmp_path, "own handler")
-    assert (ran.status, ran.output, ran.kernels) == (7, "own handler\n", 1000)
-
-
-def test_a_program_that_ignores_sigterm_goes_on(built: Built, tmp_path: Path) -> None:
-    ran = run(built, tmp_path, "ignored")
-    assert (ran.status, ran.kernels) == (0, 1000)
-
-
-def test_forked_children_write_nothing_and_die_as_without_us(built: Built, tmp_path: Path) -> None:
-    ran = run(built, tmp_path, "forked")
-    assert (ran.status, ran.kernels, len(ran.streams)) == (0, 2000, 1)
-    assert ends(ran.streams[0]) == [1]
-
-
-def test_a_process_that_becomes_another_program_leaves_a_stream_of_each(built: Built, tmp_path: Path) -> None:
-    ran = run(built, tmp_path, "becomes another")
-    assert (ran.status, [stream.count(layout.KERNELS) for stream in ran.streams]) == (0, [1000, 1000])
 
 
 def test_a_program_that_closes_all_descriptors_keeps_its_own_files_clean(built: Built, tmp_path: Path) -> None:
@@ -242,7 +223,7 @@ def test_a_full_disk_leaves_whole_chunks_and_a_count_and_the_program_alive(built
 
 
 @pytest.mark.parametrize("mode", ["taken before", "taken later"])
-def test_another_profiler_in_the_program_is_told_and_the_program_goes_on(
+def test_another_profiler_in_the_program_is_reported_and_the_program_goes_on(
     built: Built, tmp_path: Path, mode: str
 ) -> None:
     ran = run(built, tmp_path, mode)
@@ -250,7 +231,7 @@ def test_another_profiler_in_the_program_is_told_and_the_program_goes_on(
     assert [note.split()[0] for note in ran.streams[0].notes if note.startswith("other")] == ["other_profiler"]
 
 
-def test_a_second_cupti_in_the_program_is_told(built: Built, tmp_path: Path) -> None:
+def test_a_second_cupti_in_the_program_is_reported(built: Built, tmp_path: Path) -> None:
     shutil.copy(built.injection.cupti.library, tmp_path / "libcupti.so.12")
     (stream,) = run(built, tmp_path, "second").streams
     (told,) = (note for note in stream.notes if note.startswith("other_cupti "))

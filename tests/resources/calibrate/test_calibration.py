@@ -1,4 +1,4 @@
-"""Measuring ceilings: sizes that fit the machine, kernels that do the work they count, and what is said of the result.
+"""Measuring ceilings: sizes that fit the machine, kernels that do the work they count, and the words of the result.
 
 No test judges a speed. What is kept in the lake is tested in `tests/lake/test_calibrations.py`.
 """
@@ -107,7 +107,7 @@ def test_each_level_has_a_set_that_it_serves(cpus: list[int], l3: int, dram: int
     assert (sets, why) == ({"l1": 32 * KIB, "l2": 512 * KIB, "l3": l3, "dram": dram}, {})
 
 
-def test_a_level_that_cannot_be_told_from_the_one_before_is_left_out_with_the_reason() -> None:
+def test_a_level_that_cannot_be_distinguished_from_the_one_before_is_left_out_with_the_reason() -> None:
     shared = (cache(1, 32 * KIB, {0}, {1}), cache(2, 2 * MIB, {0}, {1}), cache(3, 4 * MIB, {0, 1}))
     sets, why = calibration_kernels.working_sets(shared, [0, 1], 64 << 30)
     assert set(sets) == {"l1", "l2", "dram"}
@@ -304,7 +304,7 @@ def test_a_resource_is_settled_when_its_two_best_rounds_agree(rounds: list[list[
     assert calibration_worker._settled([{"resource": "l2", "dtype": None}], ["no such kernel"]) == {("l2", None)}
 
 
-def test_what_fails_is_told_and_the_rest_is_measured(
+def test_what_fails_is_reported_and_the_rest_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(calibration_worker, "_ROUND_NS", 0)
@@ -324,7 +324,9 @@ def test_what_fails_is_told_and_the_rest_is_measured(
     assert '{"done": 1.0, "total": 1}' in capsys.readouterr().out
 
 
-def test_noise_is_told_as_shares_and_as_unknown_where_the_kernel_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_is_reported_as_shares_and_as_unknown_where_the_kernel_reports_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     unknown = {"run_delay_ns": None, "pressure_ns": None, "stolen_ticks": None, "all_ticks": None}
     readings: list[dict[str, float | None]] = [
         {
@@ -353,7 +355,7 @@ def test_noise_is_told_as_shares_and_as_unknown_where_the_kernel_does_not_tell(m
     assert told == {"elapsed_s": 2.0, "run_delay_ratio": None, "pressure_ratio": None, "steal_ratio": None}
 
 
-# What is said of it.
+# The words of the result.
 
 
 def outcome(resource: str, best: float, *, dtype: str | None = None, **told: Any) -> dict[str, Any]:
@@ -383,7 +385,7 @@ QUIET: Final[Mapping[str, float | None]] = {"run_delay_ratio": 0.001, "steal_rat
         ({"median": 8.0}, QUIET, "half of the windows fell more than 10 % short of the best: DRAM (20 %)"),
     ],
 )
-def test_a_disturbed_measurement_is_told_and_not_corrected(
+def test_a_disturbed_measurement_is_reported_and_not_corrected(
     told: dict[str, Any], noise: Mapping[str, float | None], words: str | None
 ) -> None:
     measured = outcome("dram", 10.0, **told)
@@ -407,7 +409,7 @@ def test_the_reference_says_what_was_run_how_often_and_how_steadily() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of everything that would be measured, three small kernels in two processes."""
+    """Keep three small kernels in two processes of everything that would be measured."""
     every = calibration_kernels.processes
 
     def few(*arguments: Any) -> list[calibration_kernels.Process]:

@@ -131,7 +131,7 @@ LOADS_OF_A_STEP: Final = 16
 
 @pytest.fixture(scope="module", params=["gfx90a", "gfx942"])
 def assembly(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of each kernel its AMD assembly, by mangled name."""
+    """Each kernel's AMD assembly, by mangled name."""
     if CLANG is None:
         pytest.skip("no compiler for AMD GPUs here: see docs/static_verdict.md")
     made = tmp_path_factory.mktemp("amd") / "roofs.s"
@@ -149,7 +149,7 @@ def test_reads_of_l1_are_made_in_every_step(assembly: dict[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def machine_code(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of each kernel its instructions on sm_90, by mangled name."""
+    """Each kernel's instructions on sm_90, by mangled name."""
     if NVCC is None or DISASSEMBLER is None:
         pytest.skip("no nvcc and cuobjdump on the path")
     made = tmp_path_factory.mktemp("nvidia") / "roofs.cubin"

@@ -1,4 +1,4 @@
-"""What the tests of confinement share: asking a server whose readers do what they are told."""
+"""Shared by the tests of confinement: asking a server whose readers do whatever a request says."""
 
 import tempfile
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """A reader server whose readers do what a request says, in place of reading: what hostile bytes might make them do.
 
-Everything else of it is the real one, also how its children are shut in. It has no more rights than a person's process,
+Everything else of it is the real one, also how its children are shut in. It has no more rights than a user's process,
 whoever runs the tests. Run as a module in its place.
 """
 
@@ -49,7 +49,7 @@ def misbehave(request: reader_server.Request) -> None:
 
 
 def tried(request: reader_server.Request) -> Any:
-    """What came of what the request asks for: a text, or the name of the error."""
+    """The result of the requested action: a text, or the name of the error."""
     tries: dict[str, Callable[[], Any]] = {
         "read": lambda: Path(request["path"]).read_text(),
         "write at": lambda: Path(request["path"]).write_text("x"),

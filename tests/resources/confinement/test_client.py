@@ -82,7 +82,9 @@ def test_a_capture_that_a_reader_refuses_is_refused_by_the_door(raw: Path, tmp_p
         client.open_capture(tmp_path / "raw").require_whole()
 
 
-def test_a_table_that_could_not_be_read_is_told_when_it_is_taken(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_could_not_be_read_is_reported_when_it_is_taken(
+    raw: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     theirs = client.open_capture(raw)
     told = {"error": {"kind": "LakeError", "line": "no room", "cause": None}}
     monkeypatch.setitem(theirs._answer, "tables", {**theirs._answer["tables"], "kernels": told})
@@ -197,7 +199,7 @@ def test_an_interrupt_ends_the_child_with_its_server_and_the_next_request_is_ans
     assert list(Path(tempfile.gettempdir()).iterdir()) == []
 
 
-def test_what_a_reader_needs_not_is_not_told(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_reader_needs_not_is_not_reported(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     client._STARTED.pop().close()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     told = ask("environment")

@@ -1,4 +1,4 @@
-"""What a child does for each request, in this process: its answer, or what is wrong in one line."""
+"""A child's work for each request, in this process: its answer, or one line about what is wrong."""
 
 import errno
 import json

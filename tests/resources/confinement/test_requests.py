@@ -1,4 +1,4 @@
-"""How much a child may take follows from the capture's size, the machine and two variables.
+"""A child's bounds follow from the capture's size, the machine and two variables.
 
 What comes back from a process that read a stranger's bytes names no file outside the capture.
 """

@@ -32,7 +32,7 @@ def test_it_may_look_where_its_stack_ends(ask: Ask) -> None:
 
 
 @needs_landlock
-def test_it_writes_where_it_was_told_to_and_nowhere_else(ask: Ask, tmp_path: Path) -> None:
+def test_it_writes_in_the_folders_that_it_is_given_and_nowhere_else(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "capture").mkdir()
     (tmp_path / "copy").mkdir()
     assert ask("write at", writable=(tmp_path / "copy",), path=str(tmp_path / "copy/a")) == 1
@@ -58,13 +58,13 @@ def test_the_network_is_kept_from_it_also_where_nobody_is_superuser(misbehaving:
     assert "no network namespace: Invalid argument" not in told
 
 
-def test_a_kernel_without_landlock_is_told_in_plain_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_kernel_without_landlock_is_reported_in_plain_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sandbox, "_libc", refusing(errno.ENOSYS))
     reason = sandbox.only_beneath([tmp_path], [])
     assert reason == "no Landlock: Function not implemented; it needs Linux 5.13 with Landlock switched on"
 
 
-def test_a_host_that_gives_no_network_namespace_is_told_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_gives_no_network_namespace_is_reported_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "_libc", refusing(errno.EPERM))
     assert sandbox.without_network() == "no network namespace: Operation not permitted"
 

@@ -1,4 +1,4 @@
-"""What `aaco info` says of each backend: usable or not, what is lacking, and what would mend it."""
+"""`aaco info` on each backend: usable or not, what is missing, and the fix."""
 
 from pathlib import Path
 
@@ -68,13 +68,15 @@ def test_an_amd_backend_with_driver_and_libraries_is_usable(monkeypatch: pytest.
     assert state.usable
 
 
-def test_a_provider_that_nobody_knows_is_told_how_to_come_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_that_nobody_knows_comes_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     listing(monkeypatch)
     (state,) = backend_states({"mine": BackendEntry(provider="MineExecutionProvider")})
     assert state.fix == "install an onnxruntime built with MineExecutionProvider"
 
 
-def test_tools_are_found_on_the_path_or_told_how_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tools_are_found_on_the_path_or_come_with_the_way_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     tool = tmp_path / "rocminfo"
     tool.touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

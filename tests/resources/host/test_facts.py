@@ -154,7 +154,7 @@ def test_a_file_that_may_not_be_run_is_not_available(tmp_path: Path) -> None:
 def test_a_python_needs_numpy_and_an_onnxruntime(
     numpy: str | None, runtime: str | None, works: bool, tmp_path: Path
 ) -> None:
-    """Of another onnxruntime than the one of this Python, as an AMD build is."""
+    """An interpreter with another onnxruntime than this Python's, as an AMD build is."""
     versions = dict.fromkeys(MEASURED_PACKAGES) | {"numpy": numpy, "onnxruntime-migraphx": runtime, "python": "3.12.1"}
     answer = repr(versions).replace("None", "null").replace("'", '"')
     path = script(tmp_path / "python", f"#!/bin/sh\necho '{answer}'\n")

@@ -1,4 +1,4 @@
-"""Machines, boots and GPUs are told apart, and a machine's confidential id is never told.
+"""Machines, boots and GPUs are distinguished, and a machine's confidential id is never revealed.
 
 A process named beyond doubt: its number alone would name whichever process has it later.
 

@@ -1,4 +1,4 @@
-"""How often quotas bound a process is counted by either version of control groups, wherever the quota is set."""
+"""Either version of control groups counts how often quotas bound a process, wherever the quota is set."""
 
 from pathlib import Path
 

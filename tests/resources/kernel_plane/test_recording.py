@@ -110,10 +110,7 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path, monkey
 @pytest.mark.usefixtures("possible")
 @pytest.mark.parametrize(
     ("bound", "value", "reason"),
-    [
-        ("_MOST_PAGE_BYTES", 0, "the recording holds 0 MiB"),
-        ("_LEAST_FREE_BYTES", 1 << 62, "MiB are left on the disk"),
-    ],
+    [("_MOST_PAGE_BYTES", 0, "the recording holds 0 MiB"), ("_LEAST_FREE_BYTES", 1 << 62, "MiB are left on the disk")],
 )
 def test_a_recording_that_grows_too_large_ends_alone_and_says_since_when(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int, reason: str

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from aaco_pipeline.resources.kernel_plane import tracefs as instances
-from aaco_pipeline.resources.kernel_plane.tracefs import (
-    Instance,
-    find_tracefs,
-    refused_by,
-    remove_stale,
-    stale_of,
-)
+from aaco_pipeline.resources.kernel_plane.tracefs import Instance, find_tracefs, refused_by, remove_stale, stale_of
 from aaco_pipeline.resources.telemetry.clocks import NotPossible
 
 

@@ -127,7 +127,7 @@ def ended(pid: int) -> bool:
 
 
 def within(seconds: float, condition: Callable[[], Any]) -> Any:
-    """What `condition` gives as soon as it is true; the test fails when that takes longer than `seconds`."""
+    """Wait until `condition` is true and return its value; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := condition():
@@ -188,7 +188,7 @@ def test_the_loop_enters_the_fingerprint(raw: Path) -> None:
     assert fingerprint(kept) != fingerprint(kept.filter(pl.col("category") != "measurement"))
 
 
-def test_progress_is_told_up_to_the_last_iteration(tmp_path: Path) -> None:
+def test_progress_is_reported_up_to_the_last_iteration(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     with progress_listener(lambda doing, done, total: told.append((doing, done, total))):
         measure(tmp_path / "raw", model=str(doubling(tmp_path / "double.onnx", [1, 4])))
@@ -292,7 +292,7 @@ def test_a_model_that_cannot_be_loaded_or_run_is_a_model_error_in_one_line(
     assert not (tmp_path / "raw" / "capture.json").exists()
 
 
-# What a person asks for and the model does not allow.
+# Requests that the model does not allow.
 
 
 @pytest.mark.parametrize(

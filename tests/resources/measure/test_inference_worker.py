@@ -1,4 +1,4 @@
-"""What happens inside the measured process, called here in this one: inputs, placement, readings and their limits.
+"""Inside the measured process, called here in this one: inputs, placement, readings and their limits.
 
 That the process is started, stopped and its refusals become errors is tested in `test_inference`.
 """
@@ -31,7 +31,7 @@ WORKER: Final = Path(inference_worker.__file__)
 
 
 def job(model: Path = Path("unused.onnx"), **settings: Any) -> dict[str, Any]:
-    """What the measured process is told for one unprofiled iteration on the processor, with `settings` over it."""
+    """The measured process's job for one unprofiled iteration on the processor, with `settings` over it."""
     request = MeasurementRequest(model=str(model), warmup=0, iterations=1)
     choice = ModelChoice("made_by_a_test", model, "path", "none")
     told = inference._job(request, choice, BackendEntry(provider="CPUExecutionProvider"))
@@ -52,7 +52,7 @@ def adding(tmp_path: Path) -> Path:
     return path
 
 
-# How much is run.
+# Number of iterations.
 
 
 @pytest.mark.parametrize("counts", [(0, 50, 10), (4, 50, 6), (4, 6, 6), (4, 5, 5), (20, 50, 1)])
@@ -78,7 +78,7 @@ def test_the_budget_lies_below_the_cap_at_which_the_runtime_stops_recording() ->
     assert inference_worker.PROFILE_EVENT_BUDGET < EVENT_CAP
 
 
-# What is read.
+# Readings.
 
 
 class Clocked:
@@ -113,7 +113,7 @@ def test_only_the_models_call_lies_between_the_clock_readings(
 
 
 def calls_of(readings: inference_worker._Readings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the loop calls while it runs a model, in order: the model itself, and each reading but the clock's."""
+    """Calls of the loop while it runs a model, in order: the model itself, and each reading but the clock's."""
     called: list[str] = []
     real = time.process_time_ns
 
@@ -324,7 +324,7 @@ def test_a_batch_replaces_the_first_dimension_of_a_registered_shape_but_not_of_a
         inputs_of(declared, input_shapes={"x": [1, 3]}, shapes_asked=["x"], batch_size=4)
 
 
-# Which provider runs which nodes.
+# Nodes by provider.
 
 
 def placed(model: Model, **settings: Any) -> dict[str, Any]:
@@ -359,7 +359,7 @@ def test_a_runtime_that_does_not_record_placement_leaves_the_counts_unknown(monk
     assert (said["node_counts"], said["node_count"]) == ({}, None)
 
 
-def test_a_runtime_that_does_not_record_placement_is_told_to_refuse_fallback(
+def test_a_runtime_that_does_not_record_placement_is_set_to_refuse_fallback(
     adding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inference_worker, "_records_placement", lambda: False)

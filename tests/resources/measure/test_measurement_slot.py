@@ -189,7 +189,7 @@ def test_the_slot_is_taken_while_it_is_held_and_free_after_an_error(path: Path) 
     assert slot_is_free(path)
 
 
-def test_a_second_holder_waits_and_is_told_so_once(path: Path, held: subprocess.Popen[str]) -> None:
+def test_a_second_holder_waits_and_is_informed_once(path: Path, held: subprocess.Popen[str]) -> None:
     waits: list[str] = []
     begun = time.monotonic()
     threading.Timer(0.5, held.kill).start()
@@ -201,7 +201,7 @@ def test_a_second_holder_waits_and_is_told_so_once(path: Path, held: subprocess.
     )
 
 
-def test_who_waits_is_told_again_and_again_by_log_and_by_screen(
+def test_waiting_is_reported_again_and_again_by_log_and_by_screen(
     path: Path, held: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "_EVERY_SECONDS", 0.0)
@@ -268,7 +268,7 @@ def test_a_holder_that_has_died_is_not_named_as_measuring(path: Path) -> None:
     assert words == f"process {process.pid} has ended, and what it started is still measuring"
 
 
-def test_nobody_is_told_to_wait_for_a_free_slot(path: Path) -> None:
+def test_nobody_waits_for_a_free_slot(path: Path) -> None:
     with measurement_slot(path, on_wait=pytest.fail):
         pass
 

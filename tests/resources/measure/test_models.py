@@ -1,4 +1,4 @@
-"""Which model a name or path means, and that the models made here compute what they claim.
+"""Models meant by names and paths, and the models made here, which compute what they claim.
 
 Reading `models.yaml` is tested in `test_configuration`.
 """
@@ -20,12 +20,7 @@ import pytest
 from aaco_pipeline.errors import ModelError, UsageError
 from aaco_pipeline.resources.configuration import ModelEntry
 from aaco_pipeline.resources.measure import generated_models
-from aaco_pipeline.resources.measure.models import (
-    ModelChoice,
-    check_model_file,
-    describe_models,
-    resolve_model,
-)
+from aaco_pipeline.resources.measure.models import ModelChoice, check_model_file, describe_models, resolve_model
 from tests.places import ROOT
 
 Tensors = dict[str, npt.NDArray[Any]]
@@ -53,7 +48,7 @@ def random_inputs(session: Any, choice: ModelChoice) -> Tensors:
     return tensors
 
 
-# Which model a name means.
+# Models meant by names.
 
 
 def a_file(folder: Path, name: str = "own.onnx") -> Path:

@@ -1,4 +1,4 @@
-"""What the tests of rocprofv3 share: a small model."""
+"""Shared by the tests of rocprofv3: a small model."""
 
 from pathlib import Path
 

@@ -48,7 +48,7 @@ def version_text(release: str) -> str:
 
 
 def checked(arguments: list[str], release: str) -> tuple[str, dict[str, str], list[str]]:
-    """Which kind of pass is asked for; ends the process when the release does not know it or kinds are mixed."""
+    """Tell the requested kind of pass; end the process when the release does not know it or kinds are mixed."""
     place = arguments.index("--") if "--" in arguments else refuse("no --")
     program = arguments[place + 1 :]
     options, flags, counters = sorted_out(arguments[:place])

@@ -149,7 +149,7 @@ def test_the_architecture_is_the_drivers(
     assert rocprofv3.gpu_architecture(device) == name
 
 
-def test_a_missing_tool_is_told_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tool_is_reported_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rocprofv3, "_USUAL_ROOT", str(tmp_path))
     with pytest.raises(UnavailableError, match="rocprofiler-sdk and rocprofiler-sdk-rocpd, and put rocprofv3 in PATH"):
         find_tool({"PATH": str(tmp_path), "ROCM_PATH": str(tmp_path)})

@@ -34,11 +34,7 @@ def test_groups_hold_every_counter_once_and_no_block_over_its_slots(counters: li
 
 def test_counters_of_different_blocks_share_a_group_and_are_filled_in_order() -> None:
     counters = ["SQ_A", "SQ_B", "TCC_A", "SQC_C", "TCC_B", "FETCH_SIZE", "SQ_D"]
-    assert counter_groups(counters, SLOTS) == (
-        ("SQ_A", "SQ_B", "TCC_A"),
-        ("SQC_C", "TCC_B", "SQ_D"),
-        ("FETCH_SIZE",),
-    )
+    assert counter_groups(counters, SLOTS) == (("SQ_A", "SQ_B", "TCC_A"), ("SQC_C", "TCC_B", "SQ_D"), ("FETCH_SIZE",))
     assert counter_groups([], SLOTS) == ()
 
 
@@ -64,7 +60,7 @@ def test_the_counters_of_the_registry_are_ones_that_real_devices_gave(architectu
     real = set(text.replace('"', ",").replace("\n", ",").split(","))
     sets = load_counter_sets(CONFIGS / "counter_sets.yaml").sets
     wanted = {counter for one in sets.values() for counter in one.get(architecture, ())}
-    # Of the type F8 no capture of that device was made; it is in the formulas of AMD's own profiler.
+    # No capture of that device has the type F8; it is in the formulas of AMD's own profiler.
     assert wanted - real <= ({"SQ_INSTS_VALU_MFMA_MOPS_F8"} if architecture == "gfx942" else set())
 
 

@@ -1,4 +1,4 @@
-"""What the passes of a session need to know: the kernel to trace, ranges and clocks of the measured process."""
+"""Inputs of a session's passes: the kernel to trace, ranges and clocks of the measured process."""
 
 import json
 import os

@@ -27,10 +27,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.measure.inference import capture_inference, plan
 from aaco_pipeline.resources.rocprofv3 import command as rocprofv3
 from aaco_pipeline.resources.rocprofv3 import passes as rocprofv3_passes
-from aaco_pipeline.resources.rocprofv3.command import (
-    counter_passes,
-    escaped,
-)
+from aaco_pipeline.resources.rocprofv3.command import counter_passes, escaped
 from aaco_pipeline.resources.rocprofv3.passes import kernel_to_trace
 from tests.places import CONFIGS, SHARED
 from tests.resources.rocprofv3.made_up import OLD, kernel_csv, listed_gpus
@@ -361,7 +358,7 @@ def test_counters_and_a_thread_trace_imply_a_profile(settings: Mapping[str, Any]
 @pytest.mark.nightly
 @needs_captures
 @pytest.mark.parametrize(("release", "decoder"), [("7.1", True), ("7.13", False)])
-def test_a_thread_trace_that_stays_away_is_told_with_what_may_be_missing(
+def test_a_thread_trace_that_stays_away_is_reported_with_what_may_be_missing(
     release: str, decoder: bool, stand_in: StandIn, measure: Measure
 ) -> None:
     stand_in.plays(release)

@@ -1,4 +1,4 @@
-"""Namespaces in which threads or clocks are counted otherwise than by the kernel's events are told, with what to do.
+"""Namespaces in which threads or clocks differ from the kernel's events are reported with the remedy.
 
 Our own threads are called in the kernel what they are, give way, and wake together.
 """
@@ -23,7 +23,7 @@ _ASK = "from aaco_pipeline.resources.telemetry.clocks import why_apart; print(wh
     ("apart", "what", "fix"),
     [("pid", "numbers its threads", "--pid=host"), ("time", "clocks are set otherwise", "without a time namespace")],
 )
-def test_a_namespace_of_its_own_is_told(
+def test_a_namespace_of_its_own_is_reported(
     apart: str, what: str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in ("pid", "time"):
@@ -50,7 +50,7 @@ def test_a_kernel_without_a_kind_of_namespace_has_one_for_all(tmp_path: Path, mo
         (("--time", "--monotonic", "1000"), "clocks are set otherwise"),
     ],
 )
-def test_a_real_namespace_is_told(unshare: tuple[str, ...], what: str) -> None:
+def test_a_real_namespace_is_reported(unshare: tuple[str, ...], what: str) -> None:
     asked = ["unshare", *unshare, sys.executable, "-c", _ASK]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, check=False)

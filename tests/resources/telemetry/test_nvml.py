@@ -58,7 +58,7 @@ def last_reading(source: NvmlSource) -> dict[str, int | None]:
 
 
 def sampled(library: str, sys: Path, **further: Any) -> CaptureTables:
-    """What the sampler's own document becomes, after at least two readings of each device."""
+    """The sampler's own document as read back, after at least two readings of each device."""
     with SystemSampler(10_000_000, sys=sys, nvml_library=library) as sampler:
         zero = time.monotonic_ns()
         wait_for_rows(sampler, 25)
@@ -176,7 +176,7 @@ def test_a_gpu_that_may_not_be_read_is_named_and_the_others_are_read(
     assert item.reason == "NVML of GPU 1: nvmlDeviceGetHandleByIndex_v2: Insufficient Permissions"
 
 
-def test_without_a_driver_or_a_library_the_reason_is_told_where_there_is_a_gpu(
+def test_without_a_driver_or_a_library_the_reason_is_reported_where_there_is_a_gpu(
     library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("NVML_STAND_IN", "no_driver")

@@ -16,11 +16,7 @@ import pytest
 from aaco_pipeline.resources.telemetry import sampler as telemetry
 from aaco_pipeline.resources.telemetry import sources
 from aaco_pipeline.resources.telemetry.clocks import clock_readings
-from aaco_pipeline.resources.telemetry.sampler import (
-    COLUMNS,
-    SystemSampler,
-    open_gpus,
-)
+from aaco_pipeline.resources.telemetry.sampler import COLUMNS, SystemSampler, open_gpus
 from tests.resources.telemetry.rows import wait_for_rows
 
 #: Every source is read at every interval, whatever it costs on the machine that tests.
@@ -65,7 +61,7 @@ def waiting() -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.fixture(scope="module")
 def worked() -> dict[str, Any]:
-    """A process that worked, sampled every 5 ms, with what it said of itself."""
+    """A process that worked, sampled every 5 ms, with its own report."""
     with SystemSampler(5 * MILLISECOND, source_budget_ratio=ANY_COST) as sampler:
         wait_for_rows(sampler, 2)
         process = start(WORKING)
@@ -169,7 +165,7 @@ class ClockOfATest:
 
 
 def run_by(clock: ClockOfATest, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], int]:
-    """When a sampler at 10 ms took its 100 rows, since it started, and how many deadlines it missed."""
+    """Times since its start at which a sampler at 10 ms took its 100 rows, and its number of missed deadlines."""
     monkeypatch.setattr(telemetry, "time", clock)
     clock.sampler = sampler = SystemSampler(10 * MILLISECOND)
     began = clock.now
@@ -454,7 +450,7 @@ def test_a_kernel_without_run_queue_times_leaves_the_rest(proc: Path, tmp_path: 
     assert "schedstat" in document["segments"][0]["reasons"]["run_delay_ns"]
 
 
-def test_a_kernel_that_does_not_account_waiting_is_told_from_no_waiting(
+def test_a_kernel_that_does_not_account_waiting_differs_from_no_waiting(
     proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "_SURELY_HAD_TURNS_NS", 0)

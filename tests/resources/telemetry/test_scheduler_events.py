@@ -265,17 +265,14 @@ def test_perfs_file_is_bounded_where_perf_can_do_that(version: str, bounded: boo
     assert trace.document()["state"] == "present"
 
 
-def test_a_tool_that_cannot_even_say_that_the_disk_is_full_is_told_so(
+def test_a_tool_that_cannot_even_say_that_the_disk_is_full_is_reported_so(
     bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_tool(bin, "perf", "exit 255")
     none_left = type("Disk", (), {"f_bavail": 0})
     monkeypatch.setattr(os, "statvfs", lambda _: none_left)
     document = absent(tmp_path, "perf")
-    assert (document["reason"], document["fix"]) == (
-        "perf: the disk is full",
-        "free disk space, and record again",
-    )
+    assert (document["reason"], document["fix"]) == ("perf: the disk is full", "free disk space, and record again")
 
 
 def test_a_tool_that_ends_before_the_run_is_remarked(fake_bpftrace: Path, tmp_path: Path) -> None:
@@ -354,7 +351,7 @@ def readings(monotonic: int, suspended: int) -> dict[str, int]:
         (10_500_000, 9_000_000, ("CLOCK_BOOTTIME", -9_000_000)),
     ],
 )
-def test_the_clock_is_told_by_an_events_time(event: int, suspended: int, expected: tuple[str, int]) -> None:
+def test_the_clock_is_recognized_by_an_events_time(event: int, suspended: int, expected: tuple[str, int]) -> None:
     clock = which_clock(event, readings(1_000_000, suspended), readings(2_000_000, suspended))
     assert (clock["name"], clock["to_monotonic_ns"]) == expected
     assert clock["uncertainty_ns"] <= 100

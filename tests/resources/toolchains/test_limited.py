@@ -32,7 +32,7 @@ def test_a_program_runs_in_its_folder_with_what_it_is_given(tmp_path: Path) -> N
         ("while True: pass", "signal SIGXCPU"),
         ("import mmap; mmap.mmap(-1, 1 << 30)", "status 1"),
         ("open('large', 'wb').write(bytes(2 << 20))", "status 1"),
-        # What it prints counts: the traceback has no room either, so that Python ends with 120.
+        # Its output counts: the traceback has no room either, so that Python ends with 120.
         ("import os\nwhile True: os.write(1, bytes(1 << 16))", "status 120"),
     ],
 )

@@ -2,8 +2,8 @@
 
 Each buffer has pages of its own with nothing mapped for a gibibyte around them, ends as near to its last page's end as
 an alignment of 64 bytes allows (of 256 where a call asks for that), and has a canary in what is left of its pages.
-`out` buffers hold a pattern before each call (NaN for floating point, made of random bits) or what the call says, `in`
-buffers the child cannot write.
+`out` buffers hold a pattern before each call (a NaN of random bits for floating point) or the call's
+content; the child cannot write `in` buffers.
 """
 
 import mmap
@@ -24,11 +24,11 @@ from aaco_pipeline.optimization.targets import Buffer, Content
 
 _FIRST_ADDRESS: Final = 0x10_0000_0000
 _GAP: Final = 1 << 30
-#: What the widest loads of this target are aligned to, and what device allocations are.
+#: Alignment of this target's widest loads, and of device allocations.
 _ALIGNMENT: Final = 64
 _DEVICE_ALIGNMENT: Final = 256
 _PAGE: Final = mmap.PAGESIZE
-#: Of floating-point numbers by size: all bits of the exponent and the quiet bit of a NaN, and the rest of the mantissa.
+#: By size of a floating-point number: exponent and quiet bit of a NaN, and the number of free mantissa bits.
 _NOT_A_NUMBER: Final = {2: (0x7E00, 9), 4: (0x7FC00000, 22), 8: (0x7FF8 << 48, 51)}
 
 
@@ -63,7 +63,7 @@ class Buffers:
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         self.placed: dict[str, Placed] = {}
-        #: What each element of an `out` buffer holds before a call.
+        #: Content of each element of an `out` buffer before a call.
         self.poison: dict[str, bytes] = {}
         self._is_aligned = False
         address = _FIRST_ADDRESS
@@ -77,7 +77,7 @@ class Buffers:
             address += (placed.mapped_bytes + _GAP - 1) // _GAP * _GAP + _GAP
 
     def place(self, *, is_aligned: bool) -> None:
-        """Move every buffer within its pages to where the next call wants it; what it holds has to be written anew."""
+        """Move every buffer within its pages to the place for the next call; its content must be written anew."""
         if is_aligned == self._is_aligned:
             return
         alignment = _DEVICE_ALIGNMENT if is_aligned else _ALIGNMENT
@@ -85,7 +85,7 @@ class Buffers:
         self._is_aligned = is_aligned
 
     def write(self, contents: Mapping[str, Content], before: Mapping[str, Content]) -> None:
-        """Contents into `in` and `inout` buffers, what `before` has or poison into `out` buffers."""
+        """Write contents into `in` and `inout` buffers, and values of `before` or poison into `out` buffers."""
         for name, placed in self.placed.items():
             if placed.buffer.role == "out" and name not in before:
                 _as_numbers(placed.values).fill(placed.poison)

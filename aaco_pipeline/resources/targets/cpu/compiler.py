@@ -47,7 +47,7 @@ HOW_TO_INSTALL: Final = "install g++ or clang++ (Debian, Ubuntu: apt-get install
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: where it is and the first line of what it says of itself."""
+    """A C++ compiler: its path and the first line of its version."""
 
     path: str
     version: str
@@ -107,7 +107,7 @@ def compile_confined(
 
 
 def _shortened(text: str, folder: Path) -> str:
-    """The lines that say what is wrong, without those that say where a template came from."""
+    """The lines of errors, without those on a template's instantiation."""
     lines = [line for line in _plain(text, folder).splitlines() if line.strip()]
     telling = [
         line for line in lines if re.search(r"\b(fatal error|error|undefined reference|Killed|terminated)\b", line)
@@ -247,13 +247,7 @@ _MOST_LINES_BETWEEN: Final = 128
 _NAME: Final = re.compile(r"[A-Za-z0-9_.$]{1,4096}")
 
 
-def link(
-    compiler: Compiler,
-    found: ObjectFile,
-    worker: Path,
-    layout: Layout,
-    folder: Path,
-) -> Path:
+def link(compiler: Compiler, found: ObjectFile, worker: Path, layout: Layout, folder: Path) -> Path:
     """The program of `folder`'s kernel.o in that layout. Refused (guard `symbols`) where names are missing or twice."""
     chosen = random.Random(layout.seed)
     base = chosen.randrange(_LOWEST, _HIGHEST, _PAGE)

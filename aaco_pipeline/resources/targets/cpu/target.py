@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import tree_sitter
 import tree_sitter_cuda
@@ -41,7 +41,7 @@ _DEVICE_HEADERS: Final = re.compile(
 _WRAPPED: Final = ("template_declaration", "linkage_specification")
 _OF_DEVICE: Final = re.compile(rb"__(global|device)__|\bconstexpr\b")
 _NUMBER: Final = re.compile(rb"\s*(?:\(\s*(\w+)\s*\)|(\w+))?\s*(?://.*|/\*.*)?")
-#: What `#pragma unroll` without a factor asks for: a loop of known length is unrolled wholly up to that.
+#: The factor of `#pragma unroll` without one: loops of known length are fully unrolled up to it.
 _WHOLE: Final = b"16"
 
 
@@ -54,7 +54,8 @@ def device_part(source: bytes, *, for_gcc: bool) -> bytes:
     marks = _device_macros(root, source)
     changes: list[tuple[int, int, bytes]] = []
     for node in _host_nodes(root, source, marks):
-        changes.append((node.start_byte, node.end_byte, _blank(source[node.start_byte : node.end_byte])))
+        lines = source.count(b"\n", node.start_byte, node.end_byte)
+        changes.append((node.start_byte, node.end_byte, b"\n" * lines))
     if for_gcc:
         changes += _unrolling(root, source, numbers)
     return _changed(source, changes)
@@ -80,25 +81,21 @@ def _host_nodes(node: tree_sitter.Node, source: bytes, marks: re.Pattern[bytes])
         elif child.type in ("namespace_definition", "linkage_specification", "declaration_list") or (
             child.type.startswith("preproc_") and child.type not in ("preproc_def", "preproc_function_def")
         ):
-            if child.type == "linkage_specification" and _only_function(child):
+            if child.type == "linkage_specification" and _has(child, "function_definition"):
                 if not marks.search(text[: _body_start(child) - child.start_byte]):
                     yield child
             else:
                 yield from _host_nodes(child, source, marks)
-        elif child.type == "declaration" and _declares_function(child) and not marks.search(text):
+        elif child.type == "declaration" and _has(child, "function_declarator") and not marks.search(text):
             yield child
 
 
+def _has(node: tree_sitter.Node, kind: str) -> bool:
+    return any(child.type == kind for child in node.children)
+
+
 def _is_function(node: tree_sitter.Node) -> bool:
-    return node.type == "function_definition" or any(child.type == "function_definition" for child in node.children)
-
-
-def _only_function(node: tree_sitter.Node) -> bool:
-    return any(child.type == "function_definition" for child in node.children)
-
-
-def _declares_function(node: tree_sitter.Node) -> bool:
-    return any(child.type == "function_declarator" for child in node.children)
+    return node.type == "function_definition" or _has(node, "function_definition")
 
 
 def _body_start(node: tree_sitter.Node) -> int:
@@ -154,10 +151,6 @@ def _all(node: tree_sitter.Node, kind: str) -> Iterator[tree_sitter.Node]:
         waiting.extend(one.children)
 
 
-def _blank(text: bytes) -> bytes:
-    return b"\n" * text.count(b"\n")
-
-
 def _changed(source: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
     pieces: list[bytes] = []
     at = 0
@@ -175,9 +168,9 @@ _WARNINGS: Final = "warnings.txt"
 #: The best that a user would build with, but for contraction: a compiler joins a product and a sum into one operation
 #: in some copies of an unrolled loop and not in others (g++ 12 does), and then no unrolled loop keeps the bits.
 BEST_FLAGS: Final = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
-#: Where code may lie; the same for every build, so that no candidate is faster for where it came to lie.
+#: Alignment of code, the same for every build, so that no candidate is faster because of its placement.
 ALIGNMENT_FLAGS: Final = ("-falign-functions=64", "-falign-loops=32")
-#: What the target needs to judge the object and to lay it out.
+#: Flags that let the target judge the object and lay it out.
 _OWN_FLAGS: Final = (
     *("-fno-exceptions", "-fno-rtti", "-fno-pie", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
     *("-fno-threadsafe-statics", "-ffunction-sections", "-fdata-sections", "-fno-common", "-fno-ident"),
@@ -199,22 +192,10 @@ class CpuTarget:
     compiler: str | None = None
     flags: tuple[str, ...] = BEST_FLAGS
     call_limit_ns: int = _CALL_LIMIT_NS
-
-    @property
-    def name(self) -> Literal["cpu"]:
-        return "cpu"
-
-    @property
-    def executed_on(self) -> str:
-        return "cpu-emulation"
-
-    @property
-    def clock(self) -> str:
-        return "CPU time of the kernel's process, read from outside it"
-
-    @property
-    def wavefront_size(self) -> int:
-        return 64
+    name: ClassVar[Literal["cpu"]] = "cpu"
+    executed_on: ClassVar[str] = "cpu-emulation"
+    clock: ClassVar[str] = "CPU time of the kernel's process, read from outside it"
+    wavefront_size: ClassVar[int] = 64
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
         """Compile the source's device part alone, judge the object, and link it as the layout's seed says.

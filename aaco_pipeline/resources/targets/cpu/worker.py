@@ -41,15 +41,15 @@ _PREPARE, _GO = 1, 2
 _DONE, _FAULT, _SHUT_IN, _PREPARED = 1, 2, 3, 4
 #: `si_code` of a fault that the machine names no address for (SI_KERNEL).
 _NO_ADDRESS: Final = 0x80
-#: Of address space, beside the buffers: the program, the C library, stacks for 1024 work-items.
+#: Address space beside the buffers: the program, the C library, stacks for 1024 work-items.
 _MEMORY_BYTES: Final = 512 << 20
 _START_NS: Final = 10_000_000_000
 _END_SECONDS: Final = 20
-#: Of the clock, for each second of CPU time: it ends only what waits for ever, however busy the machine is.
+#: Seconds of the clock for each second of CPU time: ends only what waits for ever, however busy the machine is.
 _PATIENCE: Final = 60
 _LOOK_MS: Final = 50
-#: What a process that waits for a request may use between two calls. It is at rest and uses nothing; this is for what
-#: the system may count to it all the same.
+#: CPU time that a waiting process may use between two calls. It is at rest and uses none; this allows for the
+#: system's own accounting.
 MOST_IDLE_NS: Final = 1_000_000
 _STEPS: Final = {
     **{1: "be tied to its parent", 2: "read its setup", 3: "map its buffers", 4: "close descriptors"},
@@ -207,7 +207,7 @@ class _Process:
         return nonce
 
     def _judge(self, limit_ns: int, nonce: int, wanted: int) -> None:
-        """Hear the answer; Refused for all that it tells."""
+        """Receive the answer; Refused for every fault in it."""
         echoed, kind, control, lds_overrun, number, address, detail, sites_met = _REPLY.unpack(
             self._hear(_REPLY.size, limit_ns)
         )

@@ -24,7 +24,7 @@ from typing import Any, Final, TextIO
 PAGE: Final = mmap.PAGESIZE
 _PROTECT_NONE, _PROTECT_READ, _PROTECT_WRITE = 0, 1, 2
 _EXEC_LO: Final = 126
-#: What the checkout calls an architecture, and the instruction that ends a program of it.
+#: The checkout's name of an architecture, and the instruction that ends its programs.
 _ARCHITECTURES: Final = {
     "gfx950": ("cdna", 0xBF810000),
     "gfx942": ("cdna", 0xBF810000),
@@ -45,11 +45,11 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Lacking(Exception):
-    """The emulator cannot do it; nothing is said of the kernel."""
+    """The emulator cannot do it; the kernel is not to blame."""
 
 
 class Memory:
-    """Bytes of their own that end at a page nobody may touch, with one before them; `poison` fills the rest."""
+    """Bytes between two inaccessible pages, ending at the second; `poison` fills the rest."""
 
     def __init__(self, size: int, *, poison: int, alignment: int = 4) -> None:
         held = -(-max(size, 1) // alignment) * alignment
@@ -121,7 +121,7 @@ class Emulator:
 
 
 class Kernel:
-    """A loaded program: its image in memory, and what of it was decoded."""
+    """A loaded program: its image in memory, and its decoded instructions."""
 
     def __init__(self, emulator: Emulator, given: Mapping[str, Any]) -> None:
         self._emulator = emulator
@@ -255,12 +255,7 @@ class Kernel:
             return f"the instruction {ctypes.string_at(at, 8).hex()}"
 
     def _with_safe_addresses(
-        self,
-        state: Any,
-        address: tuple[int, bool],
-        size: int,
-        call: Any,
-        places: Sequence[ctypes.c_uint64],
+        self, state: Any, address: tuple[int, bool], size: int, call: Any, places: Sequence[ctypes.c_uint64]
     ) -> None:
         lanes = _lanes_on(state)
         if not lanes:
@@ -305,7 +300,7 @@ def _all_on(state: Any) -> bool:
 
 
 def _address_register(instruction: Any) -> tuple[int, bool] | None:
-    """Of what the checkout does for lanes that are off too: the first VGPR of its address, and whether it is a pair."""
+    """First VGPR of the address (True: a pair) of an instruction that the checkout also runs for lanes that are off."""
     name, kind = _name(instruction), type(instruction).__name__
     is_lds = kind == "DS"
     if not (is_lds and "PERMUTE" not in name and "SWIZZLE" not in name) and "ATOMIC" not in name:
@@ -357,7 +352,7 @@ def serve(commands: TextIO, answers: TextIO) -> None:
 
 
 def _shut_in(given: Mapping[str, Any]) -> list[str]:
-    """Leave this process its own memory and the files it may read; what the kernel would not grant, in words."""
+    """Confine this process to its memory and readable files; return what the kernel would not grant."""
     from aaco_pipeline.resources.confinement import sandbox
 
     readable = [*sandbox.imported_from(), *(Path(one) for one in given["readable"])]

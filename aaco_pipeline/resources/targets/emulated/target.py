@@ -7,23 +7,21 @@ import base64
 import json
 import mmap
 import os
-import secrets
-import selectors
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Buffer, Build, Call, Content, Execution, Layout, NotEmulated, Parameter
+from aaco_pipeline.resources.targets import AnsweringProcess, answering_process
 from aaco_pipeline.resources.targets.emulated.program import Program, argument_bytes, dispatch_packet, read_program
 from aaco_pipeline.resources.toolchains.amdgpu.compiling import compile_kernel, why_no_kernel
 from aaco_pipeline.resources.toolchains.amdgpu.finding import (
@@ -33,6 +31,7 @@ from aaco_pipeline.resources.toolchains.amdgpu.finding import (
     find_emulator,
     find_toolchains,
 )
+from aaco_pipeline.resources.toolchains.limited import ending
 
 _MEMORY_BYTES: Final = 4 << 30
 _CPU_SECONDS: Final = 120
@@ -52,15 +51,9 @@ class EmulatorProcess:
     After the first refusal it is gone, and refuses again. `instructions` are those of the last call, by class.
     """
 
-    def __init__(
-        self, process: "subprocess.Popen[str]", answers: int, progress: int, errors: Path, seconds: float
-    ) -> None:
-        self._process = process
-        self._answers = answers
-        self._progress = progress
-        self._errors = errors
+    def __init__(self, process: AnsweringProcess, seconds: float) -> None:
+        self.channel = process
         self._seconds = seconds
-        self._rest = b""
         self._program: Program | None = None
         self._ended: Exception | None = None
         self.instructions: Mapping[str, int] = {}
@@ -99,12 +92,12 @@ class EmulatorProcess:
                 "user_registers": program.user_registers,
                 "group_registers": program.group_registers,
                 "wavefront_size": program.wavefront_size,
-                "progress": self._progress,
+                "progress": self.channel.shared,
             },
         )
 
     def run(self, call: Call) -> Execution:
-        """One call, as `optimization.targets.Worker` describes it; NotEmulated where nothing can be said of it."""
+        """One call, as `optimization.targets.Worker` describes it; NotEmulated where the emulator cannot tell."""
         return self.emulate(call, backwards=False)
 
     def emulate(self, call: Call, *, backwards: bool) -> Execution:
@@ -161,13 +154,8 @@ class EmulatorProcess:
     def _ask(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         if self._ended is not None:
             raise self._ended
-        nonce = secrets.token_hex(8)
-        assert self._process.stdin is not None
+        nonce = self.channel.send({"do": what, "with": given})
         try:
-            # Where it has ended, its death says why.
-            with suppress(BrokenPipeError):
-                self._process.stdin.write(json.dumps({"do": what, "with": given, "nonce": nonce}) + "\n")
-                self._process.stdin.flush()
             return self._answer(self._line(), nonce)
         except (Refused, NotEmulated) as error:
             self._give_up(error)
@@ -187,41 +175,32 @@ class EmulatorProcess:
         return dict(answer["ok"])
 
     def _line(self) -> bytes:
-        deadline, pieces = time.monotonic() + self._seconds, [self._rest]
-        total = 0
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._answers, selectors.EVENT_READ)
-            while b"\n" not in pieces[-1]:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise NotEmulated(f"the emulator did not answer within {self._seconds:g} s{self._at()}")
-                piece = os.read(self._answers, 1 << 20)
-                total += len(piece)
-                if not piece:
-                    raise self._death()
-                if total > _MOST_ANSWER_BYTES:
-                    raise Refused("result", f"the emulator's answer has more than {_MOST_ANSWER_BYTES} bytes")
-                pieces.append(piece)
-        line, _, self._rest = b"".join(pieces).partition(b"\n")
+        try:
+            line = self.channel.line(self._seconds, _MOST_ANSWER_BYTES)
+        except ValueError as error:
+            raise Refused("result", f"the emulator's answer has more than {_MOST_ANSWER_BYTES} bytes") from error
+        if line is None:
+            raise NotEmulated(f"the emulator did not answer within {self._seconds:g} s{self._at()}")
+        if not line:
+            raise self._death()
         return line
 
     def _death(self) -> Exception:
         try:
-            status = self._process.wait(_ENDING_SECONDS)
+            status = self.channel.process.wait(_ENDING_SECONDS)
         except subprocess.TimeoutExpired:
             return NotEmulated("the emulator closed its answers and went on")
-        told = " ".join(self._errors.read_text(errors="replace").split())[-_MOST_TOLD:] or "it wrote no reason"
         if status == -signal.SIGSEGV and self._program is not None:
             return Refused("memory", f"the kernel touched memory that it was not given{self._at()}")
         if status == -signal.SIGXCPU:
             return NotEmulated(f"the emulator used more than {_CPU_SECONDS} s of CPU time{self._at()}")
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        return NotEmulated(f"the emulator ended with {how}: {told}")
+        return NotEmulated(f"the emulator ended with {ending(status)}: {self.channel.last_words(_MOST_TOLD)}")
 
     def _at(self) -> str:
         """Locate the last instruction in the kernel's code, from the memory shared with the process."""
         if self._program is None:
             return ""
-        with mmap.mmap(self._progress, 8, access=mmap.ACCESS_READ) as place:
+        with mmap.mmap(self.channel.shared, 8, access=mmap.ACCESS_READ) as place:
             offset = int.from_bytes(place[:], "little", signed=True) - self._program.code[0]
         return f", at byte {offset:#x} of its code" if 0 <= offset < self._program.code[1] else ""
 
@@ -232,55 +211,36 @@ class EmulatorProcess:
     def end(self) -> None:
         """Kill it and all that it started, and see it gone."""
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(_ENDING_SECONDS)
+            os.killpg(self.channel.process.pid, signal.SIGKILL)
+        self.channel.process.wait(_ENDING_SECONDS)
 
 
 @contextmanager
 def started(
     command: Sequence[str], environment: Mapping[str, str], architecture: str, readable: Sequence[Path], seconds: float
 ) -> Iterator[EmulatorProcess]:
-    """A fresh confined process of `command`, which is given two descriptors' numbers and opened for `architecture`.
+    """A fresh confined process of `command`, which gets its numbers as arguments and is opened for `architecture`.
 
     `environment` is all that it has of one, beside a home and a folder for temporary files that go with it. An answer
     may take `seconds`. UnavailableError when it cannot be started, or says that it cannot be used.
     """
-    answers, answering = os.pipe()
-    progress = os.memfd_create("aaco-progress")
-    os.ftruncate(progress, 8)
-    try:
-        with tempfile.TemporaryDirectory(prefix="aaco-emulator-") as name:
-            folder = Path(name)
-            errors = folder / "errors"
-            try:
-                with errors.open("wb") as stream:
-                    process = subprocess.Popen(
-                        [*command, str(answering), str(os.getpid())],
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.DEVNULL,
-                        stderr=stream,
-                        env={**environment, "HOME": name, "TMPDIR": name},
-                        cwd=folder,
-                        pass_fds=(answering, progress),
-                        start_new_session=True,
-                        text=True,
-                    )
-            except OSError as error:
-                raise UnavailableError(f"the emulator cannot be started: {command[0]}: {error.strerror}") from error
-            finally:
-                os.close(answering)
-            worker = EmulatorProcess(process, answers, progress, errors, seconds)
-            try:
-                worker.open(architecture, [folder, *readable])
-                yield worker
-            finally:
-                worker.end()
-                assert process.stdin is not None
-                with suppress(BrokenPipeError):
-                    process.stdin.close()
-    finally:
-        os.close(answers)
-        os.close(progress)
+
+    def with_descriptors(answers: int, _: int) -> tuple[str, ...]:
+        return (*command, str(answers), str(os.getpid()))
+
+    with tempfile.TemporaryDirectory(prefix="aaco-emulator-") as name, ExitStack() as stack:
+        home = {**environment, "HOME": name, "TMPDIR": name}
+        try:
+            process = stack.enter_context(answering_process(with_descriptors, home, Path(name)))
+        except OSError as error:
+            raise UnavailableError(f"the emulator cannot be started: {command[0]}: {error.strerror}") from error
+        os.ftruncate(process.shared, 8)
+        worker = EmulatorProcess(process, seconds)
+        try:
+            worker.open(architecture, [Path(name), *readable])
+            yield worker
+        finally:
+            worker.end()
 
 
 def _described(buffer: Buffer, content: Content | None) -> dict[str, Any]:
@@ -319,13 +279,13 @@ def _values(result: object, buffer: Buffer) -> Content:
 
 #: In the order in which one is taken. The emulator knows the instructions of gfx950, and those of gfx942 among them.
 ARCHITECTURES: Final = ("gfx950", "gfx942")
-#: How long an answer may take by the clock; what it computes is limited in CPU time, and the host may be busy.
+#: Longest time for an answer by the clock; its computation is limited in CPU time, and the host may be busy.
 DEADLINE_SECONDS: Final = 7_200.0
 
 
 @dataclass(frozen=True)
 class EmulatedTarget:
-    """One architecture, the toolchain that compiles for it, and the emulator that runs what it made.
+    """One architecture, the toolchain that compiles for it, and the emulator that runs the result.
 
     `flags` are the user's own. What a build computes here says what the instructions mean to the emulator: a division,
     a root, an exponential are the host's, and their last bits need not be a GPU's.
@@ -336,22 +296,13 @@ class EmulatedTarget:
     architecture: str
     flags: tuple[str, ...] = ()
     deadline_seconds: float = DEADLINE_SECONDS
-
-    @property
-    def name(self) -> Literal["amd-emulated"]:
-        return "amd-emulated"
+    name: ClassVar[Literal["amd-emulated"]] = "amd-emulated"
+    clock: ClassVar[str] = "none: what an emulator takes says nothing of a GPU's time"
+    wavefront_size: ClassVar[int] = 64
 
     @property
     def executed_on(self) -> str:
         return f"emulated {self.architecture} ({self.emulator.name})"
-
-    @property
-    def clock(self) -> str:
-        return "none: what an emulator takes says nothing of a GPU's time"
-
-    @property
-    def wavefront_size(self) -> int:
-        return 64
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
         """The code object of a source; a layout changes nothing of it. Refused (guards `compile`, `kernel`)."""

@@ -8,30 +8,20 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
-from aaco_pipeline.resources.elf import (
-    ALLOCATE,
-    DYNAMIC_SYMBOLS,
-    FUNCTION,
-    OBJECT,
-    SYMBOL_TABLE,
-    WRITE,
-    Section,
-    Symbol,
-    read_elf,
-)
+from aaco_pipeline.resources import elf
 from aaco_pipeline.resources.toolchains.limited import Limits, Reach, ending, parts_of, run_limited
 
 _LOCAL_DATA: Final = (".nv.shared", ".lds")
-#: What ptxas names in every object and no code calls.
+#: Symbols that ptxas puts into every object and no code calls.
 _RESERVED: Final = re.compile(r"\.nv\.reservedSmem\.|__nv_reservedSMEM_")
-#: What clang keeps in every AMDGPU code object.
+#: Symbols that clang keeps in every AMDGPU code object.
 _OF_THE_COMPILER: Final = re.compile(r"__hip_cuid_|_DYNAMIC$")
 #: Arguments that a kernel for AMD GPUs has where it prints or asserts, and where it allocates: named in its metadata.
 _SERVICES: Final = (b"hidden_hostcall_buffer", b"hidden_heap_v1")
@@ -43,15 +33,15 @@ class CodeObject:
     """The parts of one ELF file."""
 
     image: bytes
-    sections: tuple[Section, ...]
-    symbols: tuple[Symbol, ...]
+    sections: tuple[elf.Section, ...]
+    symbols: tuple[elf.Symbol, ...]
 
     @property
-    def functions(self) -> tuple[Symbol, ...]:
+    def functions(self) -> tuple[elf.Symbol, ...]:
         """The functions that it defines."""
-        return tuple(one for one in self.symbols if one.kind == FUNCTION and one.section is not None)
+        return tuple(one for one in self.symbols if one.kind == elf.FUNCTION and one.section is not None)
 
-    def code_of(self, function: Symbol) -> bytes:
+    def code_of(self, function: elf.Symbol) -> bytes:
         """The machine code of one function."""
         section = self.sections[function.index]
         begin = function.value - section.address
@@ -61,8 +51,8 @@ class CodeObject:
 def read(image: bytes) -> CodeObject:
     """The parts of a code object. Refused (guard `compile`) when it is no 64-bit ELF file."""
     try:
-        parsed = read_elf(image)
-        tables = [one for one in parsed.sections if one.kind in (SYMBOL_TABLE, DYNAMIC_SYMBOLS)]
+        parsed = elf.read_elf(image)
+        tables = [one for one in parsed.sections if one.kind in (elf.SYMBOL_TABLE, elf.DYNAMIC_SYMBOLS)]
         symbols = dict.fromkeys(symbol for table in tables for symbol in parsed.symbols(table))
         return CodeObject(image, parsed.sections, tuple(symbols))
     except ValueError as error:
@@ -81,7 +71,7 @@ def symbol_of(code: CodeObject, kernel: str) -> str:
 
 
 def code_digest(code: CodeObject, symbol: str) -> str:
-    """The SHA-256 of what a kernel of a cubin runs: its machine code, its literals, and the functions it may call.
+    """SHA-256 over a cubin kernel's machine code, its literals, and the functions it may call.
 
     Each kernel is a section of its own with offsets from its begin alone: where it is loaded does not show.
     """
@@ -110,11 +100,11 @@ def check_symbols(code: CodeObject) -> None:
         raise Refused("symbols", f"{', '.join(kept)} would keep its value from one launch to the next")
 
 
-def _is_kept(code: CodeObject, symbol: Symbol) -> bool:
-    if symbol.kind != OBJECT or symbol.section is None or _OF_THE_COMPILER.match(symbol.name):
+def _is_kept(code: CodeObject, symbol: elf.Symbol) -> bool:
+    if symbol.kind != elf.OBJECT or symbol.section is None or _OF_THE_COMPILER.match(symbol.name):
         return False
     section = code.sections[symbol.section]
-    return bool(section.flags & WRITE and section.flags & ALLOCATE) and not section.name.startswith(_LOCAL_DATA)
+    return bool(section.flags & elf.WRITE and section.flags & elf.ALLOCATE) and not section.name.startswith(_LOCAL_DATA)
 
 
 def _kernels(code: CodeObject) -> set[str]:
@@ -129,10 +119,10 @@ _LIMITS: Final = Limits(memory_bytes=8 << 30, cpu_seconds=120, file_bytes=256 <<
 #: Ends only what waits for ever: what a compiler computes is limited in CPU time.
 _LIMIT_SECONDS: Final = 3_600.0
 _TOLD_LINES: Final = 4
-#: Where a toolkit lies that is not on the path.
+#: The place of a toolkit that is not on the path.
 _TOOLKIT: Final = "/usr/local/cuda/bin"
 _ENTRY: Final = re.compile(r"Compiling entry function '([^']+)'")
-#: What `ptxas -v` says of a kernel, with the name that it has in a record.
+#: Figures of a kernel in `ptxas -v`, by their names in a record.
 _PTXAS: Final = {
     "registers": re.compile(r"Used (\d+) registers"),
     "lds_bytes": re.compile(r"(\d+) bytes smem"),
@@ -155,10 +145,8 @@ class Compiled:
     warnings: tuple[str, ...] = ()
 
 
-class Compiler(Protocol):
-    """Compiles a kernel of a source into a folder. Refused (guards `compile`, `kernel`) when it cannot."""
-
-    def __call__(self, source: bytes, kernel: str, folder: Path) -> Compiled: ...
+#: Compiles a kernel of a source into a folder. Refused (guards `compile`, `kernel`) when it cannot.
+Compiler = Callable[[bytes, str, Path], Compiled]
 
 
 def cuda_compiler(architecture: str, flags: tuple[str, ...]) -> Compiler | None:

@@ -26,77 +26,52 @@ class Vendor:
     dynamic_lds_attribute: int | None
 
 
-CUDA: Final = Vendor(
-    name="cuda",
-    people="NVIDIA",
-    library="libcuda.so.1",
-    entry_points={
-        "initialize": "cuInit",
-        "device": "cuDeviceGet",
-        "device_name": "cuDeviceGetName",
-        "device_attribute": "cuDeviceGetAttribute",
-        "device_bus": "cuDeviceGetPCIBusId",
-        "driver_version": "cuDriverGetVersion",
-        "retain_context": "cuDevicePrimaryCtxRetain",
-        "use_context": "cuCtxSetCurrent",
-        "allocate": "cuMemAlloc_v2",
-        "free": "cuMemFree_v2",
-        "to_device": "cuMemcpyHtoD_v2",
-        "from_device": "cuMemcpyDtoH_v2",
-        "fill": "cuMemsetD8_v2",
-        "fill_in_order": "cuMemsetD8Async",
-        "load": "cuModuleLoadData",
-        "function": "cuModuleGetFunction",
-        "function_attribute": "cuFuncGetAttribute",
-        "launch": "cuLaunchKernel",
-        "make_event": "cuEventCreate",
-        "record": "cuEventRecord",
-        "wait": "cuEventSynchronize",
-        "elapsed": "cuEventElapsedTime",
-        "wait_for_all": "cuCtxSynchronize",
-        "error_name": "cuGetErrorName",
-        "set_function_attribute": "cuFuncSetAttribute",
-    },
-    attributes={"wavefront_size": 10, "major": 75, "minor": 76},
-    dynamic_lds_attribute=8,
-)
-
-AMD: Final = Vendor(
-    name="amd",
-    people="AMD",
-    library="libamdhip64.so",
-    entry_points={
-        "initialize": "hipInit",
-        "device": "hipDeviceGet",
-        "device_name": "hipDeviceGetName",
-        "device_attribute": "hipDeviceGetAttribute",
-        "device_bus": "hipDeviceGetPCIBusId",
-        "driver_version": "hipDriverGetVersion",
-        "retain_context": "hipDevicePrimaryCtxRetain",
-        "use_context": "hipCtxSetCurrent",
-        "allocate": "hipMalloc",
-        "free": "hipFree",
-        "to_device": "hipMemcpyHtoD",
-        "from_device": "hipMemcpyDtoH",
-        "fill": "hipMemsetD8",
-        "fill_in_order": "hipMemsetD8Async",
-        "load": "hipModuleLoadData",
-        "function": "hipModuleGetFunction",
-        "function_attribute": "hipFuncGetAttribute",
-        "launch": "hipModuleLaunchKernel",
-        "make_event": "hipEventCreateWithFlags",
-        "record": "hipEventRecord",
-        "wait": "hipEventSynchronize",
-        "elapsed": "hipEventElapsedTime",
-        "wait_for_all": "hipDeviceSynchronize",
-        "error_name": "hipDrvGetErrorName",
-        "set_function_attribute": "hipFuncSetAttribute",
-    },
-    attributes={},
-    dynamic_lds_attribute=None,
-)
-
-VENDORS: Final[Mapping[str, Vendor]] = {CUDA.name: CUDA, AMD.name: AMD}
+#: Entry points of both drivers: CUDA's and HIP's.
+_ENTRY_POINTS: Final = {
+    "initialize": ("cuInit", "hipInit"),
+    "device": ("cuDeviceGet", "hipDeviceGet"),
+    "device_name": ("cuDeviceGetName", "hipDeviceGetName"),
+    "device_attribute": ("cuDeviceGetAttribute", "hipDeviceGetAttribute"),
+    "device_bus": ("cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId"),
+    "driver_version": ("cuDriverGetVersion", "hipDriverGetVersion"),
+    "retain_context": ("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"),
+    "use_context": ("cuCtxSetCurrent", "hipCtxSetCurrent"),
+    "allocate": ("cuMemAlloc_v2", "hipMalloc"),
+    "free": ("cuMemFree_v2", "hipFree"),
+    "to_device": ("cuMemcpyHtoD_v2", "hipMemcpyHtoD"),
+    "from_device": ("cuMemcpyDtoH_v2", "hipMemcpyDtoH"),
+    "fill": ("cuMemsetD8_v2", "hipMemsetD8"),
+    "fill_in_order": ("cuMemsetD8Async", "hipMemsetD8Async"),
+    "load": ("cuModuleLoadData", "hipModuleLoadData"),
+    "function": ("cuModuleGetFunction", "hipModuleGetFunction"),
+    "function_attribute": ("cuFuncGetAttribute", "hipFuncGetAttribute"),
+    "launch": ("cuLaunchKernel", "hipModuleLaunchKernel"),
+    "make_event": ("cuEventCreate", "hipEventCreateWithFlags"),
+    "record": ("cuEventRecord", "hipEventRecord"),
+    "wait": ("cuEventSynchronize", "hipEventSynchronize"),
+    "elapsed": ("cuEventElapsedTime", "hipEventElapsedTime"),
+    "wait_for_all": ("cuCtxSynchronize", "hipDeviceSynchronize"),
+    "error_name": ("cuGetErrorName", "hipDrvGetErrorName"),
+    "set_function_attribute": ("cuFuncSetAttribute", "hipFuncSetAttribute"),
+}
+VENDORS: Final[Mapping[str, Vendor]] = {
+    "cuda": Vendor(
+        name="cuda",
+        people="NVIDIA",
+        library="libcuda.so.1",
+        entry_points={key: cuda for key, (cuda, _) in _ENTRY_POINTS.items()},
+        attributes={"wavefront_size": 10, "major": 75, "minor": 76},
+        dynamic_lds_attribute=8,
+    ),
+    "amd": Vendor(
+        name="amd",
+        people="AMD",
+        library="libamdhip64.so",
+        entry_points={key: hip for key, (_, hip) in _ENTRY_POINTS.items()},
+        attributes={},
+        dynamic_lds_attribute=None,
+    ),
+}
 
 
 #: Results by which a device says that a kernel touched what it may not: the same numbers in CUDA and HIP.
@@ -117,7 +92,7 @@ class DriverError(Exception):
 
 @dataclass(frozen=True)
 class Device:
-    """The driver's description of a device. `architecture` is CUDA's compute capability, null where it is not asked."""
+    """The driver's description of a device. `architecture` is CUDA's compute capability, null for HIP."""
 
     name: str
     bus: str
@@ -179,7 +154,7 @@ class Driver:
             self._call("fill", ctypes.c_void_p(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size))
 
     def fill_in_order(self, address: int, byte: int, size: int) -> None:
-        """Queue a fill before what is queued next."""
+        """Queue a fill before the next commands."""
         self._call("fill_in_order", ctypes.c_void_p(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size), None)
 
     def load(self, image: bytes, symbol: str) -> ctypes.c_void_p:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.resources.targets.gpu.driver import LAUNCH_ERRORS, MEMORY_ERRORS, VENDORS, Driver, DriverError
 
-#: What a driver's own allocations are aligned to; the same in every layout.
+#: Alignment of a driver's own allocations; the same in every layout.
 ALIGNMENT: Final = 256
 #: The least band between two buffers, and before the first and after the last.
 BAND_BYTES: Final = 1 << 20
@@ -73,7 +73,7 @@ Sample = dict[str, int | str | None]
 
 
 class Conditions:
-    """One device by its PCI address. `reason` says why nothing can be read, and is null where something can."""
+    """One device by its PCI address. `reason` explains why nothing can be read, and is None otherwise."""
 
     def __init__(self, bus: str) -> None:
         self.reason: str | None = None
@@ -139,7 +139,7 @@ FLUSH_BYTES: Final = 512 << 20
 #: So often it is written: what is queued behind it waits for no host, and clocks are up when it is reached.
 _FLUSHES: Final = 8
 _CHECK_FLUSHES: Final = 256
-#: How far the device's clock may be from the host's over the check, which lasts tens of milliseconds.
+#: Largest difference of the device's clock from the host's over the check, which lasts tens of milliseconds.
 _CLOCK_TOLERANCE: Final = 0.1
 _SET_PDEATHSIG: Final = 1
 _FLOAT_POISON: Final = 0xFF
@@ -148,7 +148,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Unavailable(Exception):
-    """The device or its driver is not fit to judge by; nothing is said of the kernel."""
+    """The device or its driver is not fit for judging; the kernel is not to blame."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Runner:
         return asdict(self._device)
 
     def load(self, artefact: str, symbol: str, seed: int) -> dict[str, Any]:
-        """Load the code object behind as many copies of it as the layout's seed says, and hold the clocks together."""
+        """Load the code object behind as many copies of it as the layout's seed says, and compare the clocks."""
         image = Path(artefact).read_bytes()
         self._seed = seed
         self._flush = self._driver.allocate(FLUSH_BYTES)
@@ -250,7 +250,7 @@ class Runner:
         return duration
 
     def _clocks_agree(self) -> dict[str, int]:
-        """Hold the device's clock beside the host's over a long stretch of work; Unavailable where they part."""
+        """Compare the device's clock with the host's over a long piece of work; Unavailable where they differ."""
         driver = self._driver
         driver.fill_in_order(self._flush, 0, FLUSH_BYTES)
         driver.wait_for_all()
@@ -267,7 +267,7 @@ class Runner:
         return {"check_device_ns": device, "check_host_ns": host}
 
     def _fill_buffers(self) -> list[int]:
-        """Write contents, and poison what is only written: as a float a NaN, as an integer what no call expects."""
+        """Write contents, and poison `out` buffers: with a NaN for floats, an unlikely value for integers."""
         poisons = []
         for place, address in self._placed():
             poison = _FLOAT_POISON if place.floating else int(self._secret.integers(0x81, 0xFF))

@@ -7,16 +7,12 @@ import hashlib
 import json
 import os
 import re
-import secrets
-import selectors
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from mmap import mmap
 from pathlib import Path
@@ -28,9 +24,11 @@ from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Buffer, Build, Call, Content, Execution, Layout, Parameter, Scalar
 from aaco_pipeline.resources.host.kernel_files import KFD_NODES, kfd_gpus
+from aaco_pipeline.resources.targets import AnsweringProcess, answering_process
 from aaco_pipeline.resources.targets.gpu import compilers
 from aaco_pipeline.resources.targets.gpu.compilers import Compiled, Compiler, amd_compiler, cuda_compiler
 from aaco_pipeline.resources.targets.gpu.driver import VENDORS, Vendor, VendorName
+from aaco_pipeline.resources.toolchains.limited import ending
 
 #: Becomes the runner without random addresses: two processes that make the same allocations get the same addresses.
 _LAUNCHER: Final = """
@@ -41,44 +39,39 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 _MODULE: Final = "aaco_pipeline.resources.targets.gpu.runner"
 _PACKAGE_FOLDER: Final = Path(__file__).parents[4]
-#: What decides which libraries and devices a process sees; nothing else of the environment reaches it.
+#: Variables that decide which libraries and devices a process sees; no others reach it.
 _KEPT_VARIABLES: Final = (
     *("PATH", "HOME", "LD_LIBRARY_PATH", "ROCM_PATH", "HIP_PATH"),
     *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
 )
 _ALIGNMENT: Final = 64
 _ENDING_SECONDS: Final = 20.0
-#: What AMD's runtime writes before it ends a process whose kernel touched memory that is not its own.
+_MOST_ANSWER_BYTES: Final = 1 << 30
+#: AMD's runtime writes this before it ends a process whose kernel touched memory that is not its own.
 _FAULT_WORDS: Final = "Memory access fault"
 
 
 class GpuProcess:
     """A process of `runner` with a context on the device. After a refusal it is gone, and refuses again."""
 
-    def __init__(
-        self, process: "subprocess.Popen[str]", answers: int, shared: int, errors: Path, seconds: float
-    ) -> None:
-        self._process = process
-        self._answers = answers
-        self._shared = shared
-        self._errors = errors
+    def __init__(self, process: AnsweringProcess, seconds: float) -> None:
+        self.channel = process
         self._seconds = seconds
         self._arguments: tuple[Buffer | Scalar, ...] | None = None
         self._ended: Exception | None = None
         self._due: deque[str] = deque()
-        self._rest = b""
 
     def tell(self, what: str, given: Mapping[str, Any]) -> None:
-        """Send a command, and go on: its answer is waited for with the next one that is asked for."""
+        """Send a command and go on: its answer is awaited together with the next one."""
         self._send({"do": what, "with": given})
 
     def ask(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one command; Refused or UnavailableError as the runner says, or as its death does."""
+        """Send a command and wait for its answer; Refused or UnavailableError by the runner's answer or its death."""
         self.tell(what, given)
         return self.heard()
 
     def greet(self, vendor: Vendor) -> None:
-        """Have it open the device; what the driver says of it is the answer."""
+        """Have it open the device; its answer is the driver's description."""
         self._send({"vendor": vendor.name, "library": vendor.library})
 
     def heard(self) -> dict[str, Any]:
@@ -100,7 +93,7 @@ class GpuProcess:
         self.heard()
         if call.arguments != self._arguments:
             self._place(call.arguments)
-        with mmap(self._shared, max(self._shared_bytes, 1)) as memory, memoryview(memory) as held:
+        with mmap(self.channel.shared, max(self._shared_bytes, 1)) as memory, memoryview(memory) as held:
             for name, (offset, buffer) in self._contents.items():
                 values = np.ascontiguousarray(call.contents[name], dtype=buffer.dtype)
                 if values.size != buffer.elements:
@@ -138,7 +131,7 @@ class GpuProcess:
                     end = -(-(end + size) // _ALIGNMENT) * _ALIGNMENT
             places.append(place)
         self._shared_bytes = end
-        os.ftruncate(self._shared, max(end, 1))
+        os.ftruncate(self.channel.shared, max(end, 1))
         self.ask("buffers", {"places": places, "shared_bytes": max(end, 1)})
         self._arguments = tuple(arguments)
 
@@ -160,15 +153,10 @@ class GpuProcess:
         }
 
     def _send(self, command: dict[str, Any]) -> None:
-        self._due.append(secrets.token_hex(8))
-        assert self._process.stdin is not None
-        # Where it has ended, its last answer or its death says why.
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps({**command, "nonce": self._due[-1]}) + "\n")
-            self._process.stdin.flush()
+        self._due.append(self.channel.send(command))
 
     def _answer(self, nonce: str) -> dict[str, Any]:
-        line = self._line()
+        line = self.channel.line(self._seconds, _MOST_ANSWER_BYTES)
         if line is None:
             raise Refused("time", f"the kernel was not done after {self._seconds:g} s, and its process was killed")
         if not line:
@@ -182,38 +170,20 @@ class GpuProcess:
             raise Refused("result", "an answer came that was not asked for")
         return dict(answer["ok"])
 
-    def _line(self) -> bytes | None:
-        """A whole line; none when the process has ended without one, None at the deadline."""
-        deadline = time.monotonic() + self._seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._answers, selectors.EVENT_READ)
-            while b"\n" not in self._rest:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    return None
-                piece = os.read(self._answers, 1 << 16)
-                if not piece:
-                    return b""
-                self._rest += piece
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
-
     def _death(self) -> Refused:
-        status = self._process.wait(_ENDING_SECONDS)
-        told = self._errors.read_text(errors="replace").strip()[-500:] or "it wrote no reason"
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        guard = "memory" if _FAULT_WORDS in told else "processes"
-        return Refused(guard, f"the process that ran the kernel ended with {how}: {told}")
+        how = ending(self.channel.process.wait(_ENDING_SECONDS))
+        words = self.channel.last_words(500)
+        guard = "memory" if _FAULT_WORDS in words else "processes"
+        return Refused(guard, f"the process that ran the kernel ended with {how}: {words}")
 
     def end(self) -> None:
         """Kill it, and see it gone: a kernel that hangs is taken from the device with its process."""
-        if self._process.poll() is None:
-            self._process.kill()
+        process = self.channel.process
+        process.kill()
         try:
-            self._process.wait(_ENDING_SECONDS)
+            process.wait(_ENDING_SECONDS)
         except subprocess.TimeoutExpired as error:
-            raise UnavailableError(
-                f"process {self._process.pid} does not die: its kernel still holds the device"
-            ) from error
+            raise UnavailableError(f"process {process.pid} does not die: its kernel still holds the device") from error
 
 
 @contextmanager
@@ -221,38 +191,20 @@ def started(vendor: Vendor, seconds: float) -> Iterator[GpuProcess]:
     """A fresh process of `runner` that waits for its first command; `seconds` is each answer's deadline."""
     environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     environment |= {"PYTHONPATH": str(_PACKAGE_FOLDER), "CUDA_CACHE_DISABLE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    answers, answering = os.pipe()
-    shared = os.memfd_create("aaco-buffers")
-    with tempfile.TemporaryDirectory(prefix="aaco-gpu-") as folder:
-        errors = Path(folder, "errors")
-        try:
-            with errors.open("wb") as stream:
-                process = subprocess.Popen(
-                    [
-                        *(sys.executable, "-I", "-S", "-c", _LAUNCHER),
-                        *(sys.executable, "-P", "-m", _MODULE, str(answering), str(shared), str(os.getpid())),
-                    ],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    stderr=stream,
-                    env=environment,
-                    cwd=folder,
-                    pass_fds=(answering, shared),
-                    start_new_session=True,
-                    text=True,
-                )
-        finally:
-            os.close(answering)
-        worker = GpuProcess(process, answers, shared, errors, seconds)
+    launcher = (sys.executable, "-I", "-S", "-c", _LAUNCHER, sys.executable, "-P", "-m", _MODULE)
+
+    def command(answers: int, shared: int) -> tuple[str, ...]:
+        return (*launcher, str(answers), str(shared), str(os.getpid()))
+
+    with (
+        tempfile.TemporaryDirectory(prefix="aaco-gpu-") as folder,
+        answering_process(command, environment, Path(folder)) as process,
+    ):
+        worker = GpuProcess(process, seconds)
         try:
             yield worker
         finally:
             worker.end()
-            assert process.stdin is not None
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            os.close(answers)
-            os.close(shared)
 
 
 def _values(held: memoryview, offset: int, buffer: Buffer) -> Content:
@@ -260,7 +212,7 @@ def _values(held: memoryview, offset: int, buffer: Buffer) -> Content:
     return np.frombuffer(held, dtype=dtype, count=buffer.elements, offset=offset).copy()
 
 
-#: How long an answer may take: a call with its copies and checks, and a driver's start.
+#: Longest time for an answer: a call with its copies and checks, and a driver's start.
 DEADLINE_SECONDS: Final = 20.0
 _KFD: Final = Path("/dev/kfd")
 _ACROSS_LANES: Final = re.compile(rb"\bwarpSize\b|\b__(?:shfl|ballot|any|all|activemask|lane_id)")

@@ -35,12 +35,12 @@ _TARGET: Final = re.compile(r"amdgcn-amd-amdhsa--(gfx[0-9a-f]{3,6}|gfx[0-9]+(?:-
 _METADATA_NOTE: Final = 32
 _DESCRIPTOR_BYTES: Final = 64
 _DEEPEST_METADATA: Final = 16
-#: Of a list or map: msgpack allocates what it states before it is read, at each of up to 1,024 levels.
+#: Entries of a list or map: msgpack allocates the stated size before reading, at each of up to 1,024 levels.
 _MOST_MEMBERS: Final = 1 << 15
 
 
 class CodeObjectError(CaptureError):
-    """The bytes are no code object that can be read; the message says what is wrong with them."""
+    """The bytes are no readable code object; the message has the reason."""
 
 
 @dataclass(frozen=True)

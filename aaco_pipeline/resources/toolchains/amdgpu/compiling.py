@@ -40,7 +40,7 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_LOADER):  # type: ignore[misc,valid-type]
-    """Documents whose tag says what became of the optimization: kept as `kind`."""
+    """Documents whose tag is the outcome of the optimization: kept as `kind`."""
 
 
 def _document(loader: Any, kind: str, node: yaml.MappingNode) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def read_remarks(record: bytes, symbol: str, source_name: str) -> CompilerRemark
 
 
 def disagreements(resources: KernelResources, remarks: CompilerRemarks) -> list[str]:
-    """Each figure that is not what the compiler says of it, in words. Both are of the same compilation."""
+    """Word each figure that differs from the compiler's. Both are of the same compilation."""
     usage = remarks.usage
     accumulation = usage["NumAGPR"]
     vector = usage["NumVGPR"]
@@ -127,7 +127,7 @@ _ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "H
 
 
 class Runner:
-    """Runs the programs of one toolchain in one folder; what they leave is there."""
+    """Run the programs of one toolchain in one folder, which keeps their files."""
 
     def __init__(self, toolchain: Toolchain, folder: Path) -> None:
         self.folder = folder
@@ -135,7 +135,7 @@ class Runner:
         self._reach = Reach(_parts_of(toolchain))
 
     def step(self, command: Sequence[str]) -> None:
-        """Run a command; Refused (`compile`) with what it says when it fails or takes more than its limits."""
+        """Run a command; Refused (`compile`) with its output when it fails or exceeds its limits."""
         said = self._run(command)
         if said is not None:
             raise Refused("compile", said)
@@ -179,7 +179,7 @@ class Runner:
 
 @cache
 def _parts_of(toolchain: Toolchain) -> tuple[Path, ...]:
-    """All that the programs of a toolchain read or run; what is missing is passed over."""
+    """All paths that the programs of a toolchain read or run; missing ones are skipped."""
     programs = [toolchain.compiler[0], toolchain.linker[0], *toolchain.tools.values()]
     named = [toolchain.device_libraries, *toolchain.headers, toolchain.resource_folder]
     parts = {path.resolve() for path in named if path is not None}
@@ -194,7 +194,7 @@ def _parts_of(toolchain: Toolchain) -> tuple[Path, ...]:
 
 @cache
 def compiler_version(toolchain: Toolchain) -> str:
-    """The first line of what the compiler says of itself; UnavailableError when it says nothing."""
+    """The first line of the compiler's version; UnavailableError when it prints none."""
     with tempfile.TemporaryDirectory() as name:
         runner = Runner(toolchain, Path(name))
         runner.prepare([*toolchain.compiler, "--version"])
@@ -234,7 +234,7 @@ def compile_command(toolchain: Toolchain, architecture: str, runner: Runner) -> 
 def _with_control_file(toolchain: Toolchain, architecture: str, runner: Runner) -> Path:
     """The folder of device libraries, with the file that names the architecture's version to them.
 
-    Where only that file is missing, a folder beside the source has links to the others and one made of an older
+    Where only that file is missing, a folder beside the source has links to the others and one derived from an older
     architecture's, from the cache: the two differ in one number.
     """
     libraries = toolchain.device_libraries
@@ -297,7 +297,7 @@ def _packages_flags(toolchain: Toolchain, architecture: str, runner: Runner) -> 
     return flags
 
 
-#: What the source is called to the compiler, and so in its remarks.
+#: The source's name for the compiler, and so in its remarks.
 SOURCE_NAME: Final = "kernel.hip"
 _OPTIONS: Final = ("-O3",)
 _EMPTY_KERNEL: Final = (
@@ -307,7 +307,7 @@ _EMPTY_KERNEL: Final = (
 
 @dataclass(frozen=True)
 class StaticBuild:
-    """A compiled kernel, the code object to load, and what it and the compiler say of the kernel.
+    """A compiled kernel: the code object to load, its resources and the compiler's remarks.
 
     `flags` are what decides the code beside the source, without paths. `disagreements` are figures that are not the
     compiler's own, in words: empty unless the code object was misread, or occupancy is reckoned otherwise.
@@ -336,7 +336,7 @@ class CompiledFiles:
 def compile_kernel(
     toolchain: Toolchain, source: bytes, kernel: str, architecture: str, folder: Path, *, flags: Sequence[str] = ()
 ) -> StaticBuild:
-    """Compile a source at -O3 and read what one of its kernels takes; the code object is left in `folder`.
+    """Compile a source at -O3 and read the resources of one of its kernels; `folder` gets the code object.
 
     Args:
         toolchain: as found on this host.

@@ -142,15 +142,15 @@ def _packages() -> Toolchain | str:
 def _system_headers() -> tuple[Path, ...]:
     """Those of the newest C++ standard library and of the C library, in the order in which they include each other."""
     include = _SYSTEM_HEADERS
-    newest = max((path for path in include.glob("c++/[0-9]*") if path.name.isdecimal()), key=_number, default=None)
+    newest = max(
+        (path for path in include.glob("c++/[0-9]*") if path.name.isdecimal()),
+        key=lambda path: int(path.name),
+        default=None,
+    )
     own = next(iter(sorted(include.glob("*-linux-gnu"))), None)
     if newest is None or own is None:
         return ()
     return newest, own / "c++" / newest.name, own, include
-
-
-def _number(path: Path) -> int:
-    return int(path.name)
 
 
 def _package_folder(name: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""What tests of the `cpu` target share. Without a C++ compiler they are skipped."""
+"""Shared by the tests of the `cpu` target. Without a C++ compiler they are skipped."""
 
 import pytest
 

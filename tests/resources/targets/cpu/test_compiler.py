@@ -43,7 +43,7 @@ PYTHON = Compiler(sys.executable, "Python")
 
 
 def ends(pid: int) -> bool:
-    """Whether a process that was killed is gone, which takes a moment."""
+    """Return whether a killed process is gone, which takes a moment."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         try:
@@ -96,7 +96,7 @@ except OSError as error:
     assert [int(line.split()[-1]) for line in told] in ([errno.ENETUNREACH], [errno.EACCES])
 
 
-def test_errors_are_told_in_a_few_lines_without_the_folder(tmp_path: Path) -> None:
+def test_errors_are_reported_in_a_few_lines_without_the_folder(tmp_path: Path) -> None:
     text = "".join(f"{tmp_path}/kernel.cpp:{line}:1: error: wrong\\n  note of line\\n" for line in range(100))
     with pytest.raises(Refused) as refused:
         compile_confined(SHELL, ["-c", f"printf '{text}'; exit 1"], tmp_path)
@@ -121,7 +121,7 @@ def test_a_source_gets_at_no_file_of_the_system(name: str, what: str, tmp_path: 
 
 @needs_landlock
 @pytest.mark.parametrize("name", INSTALLED)
-def test_what_is_compiled_may_be_told_of_files_and_writes_in_its_folder_alone(name: str, tmp_path: Path) -> None:
+def test_a_compiler_reads_the_files_it_is_given_and_writes_in_its_folder_alone(name: str, tmp_path: Path) -> None:
     (folder := tmp_path / "work").mkdir()
     (beside := tmp_path / "beside.h").write_text("int x;\n")
     (folder / "a.cpp").write_text(f'#include <vector>\n#include "{beside}"\nint main() {{ return x; }}\n')

@@ -231,7 +231,7 @@ def test_a_kernel_that_loops_dies_with_its_parent(build: Build) -> None:
 
 
 def user_ticks(process: str) -> int:
-    """How long a process has worked, in hundredths of a second."""
+    """CPU time of a process, in hundredths of a second."""
     return int(Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[11])
 
 

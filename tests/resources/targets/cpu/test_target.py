@@ -1,6 +1,6 @@
-"""Of a source only the device part is compiled, every line where it was.
+"""Only the device part of a source is compiled, every line where it was.
 
-A kernel built for a CPU computes what HIP says, in every layout, and its build says what it is made of.
+A kernel built for a CPU computes what HIP says, in every layout, and its build states its contents.
 """
 
 from collections.abc import Callable, Mapping

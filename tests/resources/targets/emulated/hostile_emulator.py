@@ -23,7 +23,7 @@ def main(way: str, answers: int) -> None:
 
 
 def answered(way: str, results: list[str]) -> object:
-    """What it says of a launch; some ways end here."""
+    """Its answer to a launch; some ways end here."""
     if way == "exits":
         sys.exit("out of order")
     if way == "hangs":

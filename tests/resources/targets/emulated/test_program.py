@@ -10,7 +10,7 @@ from aaco_pipeline.resources.targets.emulated.program import Program, argument_b
 from aaco_pipeline.resources.toolchains.amdgpu.code_object import KernelArgument, KernelMetadata
 from tests.resources.toolchains.amdgpu.code_objects import kept, with_bytes
 
-#: Of the kept object lookup-gfx90a-1.hsaco, by llvm-readelf-19 -S: where the kernel's descriptor lies in the file.
+#: Offset of the kernel's descriptor in the file lookup-gfx90a-1.hsaco, by llvm-readelf-19 -S.
 DESCRIPTOR, ENTRY_FROM_IT = 1600, 0x15C0
 PROPERTIES, RSRC1, RSRC2 = DESCRIPTOR + 56, DESCRIPTOR + 48, DESCRIPTOR + 52
 #: Arguments alone in registers, as gfx942 has it; and the bit that asks for the dispatch packet.

@@ -42,7 +42,7 @@ def test_the_process_is_shut_in(load: Started) -> None:
         assert process.unconfined == ()
 
 
-def test_an_output_that_is_not_written_keeps_the_poison_that_is_told(load: Started) -> None:
+def test_an_output_that_is_not_written_keeps_the_poison_that_is_reported(load: Started) -> None:
     with load(toy.S_ENDPGM) as process:
         for backwards in (False, True):
             execution = process.emulate(call(), backwards=backwards)
@@ -67,7 +67,7 @@ def test_a_barrier_is_waited_for_by_every_wavefront(load: Started) -> None:
             assert [value - poison for value in execution.outputs["out"].tolist()] == [2, 2]
 
 
-def test_a_store_beyond_a_buffer_is_refused_and_told_by_its_place(load: Started) -> None:
+def test_a_store_beyond_a_buffer_is_refused_and_reported_by_its_place(load: Started) -> None:
     with load(toy.S_BARRIER, toy.GLOBAL_STORE | 2 << 8, toy.S_ENDPGM) as process:
         with pytest.raises(Refused, match="memory that it was not given, at byte 0x4 of its code") as refused:
             process.emulate(call(), backwards=False)
@@ -157,14 +157,16 @@ def test_a_program_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
 TOOLCHAINS = [Toolchain(kind, (kind,), ("lld",), Path("/bitcode")) for kind in ("debian", "packages")]
 
 
-def test_without_the_setting_there_is_no_emulator_and_how_to_have_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_setting_there_is_no_emulator_and_the_line_says_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(EMULATOR_VARIABLE, raising=False)
     said = emulator_availability()
     assert said.startswith(f"emulated gfx950: not available ({EMULATOR_VARIABLE} is not set); to have it: git clone")
     assert "\n" not in said
 
 
-def test_a_folder_that_is_no_checkout_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_checkout_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(EMULATOR_VARIABLE, str(tmp_path))
     found = find_emulator()
     assert isinstance(found, NoEmulator)
@@ -187,7 +189,7 @@ def test_nothing_of_the_users_environment_reaches_it_but_where_llvm_lies(
     assert environment["LLVM_PATH"] == "/opt/libLLVM.so"
     assert "secret" not in environment.values()
     assert set(environment) <= {
-        *("PATH", "LD_LIBRARY_PATH", "LLVM_PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "DEV", "CC", "CACHELEVEL"),
+        *("PATH", "LD_LIBRARY_PATH", "LLVM_PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "DEV", "CC", "CACHELEVEL")
     }
 
 

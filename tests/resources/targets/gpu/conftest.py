@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco_pipeline.resources.targets.gpu.driver import CUDA, Vendor
+from aaco_pipeline.resources.targets.gpu.driver import VENDORS, Vendor
 
 SOURCE = Path(__file__).with_name("driver_stand_in.c")
 
@@ -26,6 +26,6 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[float], Vend
         if not library.exists():
             command = [compiler, "-O1", "-shared", "-fPIC", f"-DCLOCK_SCALE={clock_scale}"]
             subprocess.run([*command, "-o", str(library), str(SOURCE)], check=True, timeout=60)
-        return replace(CUDA, library=str(library))
+        return replace(VENDORS["cuda"], library=str(library))
 
     return make

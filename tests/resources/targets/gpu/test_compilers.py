@@ -115,7 +115,7 @@ def test_a_whole_program_is_read_and_a_wave_of_32_lanes_is_said(cuda: GpuTarget,
 
 
 def test_the_names_of_hip_are_known_to_a_host_compiler(tmp_path: Path) -> None:
-    """Where nvcc is not: the header's names alone, with the built-ins of CUDA declared."""
+    """Without nvcc: the header's names alone, with the built-ins of CUDA declared."""
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler")
@@ -181,7 +181,7 @@ def test_a_name_is_found_as_it_is_mangled(tmp_path: Path) -> None:
     assert code_digest(code, "_Z5shapeIfEvPT_") != code_digest(code, "_Z5shapeIiEvPT_")
 
 
-def test_what_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_missing_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(targets, "_KFD", tmp_path / "kfd")
     with pytest.raises(UnavailableError, match="/dev/kfd is absent"):
         find_gpu("amd")

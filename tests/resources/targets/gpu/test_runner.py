@@ -1,4 +1,4 @@
-"""Where buffers and bands lie, whatever the sizes and the seed."""
+"""Placement of buffers and bands, whatever the sizes and the seed."""
 
 from hypothesis import given
 from hypothesis import strategies as st

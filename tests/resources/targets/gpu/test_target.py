@@ -12,7 +12,7 @@ import pytest
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Buffer, Call, Launch, Scalar
-from aaco_pipeline.resources.targets.gpu.driver import AMD, Vendor
+from aaco_pipeline.resources.targets.gpu.driver import VENDORS, Vendor
 from aaco_pipeline.resources.targets.gpu.target import GpuProcess, started
 
 Vendors = Callable[[float], Vendor]
@@ -54,7 +54,7 @@ def test_each_call_has_its_own_content_and_is_timed(stand_in: Vendors, tmp_path:
             assert 0 < execution.duration_ns < 10**9
         assert set(execution.outputs) == {"out"}
         assert "unread" in execution.conditions  # no GPU, so no clocks: said, and not zero
-        number = process._process.pid
+        number = process.channel.process.pid
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
 
@@ -114,7 +114,7 @@ def test_a_launch_that_the_device_does_not_take_is_refused(stand_in: Vendors, tm
 def test_a_kernel_that_hangs_is_killed_with_its_process(stand_in: Vendors, tmp_path: Path) -> None:
     with loaded(stand_in(1.0), "hangs", tmp_path, seconds=2.0) as process:
         process.heard()
-        number = process._process.pid
+        number = process.channel.process.pid
         with pytest.raises(Refused) as caught:
             process.run(twice())
         assert caught.value.guard == "time"
@@ -150,16 +150,16 @@ def test_two_processes_of_one_layout_have_the_same_addresses(stand_in: Vendors, 
     for _ in range(2):
         with loaded(stand_in(1.0), "twice", tmp_path) as process:
             process.heard()
-            os.ftruncate(process._shared, 4096)
+            os.ftruncate(process.channel.shared, 4096)
             place = {"size": 4096, "floating": True, "content": 0, "result": None}
             found.append(process.ask("buffers", {"places": [place], "shared_bytes": 4096})["addresses"])
     assert found[0] == found[1]
 
 
-def test_a_library_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_library_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with (
-        started(replace(AMD, library="libnot_there.so"), 30.0) as process,
+        started(replace(VENDORS["amd"], library="libnot_there.so"), 30.0) as process,
         pytest.raises(UnavailableError, match=r"libnot_there\.so"),
     ):
-        process.greet(replace(AMD, library="libnot_there.so"))
+        process.greet(replace(VENDORS["amd"], library="libnot_there.so"))
         process.heard()

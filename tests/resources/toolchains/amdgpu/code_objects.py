@@ -26,13 +26,13 @@ def with_bytes(data: bytes, at: int, content: bytes) -> bytes:
 
 
 def section_header(data: bytes, kind: int) -> int:
-    """Where the header of the first section of this kind lies."""
+    """Offset of the header of the first section of this kind."""
     (table,) = struct.unpack_from("<Q", data, 40)
     (count,) = struct.unpack_from("<H", data, 60)
     return next(at for at in range(table, table + 64 * count, 64) if struct.unpack_from("<I", data, at + 4)[0] == kind)
 
 
 def section_offset(data: bytes, kind: int) -> int:
-    """Where the content of the first section of this kind lies."""
+    """Offset of the content of the first section of this kind."""
     offset: int = struct.unpack_from("<Q", data, section_header(data, kind) + 24)[0]
     return offset

@@ -14,7 +14,7 @@ from aaco_pipeline.resources.toolchains.amdgpu.compiling import compile_files
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, find_toolchain
 
 DATA: Final = Path(__file__).parent / "data"
-#: Which source, of which architecture, with the loop that has no pragma unrolled by which factor.
+#: Source, architecture, and the factor by which the loop without a pragma is unrolled.
 KEPT: Final = (
     ("star", "gfx942", 1),
     ("star", "gfx942", 2),

@@ -33,7 +33,7 @@ def test_a_loop_that_could_not_be_unrolled() -> None:
     assert remarks.unrolled == ()
 
 
-def test_loops_of_other_files_and_functions_are_not_told() -> None:
+def test_loops_of_other_files_and_functions_are_not_reported() -> None:
     record = kept("star-gfx942-8", "yaml")
     assert read_remarks(record, "star", "other.hip").unrolled == ()
     with pytest.raises(ValueError, match=r"does not state NumSGPR, .* of other"):
@@ -65,7 +65,7 @@ def test_what_is_no_record_is_one_error(record: bytes, words: str) -> None:
         ("lds_bytes", "LDS bytes 1, by the compiler 0"),
     ],
 )
-def test_a_figure_that_is_not_the_compilers_is_told(figure: str, words: str) -> None:
+def test_a_figure_that_is_not_the_compilers_is_reported(figure: str, words: str) -> None:
     resources, _ = kernel_resources(kept("star-gfx942-8"), "star")
     remarks = read_remarks(kept("star-gfx942-8", "yaml"), "star", SOURCE_NAME)
     wrong = replace(resources, **{figure: getattr(resources, figure) + 1})

@@ -1,4 +1,4 @@
-"""Which compiler is found: ROCm's before Debian's before that of Python packages, and what each lacks."""
+"""Finding a compiler: ROCm's before Debian's before that of Python packages, and what each lacks."""
 
 import sys
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_rocm_is_where_its_variable_says_or_where_hipcc_lies(bare: Path, monkeyp
         ("include/hip/hip_runtime.h", "clang-19: without libamdhip64-dev;"),
     ],
 )
-def test_what_a_toolchain_lacks_is_told(gone: str, words: str, bare: Path) -> None:
+def test_what_a_toolchain_lacks_is_reported(gone: str, words: str, bare: Path) -> None:
     debian(bare)
     path = bare / gone
     if path.is_dir():
@@ -122,7 +122,7 @@ def test_what_a_toolchain_lacks_is_told(gone: str, words: str, bare: Path) -> No
         ("include/c++/12/vector", "no headers of the C++ standard library"),
     ],
 )
-def test_what_the_packages_lack_is_told(gone: str, words: str, bare: Path) -> None:
+def test_what_the_packages_lack_is_reported(gone: str, words: str, bare: Path) -> None:
     packages(bare)
     (bare / gone).unlink()
     if gone.startswith("include"):

@@ -1,4 +1,4 @@
-"""The static verdict from real compilations: figures as the compiler has them, candidates held against the baseline."""
+"""The static verdict from real compilations: the compiler's own figures, and candidates compared with the baseline."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def toolchain() -> Toolchain:
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StaticVerdict]:
-    """What is made in the cache goes into a folder of the tests."""
+    """Put the cache into a folder of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AACO_CACHE", str(tmp_path_factory.mktemp("cache")))
         found = static_verdict(tmp_path_factory.mktemp("static"), LAUNCH)

@@ -303,7 +303,7 @@ static inline unsigned int __umulhi(unsigned int x, unsigned int y) {
   return static_cast<unsigned int>(static_cast<unsigned long long>(x) * y >> 32);
 }
 
-// ---- the way in: `aaco_items` is made of this for the kernel that is built
+// ---- the way in: `aaco_items` is generated from this for the kernel that is built
 
 struct aaco_launch { aaco_index grid, block, group; };
 
