@@ -1,9 +1,4 @@
-"""A captured dispatch as it is read: both layouts, what is wrong with one, and what cannot be used at all.
-
-Reservations cover all regions, are aligned, and leave each other alone.
-
-What a kernel wrote, as the difference of two captures' memory.
-"""
+"""A captured dispatch: both layouts, defects, reservations of its addresses, and the difference of two memories."""
 
 import json
 from collections.abc import Callable
@@ -139,8 +134,7 @@ def test_every_byte_is_reserved_once(regions: list[Region], granularity: int) ->
     planned = plan(regions, granularity)
     assert sorted(one.base for each in planned for one in each.regions) == sorted(one.base for one in regions)
     for one in planned:
-        assert one.base % granularity == 0
-        assert one.size % granularity == 0
+        assert one.base % granularity == one.size % granularity == 0
         assert all(one.base <= region.base and region.end <= one.end for region in one.regions)
         # Nothing more than its regions need.
         assert min(region.base for region in one.regions) - one.base < granularity

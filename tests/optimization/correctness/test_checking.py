@@ -1,9 +1,4 @@
-"""Every way of being wrong that a worker of numpy can have is named by its guard; the honest ways pass.
-
-A candidate is called in every circumstance that a right answer does not depend on, and one that depends is found.
-
-Drawn sizes: none that is listed, within what the harness declares and what a check may cost, only what is taken.
-"""
+"""Wrong workers of numpy are named by their guard, in all circumstances and at drawn sizes; honest ones pass."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,8 +58,7 @@ def test_another_order_of_summation_is_right_whatever_the_seed(seed: int) -> Non
 
 def test_another_order_of_summation_is_not_bit_exact() -> None:
     refused = refusal(pairwise, bit_exact=True)
-    assert refused.guard == "outputs"
-    assert "the baseline's bits" in refused.reason
+    assert refused.guard == "outputs" and "the baseline's bits" in refused.reason
 
 
 def beyond_the_bound(call: Call) -> Content:
@@ -121,9 +115,7 @@ def half_precision(call: Call) -> Content:
 )
 def test_wrong_outputs_are_refused_with_an_element(candidate: Callable[[Call], Content], said: str) -> None:
     refused = refusal(candidate)
-    assert refused.guard == "outputs"
-    assert said in refused.reason
-    assert "size " in refused.reason
+    assert refused.guard == "outputs" and said in refused.reason and "size " in refused.reason
 
 
 def test_a_lower_precision_within_the_bound_is_refused_beside_the_baselines_own_error() -> None:
@@ -330,10 +322,8 @@ def test_of_two_calls_each_has_what_the_other_has_not() -> None:
     rng = np.random.default_rng(1)
     for _ in range(20):
         one, other = draw_pair(CALL, None, rng)
-        assert one.order != other.order and (one.is_aligned, one.keeps_lds) == (
-            not other.is_aligned,
-            not other.keeps_lds,
-        )
+        assert one.order != other.order
+        assert one.is_aligned != other.is_aligned and one.keeps_lds != other.keeps_lds
         assert bool(one.before) != bool(other.before)
         (old,) = (given for given in (one.before, other.before) if given)
         kinds = {name: (values.dtype.name, values.size) for name, values in old.items()}
@@ -483,5 +473,5 @@ def test_a_floor_that_fails_at_a_drawn_size_says_what_to_do() -> None:
 
     with pytest.raises(UsageError, match=r"floor.. failed: KeyError.*takes=lambda size"):
         drawn(replace(HARNESS, floor=floor))
-    described = replace(HARNESS, floor=floor, takes=lambda size: size in HARNESS.declared_sizes)
-    assert drawn(described).trials == ()
+    listed = replace(HARNESS, floor=floor, takes=lambda size: size in HARNESS.declared_sizes)
+    assert drawn(listed).trials == ()
