@@ -204,12 +204,8 @@ class _Search:
         outcome = Outcome(end, ruling.reason, self._attempts, held, held)
         if not ruling.passed:
             return outcome
-        while True:
-            accepted = self._round(held)
-            if accepted is None:
-                break
-            held = accepted
-        outcome.held = held
+        while (accepted := self._round(held)) is not None:
+            outcome.held = held = accepted
         outcome.end, outcome.reason = self._spent() or ("searched", "nothing is left to propose")
         if len(outcome.accepted) > 1:
             outcome.whole = self._whole(held, [one.number for one in outcome.accepted])
@@ -233,8 +229,7 @@ class _Search:
                 figures = means.static.figures(version.source, version.kernel)
                 seen["static"] = {name: dict(one) for name, one in figures.items()}
         except (Refused, UsageError) as error:
-            guard = error.guard if isinstance(error, Refused) else "baseline"
-            reason = error.reason if isinstance(error, Refused) else str(error)
+            guard, reason = (error.guard, error.reason) if isinstance(error, Refused) else ("baseline", str(error))
             self._record({"kind": "baseline", **seen, "refused": {"guard": guard, "reason": reason}})
             raise
         self._record({"kind": "baseline", **seen, "refused": None})
@@ -281,8 +276,7 @@ class _Search:
             for candidate in self._proposed(proposer, task):
                 if self._spent() is not None:
                     return None
-                accepted = self._tried_with_repairs(proposer, task, candidate, held)
-                if accepted is not None:
+                if (accepted := self._tried_with_repairs(proposer, task, candidate, held)) is not None:
                     return accepted
             if self._spent() is not None:
                 return None
@@ -343,10 +337,9 @@ class _Search:
 
     def _is_new(self, candidate: Candidate) -> bool:
         """Tell whether it was not tried yet, on this baseline or one before; it counts as tried from now on."""
-        key = (candidate.source, candidate.block)
-        is_new = key not in self._tried
-        self._tried.add(key)
-        return is_new
+        before = len(self._tried)
+        self._tried.add((candidate.source, candidate.block))
+        return len(self._tried) > before
 
     def _not_applicable(self, told: NotApplicable) -> None:
         """Write down why a proposer has nothing to say; once, as it is asked again after every accepted change."""

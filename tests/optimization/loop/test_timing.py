@@ -159,7 +159,7 @@ def made_source(
     log: list[tuple[str, float]] = []
     checked: list[float] = []
 
-    def check(call: Call, execution: Execution) -> None:
+    def check(call: Call, before: Execution, after: Execution) -> None:
         checked.append(float(call.contents["x"][0]))
 
     arms = MadeStarts("baseline", 300, log), MadeStarts("candidate", duration_ns, log)
@@ -190,7 +190,7 @@ def test_both_arms_of_a_pair_get_the_same_content_and_each_pair_new_one() -> Non
 
 def test_each_layout_has_processes_of_its_own() -> None:
     starts = MadeStarts("baseline", 300), MadeStarts("candidate", 200)
-    source = InterleavedPairs(*starts, made_call, lambda call, execution: None, seed=1)
+    source = InterleavedPairs(*starts, made_call, lambda call, before, after: None, seed=1)
     source.pairs(7, 2)
     source.pairs(8, 2)
     assert [one.started for one in starts] == [[7, 8], [7, 8]]
