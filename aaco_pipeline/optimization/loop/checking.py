@@ -67,16 +67,9 @@ class HarnessChecker:
             launch_of(self._harness, size, version.block)
         before, after = builder(baseline or version), builder(version)
         with target.start(before) as one, target.start(after) as other:
-            checked = check(
-                self._harness,
-                one,
-                other,
-                seed=seed,
-                bit_exact=version.bit_exact and baseline is not None,
-                timed_size=size,
-                block=version.block,
-                is_deep=is_deep,
-            )
+            is_exact = version.bit_exact and baseline is not None
+            how: dict[str, Any] = {"bit_exact": is_exact, "block": version.block, "is_deep": is_deep}
+            checked = check(self._harness, one, other, seed=seed, timed_size=size, **how)
         return asdict(checked)
 
 

@@ -264,14 +264,8 @@ class _Search:
     def _round(self, held: Held) -> Held | None:
         """Ask every proposer about one source: the first change that is accepted; None when there is none."""
         block = held.version.block or self._question.block
-        task = Task(
-            source=held.version.source,
-            kernel=self._question.kernel,
-            block=block,
-            wavefront_size=self._means.target.wavefront_size,
-            evidence=self._question.evidence,
-            attempts=self._heard,
-        )
+        question, wavefront_size = self._question, self._means.target.wavefront_size
+        task = Task(held.version.source, question.kernel, block, wavefront_size, question.evidence, self._heard)
         for proposer in self._means.proposers:
             for candidate in self._proposed(proposer, task):
                 if self._spent() is not None:

@@ -18,6 +18,7 @@ from aaco_pipeline.optimization.loop.checking import relaunched
 from aaco_pipeline.optimization.loop.means import Builder, Record, Ruling, TimingStep, Version
 from aaco_pipeline.optimization.targets import Call, Execution, Layout, Worker
 from aaco_pipeline.optimization.timing_rule import (
+    FIRST_CALLS,
     Decision,
     Estimate,
     Pairs,
@@ -60,15 +61,8 @@ class InterleavedPairs:
                     durations[number, arm] = execution.duration_ns
                 self.check(call, answers[0], answers[1])
             loads = _load_ns(baseline), _load_ns(candidate)
-        return Pairs(
-            baseline_ns=durations[1:, 0],
-            candidate_ns=durations[1:, 1],
-            candidate_first=candidate_first[1:],
-            baseline_first_call_ns=int(durations[0, 0]),
-            candidate_first_call_ns=int(durations[0, 1]),
-            baseline_load_ns=loads[0],
-            candidate_load_ns=loads[1],
-        )
+        (baseline_ns, candidate_ns), first_ns = durations[1:].T, durations[0].tolist()
+        return Pairs(baseline_ns, candidate_ns, candidate_first[1:], first_ns[0], first_ns[1], *loads)
 
 
 def _load_ns(worker: Worker) -> int | None:
@@ -78,7 +72,6 @@ def _load_ns(worker: Worker) -> int | None:
 
 
 _DISTRIBUTION: Final = "normal"
-_FIRST_CALLS: Final = ("baseline_first_call_ns", "candidate_first_call_ns", "baseline_load_ns", "candidate_load_ns")
 
 
 class RuleTimer:
@@ -202,7 +195,7 @@ class _Recording:
                 "baseline_ns": pairs.baseline_ns.tolist(),
                 "candidate_ns": pairs.candidate_ns.tolist(),
                 "candidate_first": pairs.candidate_first.tolist(),
-                **{name: getattr(pairs, name) for name in _FIRST_CALLS},
+                **{name: getattr(pairs, name) for name in FIRST_CALLS},
             }
         )
         return pairs
@@ -222,7 +215,7 @@ class _Recorded:
             baseline_ns=np.asarray(one["baseline_ns"], dtype=np.int64),
             candidate_ns=np.asarray(one["candidate_ns"], dtype=np.int64),
             candidate_first=np.asarray(one["candidate_first"], dtype=np.bool_),
-            **{name: one[name] for name in _FIRST_CALLS},
+            **{name: one[name] for name in FIRST_CALLS},
         )
 
 
@@ -245,12 +238,9 @@ def looks_of(step: TimingStep, plan: Plan) -> tuple[int, ...]:
 
     The first blocks of all decide nothing: by them it is known how long a session takes, and what the time allows.
     """
-    looks = {
-        "aa": (_FIRST_BLOCKS, plan.self_layouts),
-        "search": plan.search_layouts,
-        "confirmation": plan.confirming_layouts,
-    }
-    return looks[step]
+    if step == "aa":
+        return _FIRST_BLOCKS, plan.self_layouts
+    return plan.search_layouts if step == "search" else plan.confirming_layouts
 
 
 def rule_on(step: TimingStep, evidence: Record, plan: Plan) -> Ruling | None:
@@ -368,10 +358,5 @@ MOST_CONFIGURATIONS: Final = 12
 
 def plan_of(threshold: float) -> Plan:
     """The plan of a search among configurations: at most 12 of them share its alpha of 1 %."""
-    return Plan(
-        threshold=threshold,
-        candidates=MOST_CONFIGURATIONS,
-        pairs=2,
-        search_layouts=(4, 6, 8, 12),
-        confirming_layouts=(12, 16, 24),
-    )
+    layouts: Any = {"search_layouts": (4, 6, 8, 12), "confirming_layouts": (12, 16, 24)}
+    return Plan(threshold, candidates=MOST_CONFIGURATIONS, pairs=2, **layouts)

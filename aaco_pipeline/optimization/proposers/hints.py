@@ -48,12 +48,8 @@ class Restrict:
         if not changes:
             yield NotApplicable(self.name, "every pointer of the kernel has __restrict__ already")
             return
-        candidate = task.candidate(
-            self.name,
-            f"__restrict__ on {', '.join(changed)}",
-            replaced(task.source, changes),
-            {"pointers": len(changed)},
-        )
+        what, source = f"__restrict__ on {', '.join(changed)}", replaced(task.source, changes)
+        candidate = task.candidate(self.name, what, source, {"pointers": len(changed)})
         yield replace(candidate, signature=("restrict",))
 
 

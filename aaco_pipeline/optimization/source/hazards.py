@@ -98,18 +98,9 @@ def _root(change: Node) -> str | None:
 
 
 HazardKind = Literal[
-    "damaged",
-    "barrier",
-    "cross_lane",
-    "atomic",
-    "volatile",
-    "dynamic_lds",
-    "assembly",
-    "exit",
-    "header",
-    "unknown",
+    "damaged", "barrier", "cross_lane", "atomic", "volatile", "dynamic_lds", "assembly", "exit", "header", "unknown",
     "pragma",
-]
+]  # fmt: skip
 #: The order in which one of several is named.
 ORDER: Final[tuple[HazardKind, ...]] = get_args(HazardKind)
 _WHAT: Final = {"barrier": "a barrier", "cross_lane": "an operation across lanes", "atomic": "an atomic operation"}
@@ -141,11 +132,7 @@ class Hazards:
 
     def of(self, part: Part, node: Node) -> tuple[Hazard, ...]:
         """Find the hazards of a piece of code, in the order of the source. What leaves a loop is not among them."""
-        found = (
-            *self._of_nodes(part, node),
-            *self._of_tokens(tokens_of(self._facts.text, part, node), frozenset()),
-            *self._of_directives(part, node),
-        )
+        found = self._of_code(part, node, frozenset())
         return tuple(sorted(found, key=lambda hazard: (hazard.offset, ORDER.index(hazard.kind))))
 
     def implicit(self, part: Part, node: Node) -> tuple[Hazard, ...]:
@@ -295,16 +282,17 @@ class Hazards:
         return word in PURE_CALLS and after in ("(", "<")
 
     def _in_function(self, name: str, bodies: Sequence[Part]) -> tuple[Hazard, ...]:
-        return self._looked_into(name, (each for body in bodies for each in self._of_body(name, body)))
+        found = (each for body in bodies for each in self._of_code(body, body.node, frozenset((name,))))
+        return self._looked_into(name, found)
 
     def _in_macro(self, name: str) -> tuple[Hazard, ...]:
         found = (each for macro in self._facts.macros[name] for each in self._of_macro(macro))
         return self._looked_into(f"#define {name}", found)
 
-    def _of_body(self, name: str, body: Part) -> Iterator[Hazard]:
-        yield from self._of_nodes(body, body.node)
-        yield from self._of_tokens(tokens_of(self._facts.text, body, body.node), frozenset((name,)))
-        yield from self._of_directives(body, body.node)
+    def _of_code(self, part: Part, node: Node, parameters: frozenset[str]) -> Iterator[Hazard]:
+        yield from self._of_nodes(part, node)
+        yield from self._of_tokens(tokens_of(self._facts.text, part, node), parameters)
+        yield from self._of_directives(part, node)
 
     def _looked_into(self, name: str, found: Iterator[Hazard]) -> tuple[Hazard, ...]:
         """Keep the first hazard of each kind, unless calls and macros go too deep to be followed."""
