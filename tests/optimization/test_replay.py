@@ -166,7 +166,7 @@ def test_what_was_written_is_found_with_its_place_and_size(tmp_path: Path, monke
     assert plain[0].elements_differing is None
 
 
-def test_regions_that_have_no_like_are_told(tmp_path: Path) -> None:
+def test_regions_without_a_counterpart_are_reported(tmp_path: Path) -> None:
     first = isolated(tmp_path / "a", [region(BASE, 64), region(BASE + 4096, 64), region(BASE + 8192, 64)])
     second = isolated(tmp_path / "b", [region(BASE, 65), region(BASE + 4096, 64), region(BASE + 12288, 64)])
     (second / f"memory/region_{BASE + 4096:x}.bin").unlink()

@@ -386,8 +386,8 @@ def depend_on_inputs(runs: Sequence[Outputs]) -> bool:
 def _error(name: str, expected: NDArray[Any], found: NDArray[Any]) -> float:
     """Return the largest difference as a share of the largest finite magnitude; infinite where undefined."""
     if (expected.dtype, expected.shape) != (found.dtype, found.shape):
-        told = (f"{one.dtype} {list(one.shape)}" for one in (found, expected))
-        raise Refused(GUARD, f"output {name!r} is {' instead of '.join(told)}")
+        kinds = (f"{one.dtype} {list(one.shape)}" for one in (found, expected))
+        raise Refused(GUARD, f"output {name!r} is {' instead of '.join(kinds)}")
     if not _is_float(expected):
         return 0.0 if np.array_equal(expected, found) else math.inf
     before, after = expected.astype(np.float64), found.astype(np.float64)

@@ -255,9 +255,8 @@ class _Search:
         means, began_ns = self._means, self._means.now_ns()
         means.tell(f"timing the {len(accepted)} accepted changes as a whole")
         self._kept_back_ns = 0
-        decision, record = time_whole(
-            means, held, self._builder("whole"), accepted=accepted, seed=self._drawn("whole", "confirmation")
-        )
+        builder, seed = self._builder("whole"), self._drawn("whole", "confirmation")
+        decision, record = time_whole(means, held, builder, accepted=accepted, seed=seed)
         self._record(record | {"spent_ns": means.now_ns() - began_ns})
         return decision
 
@@ -335,18 +334,18 @@ class _Search:
         self._tried.add((candidate.source, candidate.block))
         return len(self._tried) > before
 
-    def _not_applicable(self, told: NotApplicable) -> None:
+    def _not_applicable(self, reply: NotApplicable) -> None:
         """Write down why a proposer has nothing to say; once, as it is asked again after every accepted change."""
-        if (key := (told.proposer, told.reason)) not in self._told:
+        if (key := (reply.proposer, reply.reason)) not in self._told:
             self._told.add(key)
-            self._record({"kind": "not_applicable", "proposer": told.proposer, "reason": told.reason})
+            self._record({"kind": "not_applicable", "proposer": reply.proposer, "reason": reply.reason})
 
     def _spent(self) -> tuple[End, str] | None:
         limits = self._question.limits
         if len(self._attempts) >= limits.attempts:
             return "attempts", f"{limits.attempts} candidates were tried, as many as it may"
-        if self._attempts and (told := self._attempts[-1].decision).guard == "baseline":
-            return "baseline", told.reason
+        if self._attempts and (last := self._attempts[-1].decision).guard == "baseline":
+            return "baseline", last.reason
         return ("time", "its time is spent") if self._time_is_spent() else None
 
     def _time_is_spent(self) -> bool:

@@ -92,22 +92,21 @@ class RuleTimer:
             raise AssertionError("a timer without a harness measures nothing")
         shared, own = draw_layouts(self._seed, self._plan), draw_layouts(seed, self._plan)
         layouts = {"aa": shared.itself, "search": shared.search, "confirmation": own.confirmation}[step]
-        arms = {
-            "candidate": _Recording(_source(self._harness, builder, versions, seed)),
-            "itself": _Recording(_source(self._harness, builder, (versions[0], versions[0]), seed)),
-        }
+        compared = {"candidate": versions, "itself": (versions[0], versions[0])}
+        arms = {name: _Recording(_source(self._harness, builder, pair, seed)) for name, pair in compared.items()}
         try:
             self._ruled(step, arms, layouts, self._floor_ns)
         except Refused as refused:
             if refused.guard != "aa":
                 raise
-        return {
+        pairs = {name: arm.taken for name, arm in arms.items()}
+        facts = {
             "seed": seed,
             "layouts": list(layouts),
             "floor_ns": self._floor_ns,
             "alpha": self._plan.candidate_alpha,
-            "pairs": {name: arm.taken for name, arm in arms.items()},
         }
+        return {**facts, "pairs": pairs}
 
     def decide(self, step: TimingStep, evidence: Record) -> Ruling:
         """The ruling on one step's pairs; of A/A and of a search what follows from it is kept for the next step."""

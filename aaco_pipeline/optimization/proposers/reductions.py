@@ -257,12 +257,8 @@ class Accumulators:
 def _with_passes(subject: Subject, one: Reduction, before: Sequence[str], passes: Sequence[str], after: str) -> bytes:
     """Put a block in the place of the loop: what comes before, the passes, the loop for what is left, what follows."""
     margin = indent(subject.task.source, one.loop.span.start)
-    rest = [
-        f"  while ({text_of(one.test)}) {{",
-        f"    {body_of(subject, one, [])}",
-        f"    {text_of(one.update)};",
-        "  }",
-    ]
+    body, update = body_of(subject, one, []), text_of(one.update)
+    rest = [f"  while ({text_of(one.test)}) {{", f"    {body}", f"    {update};", "  }"]
     lines = ["{", *before, *passes, *rest, *([after] if after else []), "}"]
     return replaced(subject.task.source, [(*one.loop.span, f"\n{margin}".join(lines))])
 
@@ -293,10 +289,8 @@ def _tree_of_sums(names: list[str]) -> str:
 
 #: Vectors by their elements' type and number, up to 16 bytes: the widest load.
 VECTORS: Final = {
-    "float": {4: "float4", 2: "float2"},
-    "int": {4: "int4", 2: "int2"},
-    "unsigned": {4: "uint4", 2: "uint2"},
-    "unsigned int": {4: "uint4", 2: "uint2"},
+    **{kind: {4: f"{kind}4", 2: f"{kind}2"} for kind in ("float", "int")},
+    **{kind: {4: "uint4", 2: "uint2"} for kind in ("unsigned", "unsigned int")},
     "double": {2: "double2"},
 }
 _BYTES: Final = {"float": 4, "int": 4, "unsigned": 4, "unsigned int": 4, "double": 8}
@@ -343,9 +337,8 @@ def _with_loads(subject: Subject, loop: Loop) -> tuple[Reduction, list[_Load]]:
 def _loads(subject: Subject, one: Reduction) -> list[_Load]:
     """Find what the body loads in every pass from neighbouring places. Otherwise, where that is nothing."""
     if one.step is not None and text_of(one.step) != "1":
-        raise Otherwise(
-            f"{one.loop.identifier} steps by {text_of(one.step)}, so that a work-item does not load neighbours"
-        )
+        steps = f"{one.loop.identifier} steps by {text_of(one.step)}"
+        raise Otherwise(f"{steps}, so that a work-item does not load neighbours")
     own = {text_of(field(node, "declarator")) for node in descend(one.body) if node.type == "init_declarator"}
     places: dict[str, list[Node]] = {}
     for node in descend(one.body):

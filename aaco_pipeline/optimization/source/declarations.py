@@ -161,11 +161,8 @@ def _declared_volatile(piece: Sequence[Token], macros: Macros, names: Names, typ
     head = piece[: next((index for index, token in enumerate(piece) if token.text == "="), len(piece))]
     whole = piece if alias else head
     said = [(token, _written([token], macros)) for token in whole if token.kind == "word"]
-    marks = [
-        token.start
-        for token, brought in said
-        if token.text in types or ("volatile" in brought and brought.isdisjoint(ASSEMBLY))
-    ]
+    own = [(token, "volatile" in brought and brought.isdisjoint(ASSEMBLY)) for token, brought in said]
+    marks = [token.start for token, is_volatile in own if is_volatile or token.text in types]
     if not marks or {token.text for token in head} & set(ASSEMBLY):
         return
     named = [token for token in head if token.kind == "word" and token.text in names.variables | names.types]

@@ -147,21 +147,15 @@ class Hazards:
             running = [each.part for each in facts.operators.running(reached, facts.kernel)]
             new = [(each, each.node) for each in running if each.node.id not in run]
             run |= {each.node.id: each for each, _ in new}
-        return tuple(
-            self._through("an operator", found.offset, found)
-            for identity, each in run.items()
-            for found in self._in_function(f"operator {identity}", [each])
-        )
+        found = (each for name, body in run.items() for each in self._in_function(f"operator {name}", [body]))
+        return tuple(self._through("an operator", each.offset, each) for each in found)
 
     def _named(self, tokens: Sequence[Token]) -> set[str]:
         """Return the words of tokens, without members that no class of this file has."""
         members = self._facts.care.members | self._facts.functions.keys()
         befores = ("", *(token.text for token in tokens))
-        return {
-            token.text
-            for token, before in zip(tokens, befores, strict=False)
-            if token.kind == "word" and (before not in (".", "->") or token.text in members)
-        }
+        words = [(token.text, before) for token, before in zip(tokens, befores, strict=False) if token.kind == "word"]
+        return {word for word, before in words if before not in (".", "->") or word in members}
 
     def _reached(self, words: set[str]) -> set[str]:
         """Return words with those of all macros and functions of this file that they lead to."""

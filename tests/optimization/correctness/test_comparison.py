@@ -1,4 +1,4 @@
-"""What makes two answers the same, element by element, whatever the numbers are.
+"""Two answers are compared element by element, whatever the numbers are.
 
 Outputs are the same where half of their digits agree, and nothing else is.
 """
@@ -192,7 +192,7 @@ def test_a_baseline_that_passes_over_nan_may_be_followed_or_mended() -> None:
 
 
 def test_a_checked_baselines_bits_need_no_reference() -> None:
-    """What follows every timed call is cheap, and does not pass an answer of another call."""
+    """The check after every timed call is cheap, and passes no answer of another call."""
 
     def reference(call: Call) -> Mapping[str, Expected]:
         raise AssertionError("computed")
@@ -204,7 +204,7 @@ def test_a_checked_baselines_bits_need_no_reference() -> None:
         comparison.add(of([1.0]), executed(float32([1.0])), executed(float32([2.0])))
 
 
-def test_of_few_elements_nothing_is_said_of_accuracy_before_more_are_drawn() -> None:
+def test_accuracy_is_not_judged_on_few_elements_before_more_are_drawn() -> None:
     comparison = Comparison(copying(1.0), 1, "normal", bit_exact=False)
     comparison.add(of([1.0]), executed(float32([1.0])), executed(float32([1.01])))
     assert comparison.undecided()
@@ -308,7 +308,7 @@ def test_one_nan_or_infinity_is_as_good_as_the_same() -> None:
     assert compare_outputs([outputs(np.nan, np.inf, 1)], [outputs(np.nan, np.inf, 1)])["largest_error_ratio"] == 0
 
 
-def test_a_batch_is_held_against_its_items_one_after_the_other() -> None:
+def test_a_batch_is_compared_with_its_items_one_after_the_other() -> None:
     runs = [{"y": np.full((1, 2), number, np.float32)} for number in range(4)]
     assert [one["y"][:, 0].tolist() for one in joined(runs, 2)] == [[0, 1], [2, 3]]
     assert joined(runs, 1) == runs
@@ -316,6 +316,6 @@ def test_a_batch_is_held_against_its_items_one_after_the_other() -> None:
         joined([{"y": np.float32(1) * np.ones(())}] * 2, 2)
 
 
-def test_outputs_that_never_change_are_told() -> None:
+def test_outputs_that_never_change_are_reported() -> None:
     assert depend_on_inputs([outputs(1), outputs(2)])
     assert not depend_on_inputs([outputs(1, np.nan), outputs(1, np.nan)])

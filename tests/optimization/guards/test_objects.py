@@ -1,4 +1,4 @@
-"""What an object file may hold is judged from its sections and symbols alone."""
+"""An object file is judged by its sections and symbols alone."""
 
 from dataclasses import replace
 from typing import Final
@@ -126,7 +126,7 @@ def test_a_candidate_keeps_no_more_than_its_baseline() -> None:
         check_state(8, 9)
 
 
-def test_local_data_share_and_meetings_are_told() -> None:
+def test_local_data_share_and_meetings_are_reported() -> None:
     assert local_bytes([*SECTIONS, section(".tbss.a", 100, NOBITS), section(".tbss.b", 28, NOBITS)]) == 128
     assert uses_meetings(SYMBOLS)
     assert not uses_meetings([one for one in SYMBOLS if one.name != "aaco_barrier"])

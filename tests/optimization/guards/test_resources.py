@@ -1,4 +1,4 @@
-"""What a candidate may take: each figure that grows is refused by a sentence with both figures."""
+"""Each resource that grows is refused by a sentence with both figures."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What buffers are filled with is what its name says, in every type and of every length."""
+"""Contents of buffers are what their name says, in every type and of every length."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A fault of a harness is told in one line that names its file and says what to do."""
+"""A fault of a harness is reported in one line that names its file and says what to do."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

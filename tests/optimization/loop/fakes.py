@@ -93,7 +93,7 @@ class FakeChecker:
 class FakeTimer:
     """Reads the costs out of the builds. What says `lucky` is faster in the search alone; `noisy` fails A/A.
 
-    What says `interferes` is as slow as the first source, wherever it is held against that one.
+    A source that says `interferes` is as slow as the first source wherever it is compared with that one.
     """
 
     noisy: bool = False

@@ -118,7 +118,7 @@ def test_machine_code_that_is_the_same_cannot_have_been_accepted(content: bytes)
     assert wrong.guard == "no_effect"
 
 
-def test_a_source_that_the_journal_does_not_hold_is_told(content: bytes) -> None:
+def test_a_source_that_the_journal_does_not_hold_is_reported(content: bytes) -> None:
     with pytest.raises(JournalError, match="does not hold"):
         replayed(changed(content, 9, lambda line: line.update(baseline_sha256="0" * 64)))
 

@@ -1,4 +1,4 @@
-"""The search on stand-ins: the order of guards, what is accepted, repairs, limits, and what the journal is told."""
+"""The search on stand-ins: the order of guards, acceptance, repairs, limits, and the lines of the journal."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_each_guard_stops_what_it_is_for(tmp_path: Path, source: bytes, decision
     assert all(line["reason"] for line in lines if line["kind"] == "attempt")
 
 
-def test_a_gain_of_the_search_alone_is_not_accepted_and_the_second_processes_figures_are_told(tmp_path: Path) -> None:
+def test_a_gain_of_the_search_alone_is_not_accepted_and_the_confirmation_gives_the_figures(tmp_path: Path) -> None:
     _, lines = searched(tmp_path, Scripted(costing(100, "lucky")))
     attempt = lines[-2]
     assert attempt["timings"]["search"]["ruling"]["passed"]
@@ -131,7 +131,7 @@ def test_several_accepted_changes_are_timed_once_more_as_a_whole_in_fresh_layout
     assert [line["kind"] for line in lines][-2:] == ["whole", "end"]
     whole = whole_of(lines)
     assert (whole["decision"], whole["attempts"], whole["measured_in"]) == ("accepted", [0, 2], "whole")
-    # 100 against 60, which no attempt was: each was held against the one before it
+    # 100 against 60, which no attempt was: each was compared with the one before it
     assert whole["timings"]["confirmation"]["evidence"]["pairs_ns"][0] == [100, 60]
     assert (
         whole["baseline_sha256"] == lines[0]["source_sha256"] and whole["source_sha256"] == lines[-1]["source_sha256"]
@@ -203,7 +203,7 @@ def test_the_whole_keeps_its_bits_only_where_every_change_did(tmp_path: Path) ->
     assert whole_of(lines)["bit_exact"] is True
 
 
-def test_a_gain_here_that_changes_nothing_on_a_gpu_is_told_so(tmp_path: Path) -> None:
+def test_a_gain_here_that_changes_nothing_on_a_gpu_is_marked(tmp_path: Path) -> None:
     _, lines = searched(tmp_path, Scripted(costing(80, "host alone")))
     assert attempts(lines) == [("accepted", "confirmation")]
     assert [line["static"]["is_unchanged"] for line in lines if line["kind"] == "attempt"] == [True]
@@ -247,7 +247,7 @@ def test_proposers_hear_what_became_of_their_candidates(tmp_path: Path) -> None:
     assert proposer.heard[-1][1] == "rejected (outputs): y[3] is 2.0 and should be 1.0"
 
 
-def test_why_a_proposer_has_nothing_is_told_once(tmp_path: Path) -> None:
+def test_why_a_proposer_has_nothing_is_recorded_once(tmp_path: Path) -> None:
     why = NotApplicable("scripted", "no loop")
     _, lines = searched(tmp_path, Scripted(why, costing(80)))
     assert [line["reason"] for line in lines if line["kind"] == "not_applicable"] == ["no loop"]

@@ -59,7 +59,7 @@ def left_alone(proposer: Proposer, about: Task, reason: str) -> str:
 
 
 def inserted(before: bytes, after: bytes) -> tuple[int, bytes]:
-    """Where `after` has bytes that `before` has not, in one place, and which."""
+    """Find the one place where `after` has bytes that `before` has not, and these bytes."""
     differing = (place for place, (one, two) in enumerate(zip(before, after, strict=False)) if one != two)
     start = next(differing, len(before))
     end = len(after) - (len(before) - start)

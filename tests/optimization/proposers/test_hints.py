@@ -121,7 +121,7 @@ def test_a_kernel_without_a_global_index_keeps_its_workgroup() -> None:
 
 
 def padded(source: str) -> str | None:
-    """What padding makes of the source's kernel, or None where it makes nothing."""
+    """Pad the source's kernel; None where nothing is proposed."""
     candidates = proposed(LdsPadding(), task(source, "transpose", (32, 32, 1)))
     assert len(candidates) <= 1
     return candidates[0].source.decode() if candidates else None
@@ -171,7 +171,7 @@ def test_a_local_that_is_the_lane_counts_as_the_lane() -> None:
         ("__shared__ float", "float", "no array in local data share"),
     ],
 )
-def test_an_array_of_which_that_is_not_proven_stays(before: str, after: str, reason: str) -> None:
+def test_an_array_that_is_not_proven_suitable_stays(before: str, after: str, reason: str) -> None:
     assert before in TRANSPOSE
     about = task(TRANSPOSE.replace(before, after), "transpose", (32, 32, 1))
     left_alone(LdsPadding(), about, reason)
@@ -218,7 +218,7 @@ def test_a_short_constant_loop_is_left_to_the_compiler(trips: int) -> None:
     left_alone(Unrolling(), task(source), why)
 
 
-def test_of_a_longer_constant_loop_divisors_come_first() -> None:
+def test_divisors_of_a_constant_trip_count_come_first() -> None:
     assert factors(9) == (3, 4, 8, 2, 6, 5, 7)
     assert factors(None) == FACTORS
 

@@ -1,4 +1,4 @@
-"""A model is told what is known, in marks that a source cannot forge; its answer is one of three changes or nothing."""
+"""A model gets what is known, in marks that a source cannot forge; its answer is one of three changes or nothing."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def change(kind: str, **fields: Any) -> str:
 
 
 class Model:
-    """Answers what it is told to, the last answer for ever; keeps what it was asked."""
+    """Gives the scripted answers, the last one for ever; keeps what it was asked."""
 
     def __init__(self, *answers: str) -> None:
         self._answers = answers
@@ -187,7 +187,7 @@ def test_no_answer_ends_it_in_one_line() -> None:
 # ---- what is asked ---------------------------------------------------------------------------------------------------
 
 
-def test_it_is_asked_lazily_for_three_and_told_what_it_said() -> None:
+def test_it_is_asked_lazily_for_three_and_shown_its_earlier_answers() -> None:
     model = Model(*(change("unroll", loop="loop1", factor=factor) for factor in (4, 8, 2)))
     proposals = LanguageModelProposer(model, "tiny").propose(task(ROW_DOT))
     assert model.asked == []
@@ -205,7 +205,7 @@ def test_a_model_that_repeats_itself_is_left() -> None:
     assert other == NotApplicable("language_model", "the model proposed the same change again")
 
 
-def test_it_is_told_source_loops_launch_evidence_and_attempts() -> None:
+def test_its_prompt_has_source_loops_launch_evidence_and_attempts() -> None:
     tried = Candidate("row_dot", b"", "unrolling", "unroll loop1 by 8", bit_exact=True)
     about = replace(
         task(ROW_DOT),

@@ -136,7 +136,7 @@ def test_what_is_rewritten_computes_the_same_for_every_length(tmp_path: Path) ->
     ],
 )
 @pytest.mark.parametrize("proposer", [Accumulators(), VectorLoads()], ids=["accumulators", "vector loads"])
-def test_a_loop_of_which_that_is_not_proven_is_left_alone(
+def test_a_loop_that_is_not_proven_to_sum_is_left_alone(
     proposer: Accumulators | VectorLoads, loop: str, reason: str
 ) -> None:
     more = "#define HIDDEN a[k++]\n__device__ float next(const float* p) { return p[0]; }\n"

@@ -1,4 +1,4 @@
-"""What a loop does without naming it: operators, conversions, lifetimes, types and headers that hide an operation."""
+"""Operations that a loop runs without naming them: operators, conversions, lifetimes, types and headers."""
 
 import pytest
 
@@ -34,11 +34,11 @@ def in_a_loop(body: str, parameters: str, before: str = "") -> str:
         "template <class T> void on(T* p) { k<<<1, 64>>>(p, nullptr, 3); }\nvoid run(Lanes* p) { on(p); }",
     ],
 )
-def test_a_template_may_be_of_every_class_that_is_given_to_one(host: str) -> None:
+def test_a_template_may_have_every_class_that_is_passed_to_one(host: str) -> None:
     assert "across lanes" in str(reason(LANES + SUMS + host))
 
 
-def test_a_template_is_not_of_a_class_that_is_given_to_none() -> None:
+def test_a_template_has_no_class_that_is_passed_to_none() -> None:
     assert reason(LANES + SUMS + "void run(float* p) { k<<<1, 64>>>(p, nullptr, 3); }") is None
 
 

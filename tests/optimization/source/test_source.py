@@ -255,7 +255,7 @@ def test_a_line_that_only_the_grammar_does_not_understand_is_named() -> None:
 
 HERE: Final = Path(__file__).parent
 SOURCES: Final = sorted((HERE / "kernels").glob("*.hip"))
-#: What the reason of a loop that may not be unrolled says, by the word that the table has for it.
+#: Words in the reason of a loop that may not be unrolled, by the table's word for it.
 SAID: Final = {
     "damaged": "not understand|not understood",
     "barrier": "a barrier",
@@ -288,7 +288,7 @@ def rows_of(name: str) -> list[Row]:
 
 
 TABLE: Final = rows_of("truth.txt")
-#: What is said of some loops in place of what is true of them.
+#: Loops whose reported row differs from the true one.
 LESS: Final = {row[:3]: row for row in rows_of("less.txt")}
 
 
