@@ -28,8 +28,7 @@ def fault(harness: Harness, parameters: tuple[Parameter, ...] | None = None) -> 
     with pytest.raises(UsageError) as caught:
         validate(replace(harness, path=FILE), parameters)
     said = str(caught.value)
-    assert said.startswith(f"{FILE}: ")
-    assert "\n" not in said
+    assert said.startswith(f"{FILE}: ") and "\n" not in said
     return said
 
 
