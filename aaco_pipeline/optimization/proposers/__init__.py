@@ -14,6 +14,11 @@ from aaco_pipeline.optimization.proposers.reductions import Accumulators, Vector
 
 #: Largest gains first, where they apply: chains of additions, then loads, then hints to the compiler.
 PROPOSERS: Final[tuple[Proposer, ...]] = (
-    *(Accumulators(), VectorLoads(), LdsPadding()),
-    *(Unrolling(), Restrict(), BlockSize(), LaunchBounds()),
+    Accumulators(),
+    VectorLoads(),
+    LdsPadding(),
+    Unrolling(),
+    Restrict(),
+    BlockSize(),
+    LaunchBounds(),
 )
