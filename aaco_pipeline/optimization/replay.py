@@ -188,9 +188,6 @@ def read_capture(folder: Path) -> DispatchCapture:
     return replace(found, findings=tuple(findings))
 
 
-# ---- inside ----------------------------------------------------------------------------------------------------------
-
-
 def _bytes(path: Path, most: int) -> bytes:
     try:
         if path.is_symlink() or not path.is_file():
@@ -353,9 +350,6 @@ def region_differences(
         else:
             found.append(_difference(first.folder / one.file, second.folder / other.file, one, dtype))
     return tuple(found)
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _difference(first: Path, second: Path, region: Region, dtype: str | None) -> RegionDifference:

@@ -57,7 +57,7 @@ class _Type:
 
 
 def check_shapes(old: Subject, new: Subject) -> None:
-    """Refused, guard `calls`, at the first construct that a rewrite of the baseline's kernel does not need."""
+    """Refuse, guard `calls`, the first construct that a rewrite of the baseline's kernel does not need."""
     known = _Known(old)
     if _pairs(new) - _pairs(old):
         raise Refused("calls", "an attribute `[[` or a statement inside an expression `({` that the baseline has not")

@@ -114,7 +114,7 @@ machine is too noisy to decide."""
 class Outcome:
     """The result of a search. `held` is the last accepted version, or the baseline; null where that failed.
 
-    `whole` is what was decided of several accepted changes together; null where there are none or only one.
+    `whole` is the decision on several accepted changes together; null where there are none or only one.
     """
 
     end: End
