@@ -1,5 +1,5 @@
 """Kernel sources in, decisions out: what to change, whether it is right, whether it is faster, and what was decided.
 
-Pure: builds, runs, compilers and language models are passed in from `aaco_pipeline.resources`. What passes between the
-halls is in `calls` (a kernel's call with its data), `candidates` (a changed source) and `targets` (where it is built).
+Pure: builds, runs, compilers and language models are passed in from `aaco_pipeline.resources`. `candidates`
+(a changed source) and `targets` (a kernel's call, where it is built and run) hold what the packages exchange.
 """

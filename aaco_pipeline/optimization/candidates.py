@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 
 #: Parts of a kernel's signature that a change may touch; neither changes how the kernel is called.
 SignatureChange = Literal["launch_bounds", "restrict"]
+Parameters = Mapping[str, int | str]
 
 
 class Refused(Exception):
@@ -32,7 +33,7 @@ class Candidate:
     transformation: str
     bit_exact: bool
     block: tuple[int, int, int] | None = None
-    parameters: Mapping[str, int | str] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
     signature: tuple[SignatureChange, ...] = ()
 
 
@@ -60,16 +61,10 @@ class Task:
     attempts: Sequence[tuple[Candidate, str]] = ()
 
     def candidate(
-        self,
-        proposer: str,
-        transformation: str,
-        source: bytes,
-        parameters: Mapping[str, int | str],
-        *,
-        bit_exact: bool = True,
+        self, proposer: str, what: str, source: bytes, parameters: Parameters, *, bit_exact: bool = True
     ) -> Candidate:
         """Make a candidate of the task's kernel."""
-        return Candidate(self.kernel, source, proposer, transformation, bit_exact, parameters=parameters)
+        return Candidate(self.kernel, source, proposer, what, bit_exact, parameters=parameters)
 
 
 class Proposer(Protocol):

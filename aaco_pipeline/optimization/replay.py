@@ -7,7 +7,7 @@ rocm-perf-lab's isolate tool and kerncap write such folders. Nothing here runs a
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -31,7 +31,6 @@ _MOST_CODE_BYTES: Final = 1 << 30
 _MOST_REGIONS: Final = 1_000_000
 #: Addresses of five-level page tables, the most that an x86-64 host or a GPU of it can address.
 _ADDRESSES: Final = 1 << 57
-_READ_BYTES: Final = 1 << 20
 _POINTER_BYTES: Final = 8
 _POINTS: Final = ("global_buffer", "dynamic_shared_pointer")
 
@@ -186,10 +185,7 @@ def read_capture(folder: Path) -> DispatchCapture:
     layout: Literal["kerncap", "rocm-perf-lab"] = "kerncap" if with_metadata else "rocm-perf-lab"
     found = DispatchCapture(folder, layout, dispatch, regions, kernarg, slots, registers, digest, ())
     findings += _of_pointers(found)
-    return DispatchCapture(folder, layout, dispatch, regions, kernarg, slots, registers, digest, tuple(findings))
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
+    return replace(found, findings=tuple(findings))
 
 
 def _bytes(path: Path, most: int) -> bytes:
@@ -221,11 +217,8 @@ def _parsed(path: Path, model: type[Model]) -> Model:
 def _digest(path: Path) -> str:
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_CODE_BYTES:
         raise CaptureError(f"{path}: is no file of at most {_MOST_CODE_BYTES:,} bytes")
-    sha = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_READ_BYTES):
-            sha.update(chunk)
-    return sha.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _of_files(folder: Path, regions: tuple[Region, ...]) -> Iterator[Finding]:
@@ -357,9 +350,6 @@ def region_differences(
         else:
             found.append(_difference(first.folder / one.file, second.folder / other.file, one, dtype))
     return tuple(found)
-
-
-# ---- inside ----------------------------------------------------------------------------------------------------------
 
 
 def _difference(first: Path, second: Path, region: Region, dtype: str | None) -> RegionDifference:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Role = Literal["in", "out", "inout"]
 Content = NDArray[np.generic]
+Block = tuple[int, int, int]
 #: Orders of work-items and workgroups; a greater number is what a permutation is drawn from, up to `MOST_ORDER`.
 ASCENDING: Final = 0
 DESCENDING: Final = 1

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from aaco_pipeline.optimization.candidates import Refused
 
 Durations = NDArray[np.int64]
+FIRST_CALLS = ("baseline_first_call_ns", "candidate_first_call_ns", "baseline_load_ns", "candidate_load_ns")
 
 
 @dataclass(frozen=True)
@@ -108,14 +109,9 @@ def misses_allowed(looks: tuple[int, ...], alpha: float) -> tuple[int, ...]:
 def estimate(logs: Sequence[float], misses: int, *, pairs: int, alpha: float) -> Estimate:
     """The interval at a look that allows `misses`: a bound passes a threshold exactly where the look does."""
     values = np.sort(np.asarray(logs, dtype=np.float64))
-    return Estimate(
-        ratio=math.exp(float(np.median(values))),
-        ci_low=math.exp(values[misses]) if misses > NONE else 0.0,
-        ci_high=math.exp(values[values.size - 1 - misses]) if misses > NONE else math.inf,
-        layouts=values.size,
-        pairs=pairs,
-        alpha=alpha,
-    )
+    has_bounds = misses > NONE
+    ci_low, ci_high = (math.exp(values[misses]), math.exp(values[-1 - misses])) if has_bounds else (0.0, math.inf)
+    return Estimate(math.exp(float(np.median(values))), ci_low, ci_high, values.size, pairs, alpha)
 
 
 #: A winner holds in at least so many random layouts.
@@ -243,11 +239,8 @@ def against_itself(source: PairSource, layouts: Sequence[int], plan: Plan) -> Es
         raise Refused("aa", f"the baseline against itself passes as changed: {words(itself)}")
     usual = math.expm1(float(np.median(np.abs(logs))))
     if usual > plan.widest_self:
-        raise Refused(
-            "aa",
-            f"the baseline against itself differs by more than {usual:.0%} in half of {len(logs)} layouts: "
-            "nothing can be decided on this machine",
-        )
+        differs = f"the baseline against itself differs by more than {usual:.0%} in half of {len(logs)} layouts"
+        raise Refused("aa", f"{differs}: nothing can be decided on this machine")
     return itself
 
 
@@ -355,11 +348,8 @@ def _objections(decision: Decision, too_fast: str | None, needed: str, threshold
         yield "aa", f"in the confirming layouts the baseline against itself passes as changed: {words(itself)}"
     # The first asks for proof of a slowdown, the second for a gain that does not come from one however noisy it is.
     if beside.ci_low > margin or gain.ratio / max(beside.ratio, 1.0) < margin:
-        yield (
-            "not_faster",
-            f"{words(gain)}, but beside the candidate the baseline takes {beside.ratio:.3f} times as long as beside "
-            "itself: the candidate slows it down",
-        )
+        slower = f"beside the candidate the baseline takes {beside.ratio:.3f} times as long as beside itself"
+        yield "not_faster", f"{words(gain)}, but {slower}: the candidate slows it down"
 
 
 def impossible(measured: Sequence[Pairs], floor_ns: float | None) -> str | None:
@@ -367,25 +357,19 @@ def impossible(measured: Sequence[Pairs], floor_ns: float | None) -> str | None:
     fastest = min(float(np.median(pairs.candidate_ns)) for pairs in measured)
     if floor_ns is None or fastest >= floor_ns:
         return None
-    return (
-        f"{fastest:,.0f} ns a call is below the {floor_ns:,.0f} ns that its operations and bytes take at the ceilings"
-    )
+    least = f"the {floor_ns:,.0f} ns that its operations and bytes take at the ceilings"
+    return f"{fastest:,.0f} ns a call is below {least}"
 
 
 def first_calls(measured: Sequence[Pairs]) -> FirstCalls:
     """Summarize the start before the steady state, and after how many calls a slower one is paid back."""
-    baseline = _median([pairs.baseline_first_call_ns for pairs in measured])
-    candidate = _median([pairs.candidate_first_call_ns for pairs in measured])
-    loads = (
-        _median([pairs.baseline_load_ns for pairs in measured]),
-        _median([pairs.candidate_load_ns for pairs in measured]),
-    )
+    first, later, *loads = (_median([getattr(pairs, name) for pairs in measured]) for name in FIRST_CALLS)
     calls: int | None = None
-    if baseline is not None and candidate is not None:
-        later = candidate - baseline + (loads[1] - loads[0] if loads[0] is not None and loads[1] is not None else 0)
+    if first is not None and later is not None:
+        delay = later - first + (loads[1] - loads[0] if loads[0] is not None and loads[1] is not None else 0)
         saved = float(np.median([np.median(pairs.baseline_ns) - np.median(pairs.candidate_ns) for pairs in measured]))
-        calls = 0 if later <= 0 else math.ceil(later / saved) if saved > 0 else None
-    return FirstCalls(baseline, candidate, *loads, calls)
+        calls = 0 if delay <= 0 else math.ceil(delay / saved) if saved > 0 else None
+    return FirstCalls(first, later, loads[0], loads[1], calls)
 
 
 def words(interval: Estimate) -> str:

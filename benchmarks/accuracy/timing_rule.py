@@ -134,7 +134,7 @@ class Source:
             start_baseline=lambda _: started(self.sample, first, self.work[0]),
             start_candidate=lambda _: started(self.sample, second, self.work[1]),
             call=self.sample.call,
-            check=lambda call, execution: None,
+            check=lambda call, before, after: None,
             seed=self.seed,
         ).pairs(layout_seed, count)
 

@@ -194,7 +194,7 @@ def _itself(target: GpuTarget, source: bytes, harness: Harness, folder: Path, se
     def start(layout: int) -> Any:
         return target.start(target.build(source, kernel.name, kernel.parameters, Layout(layout), folder))
 
-    def unchecked(call: Call, execution: Execution) -> None:
+    def unchecked(call: Call, before: Execution, after: Execution) -> None:
         """The rule alone is tried here."""
 
     return InterleavedPairs(start, start, lambda rng: harness.drawn(size, _DISTRIBUTION, rng), unchecked, seed)

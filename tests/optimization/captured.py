@@ -14,7 +14,7 @@ def region(base: int, size: int, **more: Any) -> dict[str, Any]:
 
 
 def isolated(folder: Path, regions: list[dict[str, Any]] | None = None, **dispatch: Any) -> Path:
-    """What rocm-perf-lab's isolate tool leaves: a kernel of two pointers and a count."""
+    """Write what rocm-perf-lab's isolate tool leaves: a kernel of two pointers and a count."""
     regions = [region(BASE, 4096), region(BASE + 0x10_0000, 12288)] if regions is None else regions
     (folder / "memory").mkdir(parents=True)
     kernarg = BASE.to_bytes(8, "little") + (BASE + 0x10_0040).to_bytes(8, "little") + (1234).to_bytes(8, "little")
@@ -40,7 +40,7 @@ def isolated(folder: Path, regions: list[dict[str, Any]] | None = None, **dispat
 
 
 def kerncap(folder: Path, **metadata: Any) -> Path:
-    """What kerncap leaves: the same, and the kernel's arguments by name."""
+    """Write what kerncap leaves: the same, and the kernel's arguments by name."""
     isolated(folder, isa_name="amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-", wavefront_size=64, agent_name="gfx942")
     slots = [slot(0, 8, "global_buffer", "x"), slot(8, 8, "global_buffer", "y"), slot(16, 4, "by_value", "n")]
     written = {

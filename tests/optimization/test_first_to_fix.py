@@ -1,4 +1,4 @@
-"""Which kernel to make faster first, from tables made for the purpose."""
+"""Ranking kernels to work on, from tables made for the purpose."""
 
 from typing import Any
 

@@ -32,7 +32,7 @@ def test_a_journal_is_never_written_over(tmp_path: Path) -> None:
         JournalWriter(tmp_path / "journal")
 
 
-def test_cut_anywhere_the_whole_lines_are_read_and_half_a_line_is_told(tmp_path: Path) -> None:
+def test_cut_anywhere_the_whole_lines_are_read_and_half_a_line_is_reported(tmp_path: Path) -> None:
     content = written(tmp_path / "journal")
     first = content.index(b"\n") + 1
     for length in range(first, len(content)):

@@ -1,9 +1,4 @@
-"""A captured dispatch as it is read: both layouts, what is wrong with one, and what cannot be used at all.
-
-Reservations cover all regions, are aligned, and leave each other alone.
-
-What a kernel wrote, as the difference of two captures' memory.
-"""
+"""A captured dispatch: both layouts, defects, reservations of its addresses, and the difference of two memories."""
 
 import json
 from collections.abc import Callable
@@ -139,8 +134,7 @@ def test_every_byte_is_reserved_once(regions: list[Region], granularity: int) ->
     planned = plan(regions, granularity)
     assert sorted(one.base for each in planned for one in each.regions) == sorted(one.base for one in regions)
     for one in planned:
-        assert one.base % granularity == 0
-        assert one.size % granularity == 0
+        assert one.base % granularity == one.size % granularity == 0
         assert all(one.base <= region.base and region.end <= one.end for region in one.regions)
         # Nothing more than its regions need.
         assert min(region.base for region in one.regions) - one.base < granularity
@@ -172,7 +166,7 @@ def test_what_was_written_is_found_with_its_place_and_size(tmp_path: Path, monke
     assert plain[0].elements_differing is None
 
 
-def test_regions_that_have_no_like_are_told(tmp_path: Path) -> None:
+def test_regions_without_a_counterpart_are_reported(tmp_path: Path) -> None:
     first = isolated(tmp_path / "a", [region(BASE, 64), region(BASE + 4096, 64), region(BASE + 8192, 64)])
     second = isolated(tmp_path / "b", [region(BASE, 65), region(BASE + 4096, 64), region(BASE + 12288, 64)])
     (second / f"memory/region_{BASE + 4096:x}.bin").unlink()

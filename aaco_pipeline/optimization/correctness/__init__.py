@@ -1,1 +1,1 @@
-"""Is a changed kernel right: on which inputs it is asked, and what makes two answers the same."""
+"""Check that a changed kernel is right: `checking` draws its calls, `comparison` compares the answers."""

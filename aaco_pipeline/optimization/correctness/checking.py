@@ -44,15 +44,10 @@ def draw_pair(
     some = int(rng.integers(DESCENDING + 1, MOST_ORDER, endpoint=True))
     orders = rng.permutation([ASCENDING, DESCENDING, some])
     aligned, keeps, poisoned = (bool(one) for one in rng.random(3) < 0.5)
-    old = {
-        one.name: _old(one, None if earlier is None else earlier.get(one.name), rng)
-        for one in call.arguments
-        if isinstance(one, Buffer) and one.role == "out"
-    }
-    return (
-        Circumstances(int(orders[0]), aligned, keeps, {} if poisoned else old),
-        Circumstances(int(orders[1]), not aligned, not keeps, old if poisoned else {}),
-    )
+    outs = [one for one in call.arguments if isinstance(one, Buffer) and one.role == "out"]
+    old = {one.name: _old(one, (earlier or {}).get(one.name), rng) for one in outs}
+    first = Circumstances(int(orders[0]), aligned, keeps, {} if poisoned else old)
+    return first, Circumstances(int(orders[1]), not aligned, not keeps, old if poisoned else {})
 
 
 def described(circumstances: Circumstances) -> str:
@@ -256,11 +251,10 @@ class _Drawing:
 
     def _neighbour(self, of: Size) -> Size:
         box = self.near[_shape(of)]
-        numbers = [
-            int(self._rng.integers(max(one.low, number - _NEAR), min(one.high, number + _NEAR) + 1))
-            for one, number in zip(box, _numbers(of), strict=True)
+        around = [
+            (max(one.low, at - _NEAR), min(one.high, at + _NEAR)) for one, at in zip(box, _numbers(of), strict=True)
         ]
-        return _as(of, numbers)
+        return _as(of, [int(self._rng.integers(low, high + 1)) for low, high in around])
 
     def _within(self, one: _Range) -> int:
         if self._rng.random() < 0.5:
@@ -315,7 +309,7 @@ _MOST_DRAWS = 64
 
 @dataclass(frozen=True)
 class Checked:
-    """What a candidate passed: calls and compared elements, and the largest errors as shares of their bounds.
+    """The result of a passed check: calls and compared elements, and the largest errors as shares of their bounds.
 
     A candidate's errors count only beyond `comparison.FLOOR_ULPS`, the baseline's in full. `drawn` are the
     sizes that the harness does not list; `note` says where there were too few of them.

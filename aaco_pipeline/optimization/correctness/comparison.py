@@ -200,11 +200,8 @@ class Comparison:
     def _first_wrong(self, output: "_Output", after: Content, wrong: Flags, wanted: str) -> None:
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise Refused(
-                "outputs",
-                f"{output.buffer.name}[{at}] is {after[at]!r}, expected {wanted} ({self._where}; "
-                f"{int(wrong.sum())} of {wrong.size} elements)",
-            )
+            where = f"{self._where}; {int(wrong.sum())} of {wrong.size} elements"
+            raise Refused("outputs", f"{output.buffer.name}[{at}] is {after[at]!r}, expected {wanted} ({where})")
 
     def _worst(self, output: "_Output", after: Content, wrong: Flags) -> None:
         if not wrong.any():
@@ -212,11 +209,8 @@ class Comparison:
         with np.errstate(all="ignore"):
             off = np.where(wrong, np.nan_to_num(output.errors(after) / output.bound, nan=np.inf), -1.0)
         at = int(np.argmax(off))
-        raise Refused(
-            "outputs",
-            f"{output.buffer.name}[{at}] is {output.described(after, at)} ({self._where}; {int(wrong.sum())} of "
-            f"{wrong.size} elements are wrong, this is the worst)",
-        )
+        where = f"{self._where}; {int(wrong.sum())} of {wrong.size} elements are wrong, this is the worst"
+        raise Refused("outputs", f"{output.buffer.name}[{at}] is {output.described(after, at)} ({where})")
 
 
 @dataclass(frozen=True)
@@ -361,10 +355,8 @@ def compare_outputs(baseline: Sequence[Outputs], candidate: Sequence[Outputs]) -
         for name, expected in before.items():
             bound, error = bound_of(expected.dtype), _error(name, expected, after[name])
             if error > bound:
-                raise Refused(
-                    GUARD,
-                    f"output {name!r} is off by {error:.2g} of its largest magnitude in run {run}; {bound:.2g} may be",
-                )
+                off = f"is off by {error:.2g} of its largest magnitude in run {run}; {bound:.2g} may be"
+                raise Refused(GUARD, f"output {name!r} {off}")
             largest, widest = max(largest, error), max(widest, bound)
     return {"runs": len(baseline), "largest_error_ratio": largest, "bound_ratio": widest}
 
@@ -394,8 +386,8 @@ def depend_on_inputs(runs: Sequence[Outputs]) -> bool:
 def _error(name: str, expected: NDArray[Any], found: NDArray[Any]) -> float:
     """Return the largest difference as a share of the largest finite magnitude; infinite where undefined."""
     if (expected.dtype, expected.shape) != (found.dtype, found.shape):
-        told = (f"{one.dtype} {list(one.shape)}" for one in (found, expected))
-        raise Refused(GUARD, f"output {name!r} is {' instead of '.join(told)}")
+        kinds = (f"{one.dtype} {list(one.shape)}" for one in (found, expected))
+        raise Refused(GUARD, f"output {name!r} is {' instead of '.join(kinds)}")
     if not _is_float(expected):
         return 0.0 if np.array_equal(expected, found) else math.inf
     before, after = expected.astype(np.float64), found.astype(np.float64)

@@ -50,11 +50,9 @@ def check_characters(baseline: bytes, candidate: bytes) -> None:
     text = candidate.decode("utf-8", errors="replace")
     for match in _FOREIGN.finditer(text):
         if match[0] not in known:
-            raise Refused(
-                GUARD,
-                f"{_place(text, match.start())}, outside ASCII and not in the baseline: it may look like another "
-                "letter; write comments and strings in ASCII",
-            )
+            where = f"{_place(text, match.start())}, outside ASCII and not in the baseline"
+            what = "it may look like another letter; write comments and strings in ASCII"
+            raise Refused(GUARD, f"{where}: {what}")
 
 
 def _place(text: str, at: int) -> str:

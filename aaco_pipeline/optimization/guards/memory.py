@@ -58,7 +58,7 @@ class _Use:
 
 
 def check_arrays(old: Subject, new: Subject) -> None:
-    """Refused, guard `calls`, where an array has no constant size, is too large, or can be left.
+    """Refuse, guard `calls`, an array that has no constant size, is too large, or can be left.
 
     A use that may leave its array passes where the baseline has the same array with the same use.
     """
@@ -195,7 +195,7 @@ _WHOLE: Final = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim"))
 
 
 def check_stores(old: Subject, new: Subject) -> None:
-    """Refused, guard `calls`, at a store beyond the kernel's own, or at a declaration of no known type."""
+    """Refuse, guard `calls`, a store beyond the kernel's own, and a declaration of no known type."""
     known = {plain_text(node) for node in old.nodes}
     lasting = _lasting(new)
     for node in new.nodes:

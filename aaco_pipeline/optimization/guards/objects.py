@@ -130,11 +130,8 @@ def dynamic_local_arrays(symbols: Iterable[Symbol]) -> tuple[str, ...]:
 def check_state(baseline_bytes: int, candidate_bytes: int) -> None:
     """Refuse (guard `symbols`) a candidate with more writable data of its own than the baseline has."""
     if candidate_bytes > baseline_bytes:
-        raise Refused(
-            "symbols",
-            f"it keeps {candidate_bytes} bytes of writable data where the baseline keeps {baseline_bytes}: "
-            "what a call leaves behind must not reach the next",
-        )
+        kept = f"it keeps {candidate_bytes} bytes of writable data where the baseline keeps {baseline_bytes}"
+        raise Refused("symbols", f"{kept}: what a call leaves behind must not reach the next")
 
 
 def _check_section(section: Section) -> None:

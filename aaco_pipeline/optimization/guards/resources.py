@@ -5,6 +5,7 @@ The figures come from a compiler (`aaco_pipeline.resources.toolchains.amdgpu`); 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 import polars as pl
@@ -88,13 +89,12 @@ class Permission:
 
 
 def waves_per_simd(resources: KernelResources) -> int | None:
-    """Wavefronts that registers and static LDS let stay resident on a SIMD, of workgroups of the largest size.
+    """Count the wavefronts that registers and static LDS keep resident on a SIMD, in workgroups of the largest size.
 
     Registers are reckoned a wavefront at a time, as compilers state it: whether whole workgroups fit is
     `resident_wavefronts`. None where the architecture's limits are not known, or where none would fit.
     """
-    known = architecture(resources.architecture)
-    if known is None or known.occupancy is None:
+    if (known := _with_limits(resources)) is None or known.occupancy is None:
         return None
     simds = known.occupancy.shared_by_simds.whole
     one_wave = _resident(resources, known, resources.wavefront_size, 0)
@@ -103,11 +103,10 @@ def waves_per_simd(resources: KernelResources) -> int | None:
 
 
 def resident_wavefronts(resources: KernelResources, launch: Launch) -> int | None:
-    """Wavefronts that stay resident on a compute unit of whole workgroups of this launch; None where not known."""
-    known = architecture(resources.architecture)
-    if known is None or known.occupancy is None:
-        return None
-    return _resident(resources, known, _work_items(launch), resources.lds_bytes + launch.dynamic_lds_bytes)
+    """Count the wavefronts of whole workgroups that stay resident on a compute unit; None where not known."""
+    lds_bytes = resources.lds_bytes + launch.dynamic_lds_bytes
+    known = _with_limits(resources)
+    return None if known is None else _resident(resources, known, _work_items(launch), lds_bytes)
 
 
 def check_architectures(
@@ -195,8 +194,7 @@ def _check_spills(before: KernelResources, after: KernelResources, where: str) -
 
 
 def _check_lds(after: KernelResources, launch: Launch, where: str) -> None:
-    known = architecture(after.architecture)
-    if known is None or known.occupancy is None:
+    if (known := _with_limits(after)) is None or known.occupancy is None:
         return
     used, limit = after.lds_bytes + launch.dynamic_lds_bytes, known.occupancy.lds.bytes.whole
     if used > limit:
@@ -209,10 +207,8 @@ def _check_workgroup(
     was, now = before.max_workgroup_work_items, after.max_workgroup_work_items
     if now not in (was, declared):
         said = "nothing else was declared" if declared is None else f"{declared} was declared"
-        raise Refused(
-            _GUARD,
-            f"compiled for workgroups of up to {now} work-items {where}, where the baseline's is {was} and {said}",
-        )
+        compiled = f"compiled for workgroups of up to {now} work-items {where}"
+        raise Refused(_GUARD, f"{compiled}, where the baseline's is {was} and {said}")
     if _work_items(launch) > now:
         asked = f"launched with workgroups of {_work_items(launch)} work-items"
         raise Refused(_GUARD, f"{asked}, compiled for up to {now} {where}")
@@ -236,15 +232,19 @@ def _check_occupancy(
             raise Refused(_GUARD, f"occupancy falls from {was} to {now or 0} {words} {where}: {registers}, {lds}")
 
 
+def _with_limits(resources: KernelResources) -> Architecture | None:
+    known = architecture(resources.architecture)
+    return known if known is not None and known.occupancy is not None else None
+
+
 def _work_items(launch: Launch) -> int:
-    x, y, z = launch.block
-    return x * y * z
+    return prod(launch.block)
 
 
 def _resident(
     resources: KernelResources, known: Architecture, work_items: int, lds_bytes: int, *, registers: bool = True
 ) -> int | None:
-    """Wavefronts resident on the units that share a workgroup, by the rules of `hardware.occupancy`."""
+    """Count the wavefronts resident on the units that share a workgroup, by the rules of `hardware.occupancy`."""
     limits = known.occupancy
     assert limits is not None, "the caller has looked"
     frame = pl.DataFrame(

@@ -57,7 +57,7 @@ class _Type:
 
 
 def check_shapes(old: Subject, new: Subject) -> None:
-    """Refused, guard `calls`, at the first construct that a rewrite of the baseline's kernel does not need."""
+    """Refuse, guard `calls`, the first construct that a rewrite of the baseline's kernel does not need."""
     known = _Known(old)
     if _pairs(new) - _pairs(old):
         raise Refused("calls", "an attribute `[[` or a statement inside an expression `({` that the baseline has not")
@@ -282,7 +282,7 @@ def _check_view(views: _Views, new: Subject, made: _Type, cast: tuple[Node, Node
     name = views.buffer(value, element=made.reference)
     source = views.types.get(name or "")
     if name is None or source is None:
-        raise new.refused(node, "a pointer that is made of something else than a buffer of the kernel")
+        raise new.refused(node, "a pointer that is made from something else than a buffer of the kernel")
     volatile = new.reading.facts.volatile & new.words
     if made.stars + made.reference != 1 or source.stars > 1 or static or volatile:
         raise new.refused(node, "a cast that no view of a buffer needs")

@@ -170,7 +170,7 @@ _COUNTED: Final = {"barrier": "barrier", "atomic": "atomic operation"}
 
 
 def check_words(old: Subject, new: Subject, *, may_restrict: bool) -> None:
-    """Refused, guard `calls` or `macros`, at the first word, number or string that no list allows."""
+    """Refuse, guard `calls` or `macros`, the first word, number or string that no list allows."""
     _check_kept(old, new)
     _check_declared(old, new)
     used = _Used(old)

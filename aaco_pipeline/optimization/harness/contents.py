@@ -16,26 +16,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 Floats = NDArray[np.floating[Any]]
 
 Distribution = Literal[
-    "normal",
-    "uniform",
-    "tiny",
-    "denormal",
-    "huge",
-    "constant",
-    "zeros",
-    "sparse",
-    "negative_zero",
-    "nan",
-    "inf",
-    "ties",
-    "runs",
-    "spread",
-    "scales",
-    "masked",
-    "infinite_mask",
-    "overflow",
-    "mixed",
-]
+    "normal", "uniform", "tiny", "denormal", "huge", "constant", "zeros", "sparse", "negative_zero", "nan", "inf",
+    "ties", "runs", "spread", "scales", "masked", "infinite_mask", "overflow", "mixed",
+]  # fmt: skip
 DISTRIBUTIONS: Final[tuple[Distribution, ...]] = get_args(Distribution)
 #: At most one in so many elements is not zero in `sparse`, or planted in `nan`, `inf` and `overflow`.
 _ONE_IN: Final = 37

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from aaco_pipeline.optimization.harness.contents import DISTRIBUTIONS, Distribution, mixture
-from aaco_pipeline.optimization.targets import Argument, Buffer, Call, Content, Launch, Scalar, TargetName
+from aaco_pipeline.optimization.targets import Argument, Block, Buffer, Call, Content, Launch, Scalar, TargetName
 
 #: A problem's size, in the harness' own terms: elements, or rows and columns.
 Size = int | tuple[int, ...]
@@ -45,7 +45,7 @@ class Harness:
     call: Callable[[Size, Distribution, np.random.Generator], Call]
     reference: Callable[[Call], Mapping[str, Expected]]
     floor: Callable[[Size], tuple[float, float]]
-    launch: Callable[[Size, tuple[int, int, int]], Launch] | None = None
+    launch: Callable[[Size, Block], Launch] | None = None
     distributions: tuple[Distribution, ...] = DISTRIBUTIONS
     deterministic: bool = True
     gpu_timing_size: Size | None = None
@@ -71,14 +71,11 @@ class Harness:
             values.flags.writeable = False
         return call
 
-    def relaunched(self, call: Call, size: Size, block: tuple[int, int, int]) -> Call:
+    def relaunched(self, call: Call, size: Size, block: Block) -> Call:
         """`call` with another workgroup. ValueError where the harness does not say how to launch one."""
         if self.launch is None:
             raise ValueError(f"the harness of {self.kernel} has no launch(size, block): its workgroup stays as it is")
         return replace(call, launch=self.launch(size, block))
-
-
-Block = tuple[int, int, int]
 
 
 @dataclass(frozen=True)

@@ -76,10 +76,9 @@ def skeleton(kernel: str, parameters: Sequence[Parameter]) -> str:
 def _argument(parameter: Parameter) -> str:
     known = numpy_type(parameter.type)
     dtype = known.name if known is not None else parameter.type
+    given = "" if dtype == ("float32" if parameter.pointer else "int32") else f', "{dtype}"'
     if not parameter.pointer:
-        given = "" if dtype == "int32" else f', "{dtype}"'
         return f'scalar("{parameter.name}", size{given})'
-    given = "" if dtype == "float32" else f', "{dtype}"'
     if parameter.const and known is not None and known.kind in "iu":
         return f'buffer("{parameter.name}", indices(distribution, rng, size, size, "{dtype}"))'
     if parameter.const:

@@ -1,5 +1,5 @@
-"""The search for a faster kernel: what it is given, one candidate's way through the guards, and the search itself.
+"""The search for a faster kernel or a faster configuration of a model.
 
-`means` is what it is given, `attempt` takes one candidate through the guards, `search` goes from one to the next,
-`decisions` is the rule by which evidence becomes a decision: the same when a journal is replayed.
+`means` holds its inputs, `attempt` takes one candidate through the guards and decides on it, `search` and
+`configurations` go from one to the next, `replay` decides again from a journal.
 """

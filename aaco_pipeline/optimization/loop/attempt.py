@@ -60,36 +60,30 @@ def decide(stop: Stop | None, rulings: Mapping[str, Ruling]) -> Decision:
     `rulings` holds those of the steps `search` and `confirmation` that were made.
     """
     last = next((step for step in ("confirmation", "search") if step in rulings), None)
-    figures = () if last is None else (last, *_figures(rulings[last]))
-    if stop is not None:
-        return Decision("undecided" if stop.guard in UNDECIDED_BY else "rejected", stop.guard, stop.reason, *figures)
-    if last is None:
+    ruling = None if last is None else rulings[last]
+    if stop is None and ruling is None:
         raise ValueError("an attempt that nothing stopped was not timed")
-    ruling = rulings[last]
-    if ruling.passed and last == "confirmation" and "search" in rulings:
-        return Decision("accepted", "confirmation", ruling.reason, *figures)
-    if ruling.passed:
+    if stop is None and ruling is not None and ruling.passed and (last == "search" or "search" not in rulings):
         raise ValueError("an attempt that was faster was not confirmed")
-    # A gain that the first processes showed and the second did not is no gain, whatever the rule calls it.
-    guard = ruling.guard or ("confirmation" if last == "confirmation" else "not_faster")
-    return Decision("undecided" if guard in UNDECIDED_BY else "rejected", guard, ruling.reason, *figures)
+    return _decided(stop, ruling, last)
 
 
 def decide_whole(stop: Stop | None, ruling: Ruling | None) -> Decision:
     """Decide on several accepted changes timed as a whole: accepted only where their confirmation passed."""
-    figures = () if ruling is None else ("whole", *_figures(ruling))
     if stop is None and ruling is None:
         raise ValueError("what nothing stopped was not timed")
-    if ruling is not None and ruling.passed:
+    return _decided(None if ruling is not None and ruling.passed else stop, ruling, "whole")
+
+
+def _decided(stop: Stop | None, ruling: Ruling | None, measured_in: str | None) -> Decision:
+    figures = () if ruling is None else (measured_in, ruling.speedup_ratio, ruling.ci_low, ruling.ci_high)
+    if stop is None and ruling is not None and ruling.passed:
         return Decision("accepted", "confirmation", ruling.reason, *figures)
-    said = stop if stop is not None else ruling
-    assert said is not None
-    guard = said.guard or "confirmation"
+    said = stop or ruling
+    assert said is not None, "the callers have looked"
+    # A gain that the first processes showed and the second did not is no gain, whatever the rule calls it.
+    guard = said.guard or ("not_faster" if measured_in == "search" else "confirmation")
     return Decision("undecided" if guard in UNDECIDED_BY else "rejected", guard, said.reason, *figures)
-
-
-def _figures(ruling: Ruling) -> tuple[float | None, float | None, float | None]:
-    return ruling.speedup_ratio, ruling.ci_low, ruling.ci_high
 
 
 #: Guards of a proposal that its proposer may mend: it does not compile, or computes something else.
@@ -273,8 +267,7 @@ def _steps(
 
     def timed(way: _Way, step: TimingStep, builder: Builder) -> None:
         evidence = means.timer.measure(step, builder, (held.version, version), seed(step))
-        ruling = means.timer.decide(step, evidence)
-        way.rulings[step] = ruling
+        way.rulings[step] = ruling = means.timer.decide(step, evidence)
         way.seen.setdefault("timings", {})[step] = {"evidence": dict(evidence), "ruling": asdict(ruling)}
 
     return {

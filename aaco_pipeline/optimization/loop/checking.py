@@ -21,6 +21,7 @@ from aaco_pipeline.optimization.harness import Harness, Size
 from aaco_pipeline.optimization.harness.validation import checked_call, with_block
 from aaco_pipeline.optimization.loop.means import PLAIN, Builder, Checker, Record, Version
 from aaco_pipeline.optimization.targets import (
+    Block,
     Call,
     EmulatedWorker,
     EmulatingTarget,
@@ -31,14 +32,14 @@ from aaco_pipeline.optimization.targets import (
 )
 
 
-def launch_of(harness: Harness, size: Size, block: tuple[int, int, int]) -> Launch:
+def launch_of(harness: Harness, size: Size, block: Block) -> Launch:
     """Ask the harness how it launches another workgroup. Refused (guard `inputs`) where it does not say."""
     if harness.launch is None:
         raise Refused("inputs", "its harness has no launch(size, block), so the workgroup stays as it is")
     return harness.launch(size, block)
 
 
-def relaunched(worker: Worker, harness: Harness, size: Size, block: tuple[int, int, int] | None) -> Worker:
+def relaunched(worker: Worker, harness: Harness, size: Size, block: Block | None) -> Worker:
     """Make a worker launch its calls of this size in workgroups of `block`; it stays as it is without one."""
     return worker if block is None else _Relaunched(worker, launch_of(harness, size, block))
 
@@ -67,16 +68,9 @@ class HarnessChecker:
             launch_of(self._harness, size, version.block)
         before, after = builder(baseline or version), builder(version)
         with target.start(before) as one, target.start(after) as other:
-            checked = check(
-                self._harness,
-                one,
-                other,
-                seed=seed,
-                bit_exact=version.bit_exact and baseline is not None,
-                timed_size=size,
-                block=version.block,
-                is_deep=is_deep,
-            )
+            is_exact = version.bit_exact and baseline is not None
+            how: dict[str, Any] = {"bit_exact": is_exact, "block": version.block, "is_deep": is_deep}
+            checked = check(self._harness, one, other, seed=seed, timed_size=size, **how)
         return asdict(checked)
 
 
@@ -152,9 +146,7 @@ class _Emulated:
         self.unconfined = list(worker.unconfined)
         return worker
 
-    def _call(
-        self, size: Size, before: EmulatedWorker, after: EmulatedWorker, block: tuple[int, int, int] | None
-    ) -> bool:
+    def _call(self, size: Size, before: EmulatedWorker, after: EmulatedWorker, block: Block | None) -> bool:
         """Emulate one call of both; tell whether their outputs have the same bits."""
         call = checked_call(self._harness, size, _DISTRIBUTION, self._rng)
         changed = call if block is None else with_block(self._harness, call, size, block)

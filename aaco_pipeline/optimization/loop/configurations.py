@@ -9,6 +9,7 @@ of lines, and is decided again from them alone.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from aaco_pipeline.optimization.candidates import NotApplicable, Refused
@@ -93,11 +94,10 @@ def replay_configurations(journal: Journal) -> list[Replayed]:
             assert ruling is not None, "one look decides"
             again.append(replayed_aa(ruling, line))
         elif line["kind"] == "attempt":
-            rulings = {
-                step: ruling
-                for step, timing in line["timings"].items()
-                if timing["ruling"] is not None and (ruling := rule_on(step, timing["evidence"], plan)) is not None
+            timed = {
+                step: timing["evidence"] for step, timing in line["timings"].items() if timing["ruling"] is not None
             }
+            rulings = {step: ruling for step, one in timed.items() if (ruling := rule_on(step, one, plan)) is not None}
             decision = decide(None if line["stop"] is None else Stop(**line["stop"]), rulings)
             again.append(replayed(decision, line))
     return again
@@ -235,17 +235,11 @@ class _Search:
     def _timed(self, way: _Way, step: TimingStep, held: Configuration, candidate: Configuration) -> Ruling:
         """Measure blocks until a look decides. What was measured stays in `way` when the time is spent before."""
         pairs: dict[str, list[Any]] = {"candidate": [], "itself": []}
-        evidence: dict[str, Any] = {
-            "alpha": self._plan.candidate_alpha,
-            "items": [self._items(held), self._items(candidate)],
-            "campaigns": [],
-            "pairs": pairs,
-        }
+        items = [self._items(held), self._items(candidate)]
+        evidence: Any = {"alpha": self._plan.candidate_alpha, "items": items, "campaigns": [], "pairs": pairs}
         timing = way.timings[step] = {"evidence": evidence, "ruling": None}
-        measured = 0
-        for look in looks_of(step, self._plan):
+        for measured, look in pairwise((0, *looks_of(step, self._plan))):
             more = self._means.measure(step, held, candidate, look - measured)
-            measured = look
             evidence["campaigns"].append(more["campaign"])
             for arm, taken in more["pairs"].items():
                 pairs[arm] += taken

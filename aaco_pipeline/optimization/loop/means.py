@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from aaco_pipeline.optimization.candidates import Candidate, Proposer, Refused
-from aaco_pipeline.optimization.targets import Build, Layout, Parameter, Target
+from aaco_pipeline.optimization.candidates import Candidate, Parameters, Proposer, Refused
+from aaco_pipeline.optimization.targets import Block, Build, Layout, Parameter, Target
 
 Record = Mapping[str, Any]
 """One line of the journal, of values that JSON has; see `aaco_pipeline.optimization.journal`."""
@@ -26,7 +26,7 @@ class Version:
     source: bytes
     kernel: str
     parameters: tuple[Parameter, ...]
-    block: tuple[int, int, int] | None = None
+    block: Block | None = None
     bit_exact: bool = False
 
 
@@ -115,11 +115,7 @@ class Static(Protocol):
         ...
 
     def check(
-        self,
-        before: Figures,
-        after: Figures,
-        block: tuple[int, int, int] | None = None,
-        parameters: Mapping[str, int | str] | None = None,
+        self, before: Figures, after: Figures, block: Block | None = None, parameters: Parameters | None = None
     ) -> None:
         """Refused: `resources` when `after` is worse than `before`, `no_effect` when the machine code is the same.
 
@@ -146,7 +142,7 @@ class Question:
     source: bytes
     kernel: str
     parameters: tuple[Parameter, ...]
-    block: tuple[int, int, int]
+    block: Block
     limits: Limits
     seed: int
     evidence: Mapping[str, Any] = field(default_factory=dict)

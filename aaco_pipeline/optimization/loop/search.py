@@ -114,7 +114,7 @@ machine is too noisy to decide."""
 class Outcome:
     """The result of a search. `held` is the last accepted version, or the baseline; null where that failed.
 
-    `whole` is what was decided of several accepted changes together; null where there are none or only one.
+    `whole` is the decision on several accepted changes together; null where there are none or only one.
     """
 
     end: End
@@ -204,12 +204,8 @@ class _Search:
         outcome = Outcome(end, ruling.reason, self._attempts, held, held)
         if not ruling.passed:
             return outcome
-        while True:
-            accepted = self._round(held)
-            if accepted is None:
-                break
-            held = accepted
-        outcome.held = held
+        while (accepted := self._round(held)) is not None:
+            outcome.held = held = accepted
         outcome.end, outcome.reason = self._spent() or ("searched", "nothing is left to propose")
         if len(outcome.accepted) > 1:
             outcome.whole = self._whole(held, [one.number for one in outcome.accepted])
@@ -233,8 +229,7 @@ class _Search:
                 figures = means.static.figures(version.source, version.kernel)
                 seen["static"] = {name: dict(one) for name, one in figures.items()}
         except (Refused, UsageError) as error:
-            guard = error.guard if isinstance(error, Refused) else "baseline"
-            reason = error.reason if isinstance(error, Refused) else str(error)
+            guard, reason = (error.guard, error.reason) if isinstance(error, Refused) else ("baseline", str(error))
             self._record({"kind": "baseline", **seen, "refused": {"guard": guard, "reason": reason}})
             raise
         self._record({"kind": "baseline", **seen, "refused": None})
@@ -260,29 +255,21 @@ class _Search:
         means, began_ns = self._means, self._means.now_ns()
         means.tell(f"timing the {len(accepted)} accepted changes as a whole")
         self._kept_back_ns = 0
-        decision, record = time_whole(
-            means, held, self._builder("whole"), accepted=accepted, seed=self._drawn("whole", "confirmation")
-        )
+        builder, seed = self._builder("whole"), self._drawn("whole", "confirmation")
+        decision, record = time_whole(means, held, builder, accepted=accepted, seed=seed)
         self._record(record | {"spent_ns": means.now_ns() - began_ns})
         return decision
 
     def _round(self, held: Held) -> Held | None:
         """Ask every proposer about one source: the first change that is accepted; None when there is none."""
         block = held.version.block or self._question.block
-        task = Task(
-            source=held.version.source,
-            kernel=self._question.kernel,
-            block=block,
-            wavefront_size=self._means.target.wavefront_size,
-            evidence=self._question.evidence,
-            attempts=self._heard,
-        )
+        question, wavefront_size = self._question, self._means.target.wavefront_size
+        task = Task(held.version.source, question.kernel, block, wavefront_size, question.evidence, self._heard)
         for proposer in self._means.proposers:
             for candidate in self._proposed(proposer, task):
                 if self._spent() is not None:
                     return None
-                accepted = self._tried_with_repairs(proposer, task, candidate, held)
-                if accepted is not None:
+                if (accepted := self._tried_with_repairs(proposer, task, candidate, held)) is not None:
                     return accepted
             if self._spent() is not None:
                 return None
@@ -343,23 +330,22 @@ class _Search:
 
     def _is_new(self, candidate: Candidate) -> bool:
         """Tell whether it was not tried yet, on this baseline or one before; it counts as tried from now on."""
-        key = (candidate.source, candidate.block)
-        is_new = key not in self._tried
-        self._tried.add(key)
-        return is_new
+        before = len(self._tried)
+        self._tried.add((candidate.source, candidate.block))
+        return len(self._tried) > before
 
-    def _not_applicable(self, told: NotApplicable) -> None:
+    def _not_applicable(self, reply: NotApplicable) -> None:
         """Write down why a proposer has nothing to say; once, as it is asked again after every accepted change."""
-        if (key := (told.proposer, told.reason)) not in self._told:
+        if (key := (reply.proposer, reply.reason)) not in self._told:
             self._told.add(key)
-            self._record({"kind": "not_applicable", "proposer": told.proposer, "reason": told.reason})
+            self._record({"kind": "not_applicable", "proposer": reply.proposer, "reason": reply.reason})
 
     def _spent(self) -> tuple[End, str] | None:
         limits = self._question.limits
         if len(self._attempts) >= limits.attempts:
             return "attempts", f"{limits.attempts} candidates were tried, as many as it may"
-        if self._attempts and (told := self._attempts[-1].decision).guard == "baseline":
-            return "baseline", told.reason
+        if self._attempts and (last := self._attempts[-1].decision).guard == "baseline":
+            return "baseline", last.reason
         return ("time", "its time is spent") if self._time_is_spent() else None
 
     def _time_is_spent(self) -> bool:

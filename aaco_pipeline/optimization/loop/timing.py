@@ -4,7 +4,7 @@ The rule itself is `aaco_pipeline.optimization.timing_rule`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -13,11 +13,12 @@ import numpy as np
 
 from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.correctness.comparison import Comparison
-from aaco_pipeline.optimization.harness import Harness, Size
+from aaco_pipeline.optimization.harness import Harness
 from aaco_pipeline.optimization.loop.checking import relaunched
 from aaco_pipeline.optimization.loop.means import Builder, Record, Ruling, TimingStep, Version
 from aaco_pipeline.optimization.targets import Call, Execution, Layout, Worker
 from aaco_pipeline.optimization.timing_rule import (
+    FIRST_CALLS,
     Decision,
     Estimate,
     Pairs,
@@ -37,13 +38,13 @@ class InterleavedPairs:
 
     `start_baseline` and `start_candidate` start a fresh process with that arm's build in the layout of a seed.
     `call` makes a call with content of its own; both arms of a pair get the same one, which no earlier call had.
-    `check` looks at each of the candidate's results, timed or not, and raises Refused where it is wrong.
+    `check` compares both answers to each call, timed or not, and raises Refused where the candidate's is wrong.
     """
 
     start_baseline: Callable[[int], AbstractContextManager[Worker]]
     start_candidate: Callable[[int], AbstractContextManager[Worker]]
     call: Callable[[np.random.Generator], Call]
-    check: Callable[[Call, Execution], None]
+    check: Callable[[Call, Execution, Execution], None]
     seed: int
 
     def pairs(self, layout_seed: int, count: int) -> Pairs:
@@ -52,24 +53,16 @@ class InterleavedPairs:
         candidate_first = rng.random(count + 1) < 0.5
         with self.start_baseline(layout_seed) as baseline, self.start_candidate(layout_seed) as candidate:
             for number, swapped in enumerate(candidate_first.tolist()):
-                call = self.call(rng)
+                call, answers = self.call(rng), dict[int, Execution]()
                 for arm in (1, 0) if swapped else (0, 1):
-                    execution = (baseline, candidate)[arm].run(call)
+                    answers[arm] = execution = (baseline, candidate)[arm].run(call)
                     if execution.duration_ns is None:
                         raise Refused("time", "this target measures no time, so nothing is decided by it")
                     durations[number, arm] = execution.duration_ns
-                    if arm:
-                        self.check(call, execution)
+                self.check(call, answers[0], answers[1])
             loads = _load_ns(baseline), _load_ns(candidate)
-        return Pairs(
-            baseline_ns=durations[1:, 0],
-            candidate_ns=durations[1:, 1],
-            candidate_first=candidate_first[1:],
-            baseline_first_call_ns=int(durations[0, 0]),
-            candidate_first_call_ns=int(durations[0, 1]),
-            baseline_load_ns=loads[0],
-            candidate_load_ns=loads[1],
-        )
+        (baseline_ns, candidate_ns), first_ns = durations[1:].T, durations[0].tolist()
+        return Pairs(baseline_ns, candidate_ns, candidate_first[1:], first_ns[0], first_ns[1], *loads)
 
 
 def _load_ns(worker: Worker) -> int | None:
@@ -79,7 +72,6 @@ def _load_ns(worker: Worker) -> int | None:
 
 
 _DISTRIBUTION: Final = "normal"
-_FIRST_CALLS: Final = ("baseline_first_call_ns", "candidate_first_call_ns", "baseline_load_ns", "candidate_load_ns")
 
 
 class RuleTimer:
@@ -100,22 +92,21 @@ class RuleTimer:
             raise AssertionError("a timer without a harness measures nothing")
         shared, own = draw_layouts(self._seed, self._plan), draw_layouts(seed, self._plan)
         layouts = {"aa": shared.itself, "search": shared.search, "confirmation": own.confirmation}[step]
-        arms = {
-            "candidate": _Recording(_source(self._harness, builder, versions, seed)),
-            "itself": _Recording(_source(self._harness, builder, (versions[0], versions[0]), seed)),
-        }
+        compared = {"candidate": versions, "itself": (versions[0], versions[0])}
+        arms = {name: _Recording(_source(self._harness, builder, pair, seed)) for name, pair in compared.items()}
         try:
             self._ruled(step, arms, layouts, self._floor_ns)
         except Refused as refused:
             if refused.guard != "aa":
                 raise
-        return {
+        pairs = {name: arm.taken for name, arm in arms.items()}
+        facts = {
             "seed": seed,
             "layouts": list(layouts),
             "floor_ns": self._floor_ns,
             "alpha": self._plan.candidate_alpha,
-            "pairs": {name: arm.taken for name, arm in arms.items()},
         }
+        return {**facts, "pairs": pairs}
 
     def decide(self, step: TimingStep, evidence: Record) -> Ruling:
         """The ruling on one step's pairs; of A/A and of a search what follows from it is kept for the next step."""
@@ -161,59 +152,28 @@ def recorded_plan(record: Mapping[str, Any]) -> Plan:
 
 
 def _source(harness: Harness, builder: Builder, versions: tuple[Version, Version], seed: int) -> PairSource:
-    """Pairs of two versions; of a version and itself, the second is built in another layout than the first."""
+    """Make pairs of two versions; a version beside itself is built in another layout the second time."""
     baseline, candidate = versions
     size = harness.timed_size(builder.target.name)
-    checks = _Checks(harness, size, candidate.bit_exact)
+    comparison = Comparison(harness, size, _DISTRIBUTION, bit_exact=candidate.bit_exact, baseline_checked=True)
     other = 1 if baseline == candidate else 0
 
-    def starting(version: Version, arm: str, shift: int) -> Callable[[int], AbstractContextManager[Worker]]:
+    def starting(version: Version, shift: int) -> Callable[[int], AbstractContextManager[Worker]]:
         @contextmanager
-        def start(layout: int) -> Any:
+        def start(layout: int) -> Iterator[Worker]:
             with builder.target.start(builder(version, Layout(layout + shift))) as worker:
-                yield _Watched(relaunched(worker, harness, size, version.block), arm, checks)
+                yield relaunched(worker, harness, size, version.block)
 
         return start
 
-    return InterleavedPairs(
-        start_baseline=starting(baseline, "baseline", 0),
-        start_candidate=starting(candidate, "candidate", other),
-        call=lambda rng: harness.drawn(size, _DISTRIBUTION, rng),
-        check=lambda call, execution: None,  # the two answers are compared where the second is there
-        seed=seed,
-    )
+    def check(call: Call, before: Execution, after: Execution) -> None:
+        """Compare both answers at once; errors of all calls are judged together."""
+        comparison.add(call, before, after)
+        if not comparison.undecided():
+            comparison.conclude()
 
-
-class _Checks:
-    """Compares both answers to every call, timed or not, as soon as there are two; errors of all calls together."""
-
-    def __init__(self, harness: Harness, size: Size, bit_exact: bool) -> None:
-        self._waiting: dict[int, tuple[str, Execution]] = {}
-        self._comparison = Comparison(harness, size, _DISTRIBUTION, bit_exact=bit_exact, baseline_checked=True)
-
-    def answered(self, arm: str, call: Call, execution: Execution) -> None:
-        earlier = self._waiting.pop(id(call), None)
-        if earlier is None:
-            self._waiting = {id(call): (arm, execution)}
-            return
-        answers = {earlier[0]: earlier[1], arm: execution}
-        self._comparison.add(call, answers["baseline"], answers["candidate"])
-        if not self._comparison.undecided():
-            self._comparison.conclude()
-
-
-@dataclass(frozen=True)
-class _Watched:
-    """A worker whose every answer is handed on to be compared."""
-
-    worker: Worker
-    arm: str
-    checks: _Checks
-
-    def run(self, call: Call) -> Execution:
-        execution = self.worker.run(call)
-        self.checks.answered(self.arm, call, execution)
-        return execution
+    draw: Callable[[np.random.Generator], Call] = lambda rng: harness.drawn(size, _DISTRIBUTION, rng)  # noqa: E731
+    return InterleavedPairs(starting(baseline, 0), starting(candidate, other), draw, check, seed)
 
 
 # ---- pairs as plain values -------------------------------------------------------------------------------------------
@@ -234,7 +194,7 @@ class _Recording:
                 "baseline_ns": pairs.baseline_ns.tolist(),
                 "candidate_ns": pairs.candidate_ns.tolist(),
                 "candidate_first": pairs.candidate_first.tolist(),
-                **{name: getattr(pairs, name) for name in _FIRST_CALLS},
+                **{name: getattr(pairs, name) for name in FIRST_CALLS},
             }
         )
         return pairs
@@ -254,7 +214,7 @@ class _Recorded:
             baseline_ns=np.asarray(one["baseline_ns"], dtype=np.int64),
             candidate_ns=np.asarray(one["candidate_ns"], dtype=np.int64),
             candidate_first=np.asarray(one["candidate_first"], dtype=np.bool_),
-            **{name: one[name] for name in _FIRST_CALLS},
+            **{name: one[name] for name in FIRST_CALLS},
         )
 
 
@@ -277,12 +237,9 @@ def looks_of(step: TimingStep, plan: Plan) -> tuple[int, ...]:
 
     The first blocks of all decide nothing: by them it is known how long a session takes, and what the time allows.
     """
-    looks = {
-        "aa": (_FIRST_BLOCKS, plan.self_layouts),
-        "search": plan.search_layouts,
-        "confirmation": plan.confirming_layouts,
-    }
-    return looks[step]
+    if step == "aa":
+        return _FIRST_BLOCKS, plan.self_layouts
+    return plan.search_layouts if step == "search" else plan.confirming_layouts
 
 
 def rule_on(step: TimingStep, evidence: Record, plan: Plan) -> Ruling | None:
@@ -400,10 +357,5 @@ MOST_CONFIGURATIONS: Final = 12
 
 def plan_of(threshold: float) -> Plan:
     """The plan of a search among configurations: at most 12 of them share its alpha of 1 %."""
-    return Plan(
-        threshold=threshold,
-        candidates=MOST_CONFIGURATIONS,
-        pairs=2,
-        search_layouts=(4, 6, 8, 12),
-        confirming_layouts=(12, 16, 24),
-    )
+    layouts: Any = {"search_layouts": (4, 6, 8, 12), "confirming_layouts": (12, 16, 24)}
+    return Plan(threshold, candidates=MOST_CONFIGURATIONS, pairs=2, **layouts)

@@ -23,7 +23,7 @@ class Restrict:
     name: Final = "restrict"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Refused when the source has no such kernel."""
+        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
         subject = subject_of(task)
         pointers = [index for index, parameter in enumerate(subject.kernel.parameters) if parameter.pointer]
         if len(pointers) < 2:
@@ -48,12 +48,8 @@ class Restrict:
         if not changes:
             yield NotApplicable(self.name, "every pointer of the kernel has __restrict__ already")
             return
-        candidate = task.candidate(
-            self.name,
-            f"__restrict__ on {', '.join(changed)}",
-            replaced(task.source, changes),
-            {"pointers": len(changed)},
-        )
+        what, source = f"__restrict__ on {', '.join(changed)}", replaced(task.source, changes)
+        candidate = task.candidate(self.name, what, source, {"pointers": len(changed)})
         yield replace(candidate, signature=("restrict",))
 
 
@@ -97,7 +93,7 @@ class LaunchBounds:
     name: Final = "launch_bounds"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Refused when the source has no such kernel."""
+        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
         kernel = parse(task.source).kernel(task.kernel)
         work_items, present = prod(task.block), kernel.launch_bounds
         if work_items % task.wavefront_size:
@@ -141,7 +137,7 @@ class Unrolling:
     name: Final = "unrolling"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Refused when the source has no such kernel."""
+        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
         kernel = parse(task.source).kernel(task.kernel)
         if not kernel.loops:
             yield NotApplicable(self.name, f"the kernel {task.kernel} has no loop")
@@ -181,7 +177,7 @@ class BlockSize:
     name: Final = "block_size"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Refused when the source has no such kernel."""
+        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
         try:
             most = _most_work_items(subject_of(task))
         except Otherwise as error:

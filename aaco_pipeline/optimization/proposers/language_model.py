@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -41,8 +41,7 @@ class Question:
 
     def document(self) -> dict[str, Any]:
         """The question as plain values, for a file."""
-        messages = [{"role": message.role, "content": message.content} for message in self.messages]
-        return {"model": self.model, "messages": messages, "schema": dict(self.schema)}
+        return {"model": self.model, "messages": [asdict(one) for one in self.messages], "schema": dict(self.schema)}
 
     @property
     def sha256(self) -> str:

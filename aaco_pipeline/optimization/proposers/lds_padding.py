@@ -37,7 +37,7 @@ class LdsPadding:
     name: Final = "lds_padding"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Refused when the source has no such kernel."""
+        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
         subject = subject_of(task)
         arrays = list(_arrays(subject))
         if subject.kernel.dynamic_lds or not arrays:

@@ -16,10 +16,7 @@ Level = Literal["none", "basic", "extended", "all"]
 #: Settings by provider in the order in which to try them, each with the reason.
 _OPTIONS: Final[Mapping[str, tuple[tuple[Mapping[str, str], str], ...]]] = {
     MIGRAPHX_PROVIDER: (
-        (
-            {"migraphx_exhaustive_tune": "1"},
-            "MIGraphX then times every kernel that it could take; compiling takes longer",
-        ),
+        ({"migraphx_exhaustive_tune": "1"}, "MIGraphX then times every possible kernel; compiling takes longer"),
     ),
     ROCM_PROVIDER: (
         (

@@ -48,11 +48,11 @@ class Reduction:
     loop: Loop
     counter: str
     begin: str
-    test: str
+    test: Node
     operator: str
-    bound: str
-    step: str | None
-    update: str
+    bound: Node
+    step: Node | None
+    update: Node
     accumulator: str
     type: str
     body: Node
@@ -84,28 +84,15 @@ def reduction_of(subject: Subject, loop: Loop) -> Reduction:
     if declared not in ZEROS:
         raise Otherwise(f"{accumulator}, which {loop.identifier} adds to, is no local of a plain type declared once")
     return Reduction(
-        loop=loop,
-        counter=counter,
-        begin=begin,
-        test=text_of(test),
-        operator=operator,
-        bound=text_of(bound),
-        step=None if step is None else text_of(step),
-        update=text_of(update),
-        accumulator=accumulator,
-        type=declared,
-        body=body,
-        sums=tuple(sums),
+        loop, counter, begin, test, operator, bound, step, update, accumulator, declared, body, tuple(sums)
     )
 
 
 def body_of(subject: Subject, one: Reduction, changes: Sequence[tuple[Node, str]]) -> str:
     """Write the loop's body as a block, with another text in the place of each node of `changes`."""
     start = one.body.start_byte
-    text = replaced(
-        subject.task.source[start : one.body.end_byte],
-        [(node.start_byte - start, node.end_byte - start, new) for node, new in changes],
-    ).decode()
+    moved = [(node.start_byte - start, node.end_byte - start, new) for node, new in changes]
+    text = replaced(subject.task.source[start : one.body.end_byte], moved).decode()
     return text.replace("\n", "\n    ") if one.body.type == "compound_statement" else f"{{ {text} }}"
 
 
@@ -253,7 +240,7 @@ class Accumulators:
     name: Final = "accumulators"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Refused when the source has no such kernel."""
+        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
         subject, skipped = subject_of(task), list[NotApplicable]()
         found = _suited(subject, self.name, lambda loop: reduction_of(subject, loop), skipped)
         yield from skipped
@@ -270,7 +257,8 @@ class Accumulators:
 def _with_passes(subject: Subject, one: Reduction, before: Sequence[str], passes: Sequence[str], after: str) -> bytes:
     """Put a block in the place of the loop: what comes before, the passes, the loop for what is left, what follows."""
     margin = indent(subject.task.source, one.loop.span.start)
-    rest = [f"  while ({one.test}) {{", f"    {body_of(subject, one, [])}", f"    {one.update};", "  }"]
+    body, update = body_of(subject, one, []), text_of(one.update)
+    rest = [f"  while ({text_of(one.test)}) {{", f"    {body}", f"    {update};", "  }"]
     lines = ["{", *before, *passes, *rest, *([after] if after else []), "}"]
     return replaced(subject.task.source, [(*one.loop.span, f"\n{margin}".join(lines))])
 
@@ -281,11 +269,11 @@ def with_accumulators(subject: Subject, one: Reduction, width: int) -> bytes:
     The test of the first looks `width - 1` steps ahead in 64 bits, where counters of 32 bits cannot overflow.
     """
     sums = [one.accumulator, *(subject.fresh(f"{one.accumulator.rstrip('_')}_{place}") for place in range(1, width))]
-    step = "1" if one.step is None else f"({one.step})"
+    step = "1" if one.step is None else f"({text_of(one.step)})"
     further = ", ".join(f"{name} = {ZEROS[one.type]}" for name in sums[1:])
-    ahead = f"(long long){one.counter} + {width - 1}LL * {step} {one.operator} (long long)({one.bound})"
+    ahead = f"(long long){one.counter} + {width - 1}LL * {step} {one.operator} (long long)({text_of(one.bound)})"
     bodies = [body_of(subject, one, [(place, name) for place in one.sums]) for name in sums]
-    passes = [f"    {text}" for body in bodies for text in (body, f"{one.update};")]
+    passes = [f"    {text}" for body in bodies for text in (body, f"{text_of(one.update)};")]
     before = [f"  {one.type} {further};", f"  {one.begin}"]
     after = f"  {one.accumulator} += {_tree_of_sums(sums[1:])};"
     return _with_passes(subject, one, before, [f"  while ({ahead}) {{", *passes, "  }"], after)
@@ -301,10 +289,8 @@ def _tree_of_sums(names: list[str]) -> str:
 
 #: Vectors by their elements' type and number, up to 16 bytes: the widest load.
 VECTORS: Final = {
-    "float": {4: "float4", 2: "float2"},
-    "int": {4: "int4", 2: "int2"},
-    "unsigned": {4: "uint4", 2: "uint2"},
-    "unsigned int": {4: "uint4", 2: "uint2"},
+    **{kind: {4: f"{kind}4", 2: f"{kind}2"} for kind in ("float", "int")},
+    **{kind: {4: "uint4", 2: "uint2"} for kind in ("unsigned", "unsigned int")},
     "double": {2: "double2"},
 }
 _BYTES: Final = {"float": 4, "int": 4, "unsigned": 4, "unsigned int": 4, "double": 8}
@@ -330,7 +316,7 @@ class VectorLoads:
     name: Final = "vector_loads"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Refused when the source has no such kernel."""
+        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
         subject, skipped = subject_of(task), list[NotApplicable]()
         found = _suited(subject, self.name, lambda loop: _with_loads(subject, loop), skipped)
         yield from skipped
@@ -338,11 +324,9 @@ class VectorLoads:
             if (short := _too_short(self.name, one.loop, width, "elements")) is not None:
                 yield short
             elif wide := [load for load in loads if width in VECTORS[load.type]]:
-                what, source = (
-                    f"loads of {width} elements in {one.loop.identifier}",
-                    _widened(subject, one, wide, width),
-                )
-                yield task.candidate(self.name, what, source, place_of(one.loop) | {"elements": width})
+                what, parameters = f"loads of {width} elements in {one.loop.identifier}", {"elements": width}
+                source = _widened(subject, one, wide, width)
+                yield task.candidate(self.name, what, source, place_of(one.loop) | parameters)
 
 
 def _with_loads(subject: Subject, loop: Loop) -> tuple[Reduction, list[_Load]]:
@@ -352,8 +336,9 @@ def _with_loads(subject: Subject, loop: Loop) -> tuple[Reduction, list[_Load]]:
 
 def _loads(subject: Subject, one: Reduction) -> list[_Load]:
     """Find what the body loads in every pass from neighbouring places. Otherwise, where that is nothing."""
-    if one.step not in (None, "1"):
-        raise Otherwise(f"{one.loop.identifier} steps by {one.step}, so that a work-item does not load neighbours")
+    if one.step is not None and text_of(one.step) != "1":
+        steps = f"{one.loop.identifier} steps by {text_of(one.step)}"
+        raise Otherwise(f"{steps}, so that a work-item does not load neighbours")
     own = {text_of(field(node, "declarator")) for node in descend(one.body) if node.type == "init_declarator"}
     places: dict[str, list[Node]] = {}
     for node in descend(one.body):
@@ -409,13 +394,8 @@ def _widened(subject: Subject, one: Reduction, loads: list[_Load], width: int) -
     passes: list[str] = []
     for part in "xyzw"[:width]:
         loaded = [(place, f"{name}.{part}") for name, load in zip(vectors, loads, strict=True) for place in load.places]
-        passes += [body_of(subject, one, loaded), f"{one.update};"]
-    ahead = f"(long long){one.counter} + {width - 1}LL {one.operator} (long long)({one.bound})"
-    wide = [
-        f"  if ({test}) {{",
-        f"    while ({ahead}) {{",
-        *(f"      {text}" for text in (*begin, *passes)),
-        "    }",
-        "  }",
-    ]
+        passes += [body_of(subject, one, loaded), f"{text_of(one.update)};"]
+    ahead = f"(long long){one.counter} + {width - 1}LL {one.operator} (long long)({text_of(one.bound)})"
+    inner = [f"      {text}" for text in (*begin, *passes)]
+    wide = [f"  if ({test}) {{", f"    while ({ahead}) {{", *inner, "    }", "  }"]
     return _with_passes(subject, one, [f"  {one.begin}"], wide, "")

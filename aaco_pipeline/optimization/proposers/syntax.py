@@ -145,18 +145,10 @@ def subject_of(task: Task) -> Subject:
     constants = {name: written for node in outside for name, written in _declared(node)}
     numbers = {name: number for name, each in macros.items() if (number := _number(each)) is not None}
     defined = (token.text for each in macros.values() for macro in each for token in macro.body)
-    return Subject(
-        task=task,
-        unit=unit,
-        kernel=kernel,
-        body=body,
-        types={name: written for name, written in {**constants, **types}.items() if written},
-        macros=frozenset(macros) - set(numbers),
-        numbers=numbers,
-        tokens=text.tokens,
-        directives=text.directives,
-        words=frozenset({*(token.text for token in text.tokens), *defined, *macros}),
-    )
+    known = {name: written for name, written in {**constants, **types}.items() if written}
+    others = frozenset(macros) - set(numbers)
+    words = frozenset({*(token.text for token in text.tokens), *defined, *macros})
+    return Subject(task, unit, kernel, body, known, others, numbers, text.tokens, text.directives, words)
 
 
 def names(node: Node, name: str) -> list[Node]:

@@ -112,9 +112,7 @@ def _kernel(text: Text, facts: Facts, signature: Signature, body: Part) -> Kerne
         cross_lane=_lines(text, loops.hazards, "cross_lane"),
         atomics=_lines(text, loops.hazards, "atomic"),
         dynamic_lds=_uses_dynamic_lds(facts, loops, body),
-        damaged=tuple(
-            sorted({text.line(node.start_byte + body.shift) for node in descend(body.node) if is_broken(node)})
-        ),
+        damaged=tuple(sorted({text.line(body.offset(node)) for node in descend(body.node) if is_broken(node)})),
     )
 
 
@@ -133,10 +131,8 @@ def _lines(text: Text, hazards: Iterable[Hazard], kind: HazardKind) -> tuple[int
 def _uses_dynamic_lds(facts: Facts, loops: Loops, body: Part) -> bool:
     if any(hazard.kind == "dynamic_lds" for hazard in loops.hazards):
         return True
-    return any(
-        token.text in facts.dynamic_lds
-        for token in facts.text.within(body.node.start_byte + body.shift, body.node.end_byte + body.shift)
-    )
+    tokens = facts.text.within(body.offset(body.node), body.node.end_byte + body.shift)
+    return any(token.text in facts.dynamic_lds for token in tokens)
 
 
 __all__ = ["Kernel", "Launch", "LaunchBounds", "Loop", "LoopKind", "Span", "Unit", "parse"]

@@ -68,13 +68,8 @@ class Care:
         outside = [node for node in descend(parts[0].node) if node.type == "declaration" and not _is_local(node)]
         self._globals = frozenset(name for node in outside for name, _ in introduced(node))
         self._found: Memo[tuple[CareKind, int | None], frozenset[str]] = Memo(lambda key: self._names(*key))
-        self.members = frozenset(
-            text_of(name)
-            for _, node in all_nodes(parts)
-            if node.type == "field_declaration"
-            for each in node.children_by_field_name("declarator")
-            for name in declared(each)
-        )
+        fields = [node for _, node in all_nodes(parts) if node.type == "field_declaration"]
+        self.members = frozenset(name for node in fields for name, _ in introduced(node))
 
     def names(self, kind: CareKind, kernel: int | None) -> frozenset[str]:
         """Return the names of a kind, and every name that is given a pointer or reference to one of them.
@@ -84,11 +79,8 @@ class Care:
         return self._found[kind, kernel]
 
     def _names(self, kind: CareKind, kernel: int | None) -> frozenset[str]:
-        found = {
-            name
-            for name, offsets in self._where[kind].items()
-            if any(is_seen(offset, kernel, self._kernels) for offset in offsets)
-        }
+        places = [(name, offset) for name, offsets in self._where[kind].items() for offset in offsets]
+        found = {name for name, offset in places if is_seen(offset, kernel, self._kernels)}
         if kernel is not None:
             # What another kernel stores in a variable of the file, this one reads there.
             found |= self.names(kind, None) & self._globals
@@ -169,11 +161,8 @@ def _declared_volatile(piece: Sequence[Token], macros: Macros, names: Names, typ
     head = piece[: next((index for index, token in enumerate(piece) if token.text == "="), len(piece))]
     whole = piece if alias else head
     said = [(token, _written([token], macros)) for token in whole if token.kind == "word"]
-    marks = [
-        token.start
-        for token, brought in said
-        if token.text in types or ("volatile" in brought and brought.isdisjoint(ASSEMBLY))
-    ]
+    own = [(token, "volatile" in brought and brought.isdisjoint(ASSEMBLY)) for token, brought in said]
+    marks = [token.start for token, is_volatile in own if is_volatile or token.text in types]
     if not marks or {token.text for token in head} & set(ASSEMBLY):
         return
     named = [token for token in head if token.kind == "word" and token.text in names.variables | names.types]

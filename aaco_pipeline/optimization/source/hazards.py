@@ -98,18 +98,9 @@ def _root(change: Node) -> str | None:
 
 
 HazardKind = Literal[
-    "damaged",
-    "barrier",
-    "cross_lane",
-    "atomic",
-    "volatile",
-    "dynamic_lds",
-    "assembly",
-    "exit",
-    "header",
-    "unknown",
+    "damaged", "barrier", "cross_lane", "atomic", "volatile", "dynamic_lds", "assembly", "exit", "header", "unknown",
     "pragma",
-]
+]  # fmt: skip
 #: The order in which one of several is named.
 ORDER: Final[tuple[HazardKind, ...]] = get_args(HazardKind)
 _WHAT: Final = {"barrier": "a barrier", "cross_lane": "an operation across lanes", "atomic": "an atomic operation"}
@@ -141,11 +132,7 @@ class Hazards:
 
     def of(self, part: Part, node: Node) -> tuple[Hazard, ...]:
         """Find the hazards of a piece of code, in the order of the source. What leaves a loop is not among them."""
-        found = (
-            *self._of_nodes(part, node),
-            *self._of_tokens(tokens_of(self._facts.text, part, node), frozenset()),
-            *self._of_directives(part, node),
-        )
+        found = self._of_code(part, node, frozenset())
         return tuple(sorted(found, key=lambda hazard: (hazard.offset, ORDER.index(hazard.kind))))
 
     def implicit(self, part: Part, node: Node) -> tuple[Hazard, ...]:
@@ -160,21 +147,15 @@ class Hazards:
             running = [each.part for each in facts.operators.running(reached, facts.kernel)]
             new = [(each, each.node) for each in running if each.node.id not in run]
             run |= {each.node.id: each for each, _ in new}
-        return tuple(
-            self._through("an operator", found.offset, found)
-            for identity, each in run.items()
-            for found in self._in_function(f"operator {identity}", [each])
-        )
+        found = (each for name, body in run.items() for each in self._in_function(f"operator {name}", [body]))
+        return tuple(self._through("an operator", each.offset, each) for each in found)
 
     def _named(self, tokens: Sequence[Token]) -> set[str]:
         """Return the words of tokens, without members that no class of this file has."""
         members = self._facts.care.members | self._facts.functions.keys()
         befores = ("", *(token.text for token in tokens))
-        return {
-            token.text
-            for token, before in zip(tokens, befores, strict=False)
-            if token.kind == "word" and (before not in (".", "->") or token.text in members)
-        }
+        words = [(token.text, before) for token, before in zip(tokens, befores, strict=False) if token.kind == "word"]
+        return {word for word, before in words if before not in (".", "->") or word in members}
 
     def _reached(self, words: set[str]) -> set[str]:
         """Return words with those of all macros and functions of this file that they lead to."""
@@ -295,16 +276,17 @@ class Hazards:
         return word in PURE_CALLS and after in ("(", "<")
 
     def _in_function(self, name: str, bodies: Sequence[Part]) -> tuple[Hazard, ...]:
-        return self._looked_into(name, (each for body in bodies for each in self._of_body(name, body)))
+        found = (each for body in bodies for each in self._of_code(body, body.node, frozenset((name,))))
+        return self._looked_into(name, found)
 
     def _in_macro(self, name: str) -> tuple[Hazard, ...]:
         found = (each for macro in self._facts.macros[name] for each in self._of_macro(macro))
         return self._looked_into(f"#define {name}", found)
 
-    def _of_body(self, name: str, body: Part) -> Iterator[Hazard]:
-        yield from self._of_nodes(body, body.node)
-        yield from self._of_tokens(tokens_of(self._facts.text, body, body.node), frozenset((name,)))
-        yield from self._of_directives(body, body.node)
+    def _of_code(self, part: Part, node: Node, parameters: frozenset[str]) -> Iterator[Hazard]:
+        yield from self._of_nodes(part, node)
+        yield from self._of_tokens(tokens_of(self._facts.text, part, node), parameters)
+        yield from self._of_directives(part, node)
 
     def _looked_into(self, name: str, found: Iterator[Hazard]) -> tuple[Hazard, ...]:
         """Keep the first hazard of each kind, unless calls and macros go too deep to be followed."""

@@ -1,9 +1,4 @@
-"""Every way of being wrong that a worker of numpy can have is named by its guard; the honest ways pass.
-
-A candidate is called in every circumstance that a right answer does not depend on, and one that depends is found.
-
-Drawn sizes: none that is listed, within what the harness declares and what a check may cost, only what is taken.
-"""
+"""Wrong workers of numpy are named by their guard, in all circumstances and at drawn sizes; honest ones pass."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,8 +58,7 @@ def test_another_order_of_summation_is_right_whatever_the_seed(seed: int) -> Non
 
 def test_another_order_of_summation_is_not_bit_exact() -> None:
     refused = refusal(pairwise, bit_exact=True)
-    assert refused.guard == "outputs"
-    assert "the baseline's bits" in refused.reason
+    assert refused.guard == "outputs" and "the baseline's bits" in refused.reason
 
 
 def beyond_the_bound(call: Call) -> Content:
@@ -121,9 +115,7 @@ def half_precision(call: Call) -> Content:
 )
 def test_wrong_outputs_are_refused_with_an_element(candidate: Callable[[Call], Content], said: str) -> None:
     refused = refusal(candidate)
-    assert refused.guard == "outputs"
-    assert said in refused.reason
-    assert "size " in refused.reason
+    assert refused.guard == "outputs" and said in refused.reason and "size " in refused.reason
 
 
 def test_a_lower_precision_within_the_bound_is_refused_beside_the_baselines_own_error() -> None:
@@ -145,7 +137,7 @@ def from_the_end(call: Call) -> Content:
 
 
 def test_where_one_number_comes_out_more_calls_say_how_accurate_it_is() -> None:
-    """Of two equally good sums, one is often twice as far off as the other; of many, hardly ever."""
+    """One of two equally good sums is often twice as far off as the other; with many sums, hardly ever."""
     single = replace(HARNESS, sizes=((1, 4096),), timing_size=(1, 4096), distributions=("normal", "uniform"))
     drawn = [judged(from_the_end, harness=single, seed=seed).elements for seed in range(20)]
     assert min(drawn) == 2 < max(drawn)
@@ -187,7 +179,7 @@ def test_an_honest_change_passes_at_every_size(seed: int) -> None:
     assert len(done.drawn) >= 32 and done.note is None
 
 
-def test_a_baseline_that_is_not_made_for_a_drawn_size_is_told_to_say_so() -> None:
+def test_a_baseline_that_is_not_made_for_a_drawn_size_gets_the_advice_to_say_so() -> None:
     """One that works on rows in fours, which all listed sizes are."""
 
     def in_fours(call: Call) -> Content:
@@ -256,7 +248,7 @@ def test_what_the_worker_refuses_stays_refused() -> None:
         judged(in_order, baseline=dies)
 
 
-def test_a_wrong_baseline_is_the_persons_to_mend() -> None:
+def test_a_wrong_baseline_is_for_the_user_to_mend() -> None:
     with pytest.raises(UsageError, match=r"out\[\d+\] of the unchanged kernel is wrong.*mend the kernel or reference"):
         judged(in_order, baseline=one_element_wrong)
     with pytest.raises(UsageError, match=r"out\[66\] of the unchanged kernel is never written"):
@@ -326,14 +318,12 @@ def test_a_right_kernel_is_called_in_all_of_them_and_passes() -> None:
     assert len({one.order for one in worker.seen}) > 50
 
 
-def test_of_two_calls_each_has_what_the_other_has_not() -> None:
+def test_the_two_calls_of_a_pair_have_opposite_circumstances() -> None:
     rng = np.random.default_rng(1)
     for _ in range(20):
         one, other = draw_pair(CALL, None, rng)
-        assert one.order != other.order and (one.is_aligned, one.keeps_lds) == (
-            not other.is_aligned,
-            not other.keeps_lds,
-        )
+        assert one.order != other.order
+        assert one.is_aligned != other.is_aligned and one.keeps_lds != other.keeps_lds
         assert bool(one.before) != bool(other.before)
         (old,) = (given for given in (one.before, other.before) if given)
         kinds = {name: (values.dtype.name, values.size) for name, values in old.items()}
@@ -449,7 +439,7 @@ def test_sizes_of_several_kinds_are_drawn_as_each_kind() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_only_sizes_that_the_kernel_takes_are_drawn(seed: int) -> None:
-    """Of sizes that all are multiples of 16, one in 256 is taken: multiples are drawn, not waited for."""
+    """One in 256 sizes has only multiples of 16: multiples are drawn, not waited for."""
 
     def in_tiles(size: Any) -> bool:
         return all(number % 16 == 0 for number in size)
@@ -460,13 +450,13 @@ def test_only_sizes_that_the_kernel_takes_are_drawn(seed: int) -> None:
     assert given.note is None
 
 
-def test_it_is_told_where_few_sizes_are_taken() -> None:
+def test_a_note_says_where_few_sizes_are_taken() -> None:
     listed = replace(HARNESS, takes=lambda size: size in (*HARNESS.sizes, HARNESS.timing_size, (64, 64)))
     assert len(drawn(listed).trials) <= 1
     assert "takes() left" in str(drawn(listed).note) and "list more" in str(drawn(listed).note)
 
 
-def test_it_is_told_where_one_size_is_all_that_is_declared() -> None:
+def test_a_note_says_where_only_one_size_is_declared() -> None:
     single = replace(HARNESS, sizes=((64, 64),), timing_size=(64, 64))
     assert drawn(single).trials == () and "one size alone" in str(drawn(single).note)
 
@@ -483,5 +473,5 @@ def test_a_floor_that_fails_at_a_drawn_size_says_what_to_do() -> None:
 
     with pytest.raises(UsageError, match=r"floor.. failed: KeyError.*takes=lambda size"):
         drawn(replace(HARNESS, floor=floor))
-    described = replace(HARNESS, floor=floor, takes=lambda size: size in HARNESS.declared_sizes)
-    assert drawn(described).trials == ()
+    listed = replace(HARNESS, floor=floor, takes=lambda size: size in HARNESS.declared_sizes)
+    assert drawn(listed).trials == ()

@@ -1,7 +1,4 @@
-"""What makes two answers the same, element by element, whatever the numbers are.
-
-Outputs are the same where half of their digits agree, and nothing else is.
-"""
+"""Two answers are compared element by element, and outputs of models by half of their digits."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -58,9 +55,7 @@ def copying(bound: float = 0.0, *, pitch: bool = False) -> Harness:
             bounds[-1] = NOT_AN_OUTPUT
         return {"out": (values, bounds)}
 
-    return Harness(
-        kernel="copy", sizes=(1,), timing_size=1, call=call, reference=reference, floor=lambda size: (0.0, 8.0)
-    )
+    return Harness("copy", (1,), 1, call, reference, floor=lambda size: (0.0, 8.0))
 
 
 def of(x: Any) -> Call:
@@ -103,8 +98,7 @@ def test_one_other_element_is_found_where_nothing_is_rounded(x: Floats, at: int,
     """With a bound of 0 another number, NaN or Inf is wrong, and nothing else: -0 equals 0, any NaN any NaN."""
     changed = x.copy()
     changed[at % x.size] = other
-    same = np.array_equal(x, changed, equal_nan=True)
-    if same:
+    if np.array_equal(x, changed, equal_nan=True):
         compared(x, x, changed)
     else:
         assert f"out[{at % x.size}]" in refused(x, x, changed)
@@ -125,12 +119,9 @@ def test_the_bound_is_the_last_right_error(x: Floats, at: int) -> None:
     assert f"out[{place}]" in refused(x, x, off, bound=bound)
 
 
-@pytest.mark.parametrize(("bit_exact", "right"), [(False, True), (True, False)])
-def test_negative_zero_equals_zero_unless_bits_are_promised(bit_exact: bool, right: bool) -> None:
-    if right:
-        compared([0.0], [0.0], [-0.0], bit_exact=bit_exact)
-    else:
-        assert "the baseline's bits" in refused([0.0], [0.0], [-0.0], bit_exact=bit_exact)
+def test_negative_zero_equals_zero_unless_bits_are_promised() -> None:
+    compared([0.0], [0.0], [-0.0])
+    assert "the baseline's bits" in refused([0.0], [0.0], [-0.0], bit_exact=True)
 
 
 def test_one_nan_is_as_good_as_another_even_where_bits_are_promised() -> None:
@@ -140,8 +131,7 @@ def test_one_nan_is_as_good_as_another_even_where_bits_are_promised() -> None:
 
 def test_poison_is_no_nan_of_the_kernel() -> None:
     left = poison("float32", 1)
-    assert np.isnan(left[0])
-    assert untouched(left)[0] and not untouched(float32([np.nan]))[0]
+    assert np.isnan(left[0]) and untouched(left)[0] and not untouched(float32([np.nan]))[0]
     assert "never written" in refused([np.nan], [np.nan], left)
 
 
@@ -175,13 +165,9 @@ def test_where_the_baseline_overflows_any_overflow_is_right_and_so_is_the_right_
     compared([5.0], [np.inf], [candidate])
 
 
-def test_where_the_baseline_overflows_a_wrong_number_is_wrong_all_the_same() -> None:
-    assert "expected np.float64(5.0)" in refused([5.0], [np.inf], [6.0])
-
-
-@pytest.mark.parametrize("candidate", [np.nan, np.inf])
-def test_an_overflow_of_the_candidates_own_is_wrong(candidate: float) -> None:
-    assert "expected np.float64(5.0)" in refused([5.0], [5.0], [candidate])
+@pytest.mark.parametrize(("baseline", "candidate"), [(np.inf, 6.0), (5.0, np.nan), (5.0, np.inf)])
+def test_a_wrong_number_and_an_overflow_of_the_candidates_own_are_wrong(baseline: float, candidate: float) -> None:
+    assert "expected np.float64(5.0)" in refused([5.0], [baseline], [candidate])
 
 
 def test_a_baseline_that_passes_over_nan_may_be_followed_or_mended() -> None:
@@ -192,7 +178,7 @@ def test_a_baseline_that_passes_over_nan_may_be_followed_or_mended() -> None:
 
 
 def test_a_checked_baselines_bits_need_no_reference() -> None:
-    """What follows every timed call is cheap, and does not pass an answer of another call."""
+    """The check after every timed call is cheap, and passes no answer of another call."""
 
     def reference(call: Call) -> Mapping[str, Expected]:
         raise AssertionError("computed")
@@ -204,7 +190,7 @@ def test_a_checked_baselines_bits_need_no_reference() -> None:
         comparison.add(of([1.0]), executed(float32([1.0])), executed(float32([2.0])))
 
 
-def test_of_few_elements_nothing_is_said_of_accuracy_before_more_are_drawn() -> None:
+def test_accuracy_is_not_judged_on_few_elements_before_more_are_drawn() -> None:
     comparison = Comparison(copying(1.0), 1, "normal", bit_exact=False)
     comparison.add(of([1.0]), executed(float32([1.0])), executed(float32([1.01])))
     assert comparison.undecided()
@@ -299,16 +285,15 @@ def test_rounding_is_no_difference(dtype: str, off: float) -> None:
     ],
 )
 def test_whatever_else_differs_is_refused(before: Any, after: Any) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused, match=r"^outputs: "):
         compare_outputs([outputs(0), before], [outputs(0), after])
-    assert refused.value.guard == "outputs"
 
 
 def test_one_nan_or_infinity_is_as_good_as_the_same() -> None:
     assert compare_outputs([outputs(np.nan, np.inf, 1)], [outputs(np.nan, np.inf, 1)])["largest_error_ratio"] == 0
 
 
-def test_a_batch_is_held_against_its_items_one_after_the_other() -> None:
+def test_a_batch_is_compared_with_its_items_one_after_the_other() -> None:
     runs = [{"y": np.full((1, 2), number, np.float32)} for number in range(4)]
     assert [one["y"][:, 0].tolist() for one in joined(runs, 2)] == [[0, 1], [2, 3]]
     assert joined(runs, 1) == runs
@@ -316,6 +301,6 @@ def test_a_batch_is_held_against_its_items_one_after_the_other() -> None:
         joined([{"y": np.float32(1) * np.ones(())}] * 2, 2)
 
 
-def test_outputs_that_never_change_are_told() -> None:
+def test_outputs_that_never_change_are_reported() -> None:
     assert depend_on_inputs([outputs(1), outputs(2)])
     assert not depend_on_inputs([outputs(1, np.nan), outputs(1, np.nan)])

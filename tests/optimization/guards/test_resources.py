@@ -1,4 +1,4 @@
-"""What a candidate may take: each figure that grows is refused by a sentence with both figures."""
+"""Each resource that grows is refused by a sentence with both figures."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,21 +24,10 @@ from aaco_pipeline.optimization.targets import Launch
 LAUNCH = Launch((1024, 1, 1), (256, 1, 1))
 NOTHING = Permission()
 #: A stencil as it is and unrolled by 2, by clang 19.1.7.
-BEFORE = KernelResources(
-    architecture="gfx942",
-    vgprs=56,
-    agprs=0,
-    sgprs=31,
-    vgpr_spills=0,
-    sgpr_spills=0,
-    lds_bytes=0,
-    scratch_bytes=0,
-    dynamic_stack=False,
-    max_workgroup_work_items=1024,
-    wavefront_size=64,
-    code_bytes=1684,
-    code_sha256="before",
-)
+REGISTERS: Any = {"vgprs": 56, "agprs": 0, "sgprs": 31, "vgpr_spills": 0, "sgpr_spills": 0}
+MEMORY: Any = {"lds_bytes": 0, "scratch_bytes": 0, "dynamic_stack": False}
+CODE: Any = {"max_workgroup_work_items": 1024, "wavefront_size": 64, "code_bytes": 1684, "code_sha256": "before"}
+BEFORE = KernelResources("gfx942", **REGISTERS, **MEMORY, **CODE)
 AFTER = replace(BEFORE, code_bytes=1700, code_sha256="after")
 
 
@@ -114,8 +103,7 @@ def test_a_declared_workgroup_may_be_another_one_that_holds_the_launch() -> None
     assert refusal(after, permission=Permission(work_items=256)) is None
     assert refusal(AFTER, permission=Permission(work_items=256)) is None
     said = refusal(after, permission=Permission(work_items=512))
-    assert said is not None
-    assert said[1].endswith("where the baseline's is 1024 and 512 was declared")
+    assert said is not None and said[1].endswith("where the baseline's is 1024 and 512 was declared")
     large = replace(LAUNCH, block=(16, 16, 2))
     said = refusal(after, (LAUNCH, large), Permission(work_items=256))
     assert said == ("resources", "launched with workgroups of 512 work-items, compiled for up to 256 on gfx942")
@@ -180,9 +168,8 @@ def test_the_factor_is_confirmed_by_the_compiler(unrolled: tuple[UnrolledLoop, .
     if passes:
         check_loops(before, after, (12, 4))
         return
-    with pytest.raises(
-        Refused, match=r"^no_effect: the loop of line 12 was to be unrolled by 4, and was .* on gfx942$"
-    ):
+    why = r"^no_effect: the loop of line 12 was to be unrolled by 4, and was .* on gfx942$"
+    with pytest.raises(Refused, match=why):
         check_loops(before, after, (12, 4))
 
 
@@ -210,7 +197,6 @@ def test_a_candidate_may_change_one_architecture_alone() -> None:
 def test_a_loop_that_was_not_unrolled_refuses_code_that_changed() -> None:
     before = {name: on(BEFORE, name) for name in ("gfx90a", "gfx942")}
     after = {name: on(AFTER, name) for name in before}
-    with pytest.raises(
-        Refused, match=r"^no_effect: the loop of line 3 was to be unrolled by 2, and was not at all on gfx90a"
-    ):
+    why = r"^no_effect: the loop of line 3 was to be unrolled by 2, and was not at all on gfx90a"
+    with pytest.raises(Refused, match=why):
         check_architectures(before, after, (LAUNCH, LAUNCH), Permission(unrolled=(3, 2)))

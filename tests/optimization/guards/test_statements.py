@@ -164,15 +164,9 @@ def test_no_statement_that_a_rewrite_does_not_need(name: str) -> None:
     refused(added(STATEMENTS[name]), guard)
 
 
-TAKEN_AWAY: Final = {
-    "a barrier": with_("  __syncthreads();\n", ""),
-    "an atomic operation": with_("atomicAdd(&out[row], part[0])", "out[row] += part[0]"),
-}
-
-
-@pytest.mark.parametrize("name", TAKEN_AWAY)
-def test_what_orders_work_items_is_not_taken_away(name: str) -> None:
-    refused(TAKEN_AWAY[name], "calls")
+def test_barriers_and_atomic_operations_are_not_taken_away() -> None:
+    refused(with_("  __syncthreads();\n", ""), "calls")
+    refused(with_("atomicAdd(&out[row], part[0])", "out[row] += part[0]"), "calls")
 
 
 def test_new_local_data_share_comes_with_a_barrier() -> None:
@@ -194,9 +188,8 @@ def test_new_local_data_share_comes_with_a_barrier() -> None:
     ],
 )
 def test_neither_precision_nor_volatile_nor_a_clock_changes(old: str, new: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refused, match=r"^calls: "):
         check_text(DOUBLES.encode(), with_(old, new, DOUBLES).encode(), "mean")
-    assert caught.value.guard == "calls"
 
 
 PRIVATE: Final = """__global__ void bins(const int* x, int* out, int n) {
@@ -239,9 +232,8 @@ def test_a_variable_of_the_file_is_read_and_no_more() -> None:
     ],
 )
 def test_a_variable_of_the_file_is_not_written(statement: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refused, match=r"^calls: "):
         check_text(LASTING.encode(), with_("  for (int", f"  {statement}\n  for (int", LASTING).encode(), "looked_up")
-    assert caught.value.guard == "calls"
 
 
 WIDE: Final = """__global__ void scale(const float* x, float* out, int n, int pitch) {

@@ -1,4 +1,4 @@
-"""What buffers are filled with is what its name says, in every type and of every length."""
+"""Contents of buffers are what their name says, in every type and of every length."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from aaco_pipeline.optimization.harness import DISTRIBUTIONS, Distribution, draw
 from aaco_pipeline.optimization.harness.contents import mixture
 
 TYPES = ("float16", "float32", "float64")
+SEEDS = st.integers(0, 1 << 32)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -64,20 +65,13 @@ def test_one_element_is_planted_at_least(distribution: Distribution) -> None:
     assert {"nan": np.isnan(value), "inf": np.isinf(value), "sparse": value != 0}[distribution]
 
 
-@given(
-    distribution=st.sampled_from(DISTRIBUTIONS),
-    elements=st.integers(0, 50),
-    low=st.integers(-300, 300),
-    span=st.integers(1, 1 << 40),
-    seed=st.integers(0, 1 << 32),
-)
+@given(st.sampled_from(DISTRIBUTIONS), st.integers(0, 50), st.integers(-300, 300), st.integers(1, 1 << 40), SEEDS)
 def test_integers_lie_within_their_ends(
     distribution: Distribution, elements: int, low: int, span: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     values = integers(distribution, rng, elements, low=low, high=low + span, dtype="int64")
-    assert values.size == elements
-    assert ((values >= low) & (values < low + span)).all()
+    assert values.size == elements and ((values >= low) & (values < low + span)).all()
     assert (indices(distribution, rng, elements, 7) < 7).all()
 
 
@@ -86,9 +80,7 @@ def test_there_is_no_integer_in_an_empty_range() -> None:
         integers("normal", np.random.default_rng(1), 1, low=3, high=3)
 
 
-@given(
-    n=st.integers(1, 400), seed=st.integers(0, 1 << 32), distribution=st.sampled_from(["normal", "uniform", "denormal"])
-)
+@given(st.integers(1, 400), SEEDS, st.sampled_from(["normal", "uniform", "denormal"]))
 def test_no_order_of_summation_leaves_the_bound(n: int, seed: int, distribution: Distribution) -> None:
     rng = np.random.default_rng(seed)
     a, b = draw(distribution, rng, n), draw(distribution, rng, n)

@@ -103,9 +103,8 @@ def test_a_harness_is_run_from_what_was_read_and_its_file_is_not_opened_again(tm
 
 def test_a_harness_may_declare_dataclasses_of_its_own(source: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "mine.py"
-    elsewhere.write_text(
-        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    b: int\n"
-    )
+    head = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    elsewhere.write_text(f"{head}@dataclass\nclass A:\n    b: int\n")
     with pytest.raises(UsageError, match="sets no HARNESS"):
         load_harness(source, elsewhere, None)
 

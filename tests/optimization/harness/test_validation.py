@@ -1,4 +1,4 @@
-"""A fault of a harness is told in one line that names its file and says what to do."""
+"""A fault of a harness is reported in one line that names its file and says what to do."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -28,8 +28,7 @@ def fault(harness: Harness, parameters: tuple[Parameter, ...] | None = None) -> 
     with pytest.raises(UsageError) as caught:
         validate(replace(harness, path=FILE), parameters)
     said = str(caught.value)
-    assert said.startswith(f"{FILE}: ")
-    assert "\n" not in said
+    assert said.startswith(f"{FILE}: ") and "\n" not in said
     return said
 
 

@@ -95,7 +95,7 @@ def verdict(folder: Path, words: str | None, baseline: Version = BASELINE) -> Re
 
 
 @pytest.mark.parametrize(("words", "expected"), [("same", "bit_exact"), ("off a little", "within_bound")])
-def test_a_right_candidate_is_told_how_near_it_is_and_what_it_executes(
+def test_the_verdict_on_a_right_candidate_says_how_near_it_is_and_what_it_executes(
     tmp_path: Path, words: str, expected: str
 ) -> None:
     said = verdict(tmp_path, words)

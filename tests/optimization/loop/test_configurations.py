@@ -118,10 +118,8 @@ def test_sessions_of_search_and_confirmation_are_of_different_campaigns() -> Non
     host.search()
     line = host.lines[-2]
     assert line["campaigns"] == ["configure-3", "configure-4"]
-    assert [len(line["timings"][step]["evidence"]["pairs"]["candidate"]) for step in ("search", "confirmation")] == [
-        4,
-        12,
-    ]
+    evidence = [line["timings"][step]["evidence"] for step in ("search", "confirmation")]
+    assert [len(one["pairs"]["candidate"]) for one in evidence] == [4, 12]
 
 
 def test_other_outputs_are_never_timed() -> None:

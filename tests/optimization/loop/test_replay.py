@@ -12,17 +12,8 @@ from aaco_pipeline.optimization.loop.search import optimize
 from tests.optimization.loop.fakes import SOURCE, FakeTimer, Scripted, check_text, costing, means, question
 
 OFFERS = (
-    costing(50, "elsewhere"),
-    costing(50, "syntax error"),
-    costing(50, "fopen"),
-    SOURCE + b"// same\n",
-    costing(200),
-    costing(50, "wrong"),
-    costing(50, "hangs"),
-    costing(99),
-    costing(100, "lucky"),
-    costing(80),
-    costing(70),
+    *(costing(50, "elsewhere"), costing(50, "syntax error"), costing(50, "fopen"), SOURCE + b"// same\n", costing(200)),
+    *(costing(50, "wrong"), costing(50, "hangs"), costing(99), costing(100, "lucky"), costing(80), costing(70)),
     costing(50, "astray"),
 )
 
@@ -56,24 +47,20 @@ def test_a_search_that_was_killed_is_replayed_as_far_as_it_came(content: bytes) 
     assert all(one.differs is None for one in again)
 
 
-def changed(content: bytes, attempt: int, change: Any) -> Journal:
-    return _changed(content, lambda line: line.get("attempt") == attempt, change)
-
-
-def changed_whole(content: bytes, change: Any) -> Journal:
-    return _changed(content, lambda line: line["kind"] == "whole", change)
-
-
-def _changed(content: bytes, is_meant: Any, change: Any) -> Journal:
+def changed(content: bytes, change: Any, kind: str = "attempt") -> Journal:
+    """The journal with the ninth attempt, or the line of another kind, changed."""
     lines = [json.loads(line) for line in content.splitlines()]
-    change(next(line for line in lines if is_meant(line)))
+    change(next(line for line in lines if line["kind"] == kind and line.get("attempt", 9) == 9))
     return read_journal(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+
+
+def wrong_in(journal: Journal) -> list[Replayed]:
+    return [one for one in replayed(journal) if one.differs is not None]
 
 
 @pytest.mark.parametrize("what", ["decision", "guard", "ci_low", "reason"])
 def test_a_decision_that_does_not_follow_from_its_evidence_is_seen(content: bytes, what: str) -> None:
-    journal = changed(content, 9, lambda line: line.update({what: "another"}))
-    wrong = [one for one in replayed(journal) if one.differs is not None]
+    wrong = wrong_in(changed(content, lambda line: line.update({what: "another"})))
     assert [one.attempt for one in wrong if one.kind == "attempt"] == [9] and what in str(wrong[0].differs)
 
 
@@ -81,7 +68,7 @@ def test_a_pair_that_was_changed_is_seen(content: bytes) -> None:
     def slower(line: Any) -> None:
         line["timings"]["confirmation"]["evidence"]["pairs_ns"][0][1] = 100
 
-    assert [one.attempt for one in replayed(changed(content, 9, slower)) if one.differs is not None] == [9]
+    assert [one.attempt for one in wrong_in(changed(content, slower))] == [9]
 
 
 def test_the_whole_is_decided_again_from_its_own_pairs(content: bytes) -> None:
@@ -89,7 +76,7 @@ def test_the_whole_is_decided_again_from_its_own_pairs(content: bytes) -> None:
         for pair in line["timings"]["confirmation"]["evidence"]["pairs_ns"]:
             pair[1] = pair[0]
 
-    (wrong,) = [one for one in replayed(changed_whole(content, slower)) if one.differs is not None]
+    (wrong,) = wrong_in(changed(content, slower, "whole"))
     assert (wrong.kind, wrong.attempt, wrong.decision) == ("whole", None, "rejected")
 
 
@@ -97,30 +84,24 @@ def test_the_whole_is_decided_again_from_its_own_pairs(content: bytes) -> None:
     ("what", "value"), [("attempts", [10]), ("baseline_sha256", "0" * 64), ("source_sha256", "0" * 64)]
 )
 def test_a_whole_that_is_of_other_changes_is_seen(content: bytes, what: str, value: Any) -> None:
-    (wrong,) = [
-        one
-        for one in replayed(changed_whole(content, lambda line: line.update({what: value})))
-        if one.differs is not None
-    ]
+    (wrong,) = wrong_in(changed(content, lambda line: line.update({what: value}), "whole"))
     assert wrong.kind == "whole" and what in str(wrong.differs)
 
 
-def test_a_text_that_was_changed_is_no_journal(content: bytes) -> None:
-    with pytest.raises(JournalError, match="another hash"):
-        replayed(changed(content, 9, lambda line: line.update(source="void k() {}")))
+@pytest.mark.parametrize(
+    ("change", "said"), [({"source": "void k() {}"}, "another hash"), ({"baseline_sha256": "0" * 64}, "does not hold")]
+)
+def test_a_text_that_was_changed_or_is_missing_is_no_journal(content: bytes, change: Any, said: str) -> None:
+    with pytest.raises(JournalError, match=said):
+        replayed(changed(content, lambda line: line.update(change)))
 
 
 def test_machine_code_that_is_the_same_cannot_have_been_accepted(content: bytes) -> None:
     def same(line: Any) -> None:
         line["build"]["code_sha256"] = line["baseline_code_sha256"]
 
-    (wrong,) = [one for one in replayed(changed(content, 9, same)) if one.differs is not None]
+    (wrong,) = wrong_in(changed(content, same))
     assert wrong.guard == "no_effect"
-
-
-def test_a_source_that_the_journal_does_not_hold_is_told(content: bytes) -> None:
-    with pytest.raises(JournalError, match="does not hold"):
-        replayed(changed(content, 9, lambda line: line.update(baseline_sha256="0" * 64)))
 
 
 def test_a_journal_of_no_attempt_has_nothing_to_decide() -> None:

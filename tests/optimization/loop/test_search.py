@@ -1,4 +1,4 @@
-"""The search on stand-ins: the order of guards, what is accepted, repairs, limits, and what the journal is told."""
+"""The search on stand-ins: the order of guards, acceptance, repairs, limits, and the lines of the journal."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_each_guard_stops_what_it_is_for(tmp_path: Path, source: bytes, decision
     assert all(line["reason"] for line in lines if line["kind"] == "attempt")
 
 
-def test_a_gain_of_the_search_alone_is_not_accepted_and_the_second_processes_figures_are_told(tmp_path: Path) -> None:
+def test_a_gain_of_the_search_alone_is_not_accepted_and_the_confirmation_gives_the_figures(tmp_path: Path) -> None:
     _, lines = searched(tmp_path, Scripted(costing(100, "lucky")))
     attempt = lines[-2]
     assert attempt["timings"]["search"]["ruling"]["passed"]
@@ -92,7 +92,7 @@ def test_what_the_search_found_faster_is_checked_deeply_before_it_is_timed_again
     assert accepted["deep_correctness"]["seed"] != accepted["correctness"]["seed"]
 
 
-def test_what_a_person_has_to_know_of_the_check_is_told_once(tmp_path: Path) -> None:
+def test_a_note_of_the_check_is_shown_once(tmp_path: Path) -> None:
     class Noting(FakeChecker):
         def check(self, *what: Any, is_deep: bool = False) -> Record:
             return {**super().check(*what, is_deep=is_deep), **({} if is_deep else {"note": "few sizes"})}
@@ -102,15 +102,8 @@ def test_what_a_person_has_to_know_of_the_check_is_told_once(tmp_path: Path) -> 
     assert told.count("note: few sizes") == 1
 
 
-def test_a_baseline_that_fails_at_large_sizes_is_told_before_anything_is_tried(tmp_path: Path) -> None:
-    outcome, lines = searched(tmp_path, Scripted(costing(80)), asked=question(costing(100, "astray")))
-    assert outcome.end == "baseline" and "y[877]" in outcome.reason
-    assert [line["kind"] for line in lines] == ["begin", "baseline", "end"]
-
-
 def test_a_candidate_of_another_workgroup_may_have_the_same_machine_code(tmp_path: Path) -> None:
-    offer = candidate(SOURCE, block=(128, 1, 1))
-    _, lines = searched(tmp_path, Scripted(offer))
+    _, lines = searched(tmp_path, Scripted(candidate(SOURCE, block=(128, 1, 1))))
     assert attempts(lines) == [("rejected", "not_faster")]
 
 
@@ -138,7 +131,7 @@ def test_several_accepted_changes_are_timed_once_more_as_a_whole_in_fresh_layout
     assert [line["kind"] for line in lines][-2:] == ["whole", "end"]
     whole = whole_of(lines)
     assert (whole["decision"], whole["attempts"], whole["measured_in"]) == ("accepted", [0, 2], "whole")
-    # 100 against 60, which no attempt was: each was held against the one before it
+    # 100 against 60, which no attempt was: each was compared with the one before it
     assert whole["timings"]["confirmation"]["evidence"]["pairs_ns"][0] == [100, 60]
     assert (
         whole["baseline_sha256"] == lines[0]["source_sha256"] and whole["source_sha256"] == lines[-1]["source_sha256"]
@@ -210,14 +203,14 @@ def test_the_whole_keeps_its_bits_only_where_every_change_did(tmp_path: Path) ->
     assert whole_of(lines)["bit_exact"] is True
 
 
-def test_a_gain_here_that_changes_nothing_on_a_gpu_is_told_so(tmp_path: Path) -> None:
+def test_a_gain_here_that_changes_nothing_on_a_gpu_is_marked(tmp_path: Path) -> None:
     _, lines = searched(tmp_path, Scripted(costing(80, "host alone")))
     assert attempts(lines) == [("accepted", "confirmation")]
     assert [line["static"]["is_unchanged"] for line in lines if line["kind"] == "attempt"] == [True]
 
 
 def test_errors_do_not_add_up_over_accepted_changes(tmp_path: Path) -> None:
-    """Every candidate's outputs are held against the first source's, and bits only while all were kept."""
+    """Every candidate's outputs are compared with the first source's, and bits only while all were kept."""
 
     class Watching(FakeChecker):
         def check(self, *what: Any, is_deep: bool = False) -> Record:
@@ -254,7 +247,7 @@ def test_proposers_hear_what_became_of_their_candidates(tmp_path: Path) -> None:
     assert proposer.heard[-1][1] == "rejected (outputs): y[3] is 2.0 and should be 1.0"
 
 
-def test_why_a_proposer_has_nothing_is_told_once(tmp_path: Path) -> None:
+def test_why_a_proposer_has_nothing_is_recorded_once(tmp_path: Path) -> None:
     why = NotApplicable("scripted", "no loop")
     _, lines = searched(tmp_path, Scripted(why, costing(80)))
     assert [line["reason"] for line in lines if line["kind"] == "not_applicable"] == ["no loop"]
@@ -286,17 +279,19 @@ def test_what_is_not_faster_is_not_mended(tmp_path: Path) -> None:
     assert attempts(lines) == [("rejected", "not_faster")] and proposer.refusals == []
 
 
-def test_a_baseline_that_fails_its_own_harness_is_told_and_nothing_is_tried(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("word", "element"), [("wrong", "y[3]"), ("astray", "y[877]")])
+def test_a_baseline_that_fails_its_own_harness_is_reported_and_nothing_is_tried(
+    tmp_path: Path, word: str, element: str
+) -> None:
     proposer = Scripted(costing(80))
-    outcome, lines = searched(tmp_path, proposer, asked=question(costing(100, "wrong")))
-    assert outcome.end == "baseline" and "y[3] is 2.0" in outcome.reason
+    outcome, lines = searched(tmp_path, proposer, asked=question(costing(100, word)))
+    assert outcome.end == "baseline" and element in outcome.reason
     assert [line["kind"] for line in lines] == ["begin", "baseline", "end"]
     assert lines[1]["refused"]["guard"] == "outputs" and proposer.asked == []
 
 
 def test_on_a_noisy_machine_nothing_is_decided(tmp_path: Path) -> None:
-    proposer = Scripted(costing(80))
-    outcome, lines = searched(tmp_path, proposer, timer=FakeTimer(noisy=True))
+    outcome, lines = searched(tmp_path, Scripted(costing(80)), timer=FakeTimer(noisy=True))
     assert outcome.end == "noise" and "9 %" in outcome.reason
     assert [line["kind"] for line in lines] == ["begin", "baseline", "aa", "end"]
 

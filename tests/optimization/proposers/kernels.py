@@ -50,11 +50,18 @@ def reasons(proposer: Proposer, about: Task) -> list[str]:
     return [one.reason for one in proposer.propose(about) if isinstance(one, NotApplicable)]
 
 
+def left_alone(proposer: Proposer, about: Task, reason: str) -> str:
+    """Check that nothing is proposed, for the reason given; return the proposer's one line."""
+    assert proposed(proposer, about) == []
+    told = [one for one in reasons(proposer, about) if reason in one]
+    assert len(told) == 1 and "\n" not in told[0], reasons(proposer, about)
+    return told[0]
+
+
 def inserted(before: bytes, after: bytes) -> tuple[int, bytes]:
-    """Where `after` has bytes that `before` has not, in one place, and which."""
-    start = next(
-        (place for place, (one, two) in enumerate(zip(before, after, strict=False)) if one != two), len(before)
-    )
+    """Find the one place where `after` has bytes that `before` has not, and these bytes."""
+    differing = (place for place, (one, two) in enumerate(zip(before, after, strict=False)) if one != two)
+    start = next(differing, len(before))
     end = len(after) - (len(before) - start)
     while after[:start] + after[end:] != before:
         start, end = start - 1, end - 1

@@ -1,16 +1,20 @@
-"""What a compiler is told (restrict, launch bounds) and how work lies (padding, workgroups): where, and where not.
-
-A pragma goes in front of each safe loop, and no other byte of the source changes.
-"""
+"""Hints to the compiler, padding and workgroups: where they apply, and where not."""
 
 import pytest
 
 from aaco_pipeline.optimization.proposers.hints import FACTORS, BlockSize, LaunchBounds, Restrict, Unrolling, factors
 from aaco_pipeline.optimization.proposers.lds_padding import LdsPadding
 from aaco_pipeline.optimization.source import parse
-from tests.optimization.proposers.kernels import ROW_DOT, TRANSPOSE, inserted, proposed, reasons, summing, task
-
-# ---- restrict --------------------------------------------------------------------------------------------------------
+from tests.optimization.proposers.kernels import (
+    ROW_DOT,
+    TRANSPOSE,
+    inserted,
+    left_alone,
+    proposed,
+    reasons,
+    summing,
+    task,
+)
 
 
 def test_every_pointer_is_restricted_and_types_stay() -> None:
@@ -21,9 +25,8 @@ def test_every_pointer_is_restricted_and_types_stay() -> None:
 
 
 def test_pointers_that_have_it_are_left() -> None:
-    source = ROW_DOT.replace("const float* a", "const float* __restrict__ a").replace(
-        "float* out", "float* __restrict out"
-    )
+    source = ROW_DOT.replace("const float* a", "const float* __restrict__ a")
+    source = source.replace("float* out", "float* __restrict out")
     (one,) = proposed(Restrict(), task(source))
     assert inserted(source.encode(), one.source)[1].strip() == b"__restrict__"
     assert reasons(Restrict(), task(one.source.decode())) == ["every pointer of the kernel has __restrict__ already"]
@@ -38,16 +41,12 @@ def test_one_pointer_alone_has_nothing_to_overlap_with() -> None:
 )
 def test_a_launch_that_gives_one_buffer_twice_forbids_it(launch: str) -> None:
     source = summing("out[0] = a[0] + b[0];") + f"void run(float* x, float* y) {{ {launch} }}\n"
-    assert proposed(Restrict(), task(source)) == []
-    assert "launches the kernel with one buffer for two pointers" in reasons(Restrict(), task(source))[0]
+    left_alone(Restrict(), task(source), "launches the kernel with one buffer for two pointers")
 
 
 def test_an_array_parameter_is_not_rewritten() -> None:
     source = summing("out[0] = a[0];", "const float a[], float* out")
     assert reasons(Restrict(), task(source)) == ["the parameter a is not written as a plain pointer with a name"]
-
-
-# ---- launch bounds ---------------------------------------------------------------------------------------------------
 
 
 def test_bounds_of_the_workgroup_go_in_front_of_the_name() -> None:
@@ -56,8 +55,7 @@ def test_bounds_of_the_workgroup_go_in_front_of_the_name() -> None:
     assert texts == ["__launch_bounds__(256)", "__launch_bounds__(256, 2)", "__launch_bounds__(256, 4)"]
     for one in candidates:
         bounds = parse(one.source).kernel("row_dot").launch_bounds
-        assert bounds is not None
-        assert (bounds.threads, bounds.blocks) == (256, one.parameters.get("resident"))
+        assert bounds is not None and (bounds.threads, bounds.blocks) == (256, one.parameters.get("resident"))
 
 
 def test_bounds_that_are_there_are_changed_in_their_place() -> None:
@@ -78,30 +76,21 @@ def test_a_workgroup_that_splits_a_wavefront_gets_none() -> None:
 
 
 def test_bounds_that_cannot_be_read_stay() -> None:
-    source = "template <int N>\n" + ROW_DOT.replace("#include <hip/hip_runtime.h>\n", "").replace(
-        "void row_dot", "void __launch_bounds__(N) row_dot"
-    ).replace("// Rows of a matrix, each by one vector.\n", "")
-    assert reasons(LaunchBounds(), task(source)) == ["the kernel's launch bounds are no constants of this file"]
-    assert reasons(BlockSize(), task(source)) == ["the kernel's launch bounds are no constants of this file"]
+    kernel = ROW_DOT[ROW_DOT.index("__global__") :].replace("void row_dot", "void __launch_bounds__(N) row_dot")
+    for proposer in (LaunchBounds(), BlockSize()):
+        told = reasons(proposer, task(f"template <int N>\n{kernel}"))
+        assert told == ["the kernel's launch bounds are no constants of this file"]
 
 
-# ---- workgroups ------------------------------------------------------------------------------------------------------
-
-
-def test_other_sizes_are_whole_wavefronts_and_leave_the_source_as_it_is() -> None:
-    candidates = proposed(BlockSize(), task(ROW_DOT))
-    assert [one.block for one in candidates] == [(128, 1, 1), (64, 1, 1), (512, 1, 1), (1024, 1, 1)]
-    assert all(one.source == ROW_DOT.encode() for one in candidates)
-
-
-def test_a_part_of_a_wavefront_is_no_size() -> None:
-    candidates = proposed(BlockSize(), task(ROW_DOT, wavefront=128))
-    assert [one.block for one in candidates] == [(128, 1, 1), (512, 1, 1), (1024, 1, 1)]
-
-
-def test_bounds_limit_the_sizes() -> None:
-    source = ROW_DOT.replace("void row_dot", "void __launch_bounds__(256) row_dot")
-    assert [one.block for one in proposed(BlockSize(), task(source))] == [(128, 1, 1), (64, 1, 1)]
+@pytest.mark.parametrize(
+    ("bounds", "wavefront", "sizes"),
+    [("", 64, [128, 64, 512, 1024]), ("", 128, [128, 512, 1024]), ("__launch_bounds__(256) ", 64, [128, 64])],
+)
+def test_other_sizes_are_whole_wavefronts_within_the_bounds(bounds: str, wavefront: int, sizes: list[int]) -> None:
+    source = ROW_DOT.replace("void row_dot", f"void {bounds}row_dot")
+    candidates = proposed(BlockSize(), task(source, wavefront=wavefront))
+    assert [one.block for one in candidates] == [(size, 1, 1) for size in sizes]
+    assert all(one.source == source.encode() for one in candidates)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +112,7 @@ def test_a_kernel_that_may_depend_on_its_workgroup_keeps_it(statement: str, reas
     more = "__device__ int place() { return threadIdx.x; }\n" if "place()" in statement else ""
     more += "#define PLACE threadIdx.x\n" if "PLACE" in statement else ""
     source = more + ROW_DOT.replace("out[row] = acc;", f"out[row] = acc;\n  {statement}")
-    assert proposed(BlockSize(), task(source)) == []
-    (told,) = reasons(BlockSize(), task(source))
-    assert reason in told
+    left_alone(BlockSize(), task(source), reason)
 
 
 def test_a_kernel_without_a_global_index_keeps_its_workgroup() -> None:
@@ -133,11 +120,8 @@ def test_a_kernel_without_a_global_index_keeps_its_workgroup() -> None:
     assert "more than one dimension" in reasons(BlockSize(), task(ROW_DOT, block=(16, 16, 1)))[0]
 
 
-# ---- padding ---------------------------------------------------------------------------------------------------------
-
-
 def padded(source: str) -> str | None:
-    """What padding makes of the source's kernel, or None where it makes nothing."""
+    """Pad the source's kernel; None where nothing is proposed."""
     candidates = proposed(LdsPadding(), task(source, "transpose", (32, 32, 1)))
     assert len(candidates) <= 1
     return candidates[0].source.decode() if candidates else None
@@ -162,10 +146,8 @@ def test_extents_are_numbers_or_names_of_numbers(more: str) -> None:
 
 
 def test_a_local_that_is_the_lane_counts_as_the_lane() -> None:
-    source = TRANSPOSE.replace("__syncthreads();", "__syncthreads();\n  const int lane = threadIdx.x;").replace(
-        "tile[threadIdx.x][threadIdx.y];", "tile[lane][threadIdx.y];"
-    )
-    assert padded(source) is not None
+    source = TRANSPOSE.replace("__syncthreads();", "__syncthreads();\n  const int lane = threadIdx.x;")
+    assert padded(source.replace("tile[threadIdx.x][threadIdx.y];", "tile[lane][threadIdx.y];")) is not None
 
 
 @pytest.mark.parametrize(
@@ -189,12 +171,10 @@ def test_a_local_that_is_the_lane_counts_as_the_lane() -> None:
         ("__shared__ float", "float", "no array in local data share"),
     ],
 )
-def test_an_array_of_which_that_is_not_proven_stays(before: str, after: str, reason: str) -> None:
+def test_an_array_that_is_not_proven_suitable_stays(before: str, after: str, reason: str) -> None:
     assert before in TRANSPOSE
     about = task(TRANSPOSE.replace(before, after), "transpose", (32, 32, 1))
-    assert proposed(LdsPadding(), about) == []
-    told = reasons(LdsPadding(), about)
-    assert any(reason in one for one in told), told
+    left_alone(LdsPadding(), about, reason)
 
 
 LOOP = "for (int k = 0; k < n; ++k) acc += a[k];"
@@ -228,20 +208,17 @@ def test_a_loop_with_a_pragma_is_left_to_who_wrote_it() -> None:
     first, *_ = proposed(Unrolling(), task(source))
     assert first.source.decode() == source.replace(f"{LOOP}\n{LOOP}", f"{LOOP}\n#pragma unroll 4\n{LOOP}")
     (told,) = reasons(Unrolling(), task(source))
-    assert told.startswith("loop1 ")
-    assert "already carries #pragma unroll 16" in told
+    assert told.startswith("loop1 ") and "already carries #pragma unroll 16" in told
 
 
 @pytest.mark.parametrize("trips", [2, 4, 8])
 def test_a_short_constant_loop_is_left_to_the_compiler(trips: int) -> None:
     source = summing(f"float acc = 0; for (int k = 0; k < {trips}; ++k) acc += a[k]; out[0] = acc;")
-    assert proposed(Unrolling(), task(source)) == []
-    assert reasons(Unrolling(), task(source)) == [
-        f"loop1 makes {trips} trips, known to the compiler, which unrolls it wholly by itself"
-    ]
+    why = f"loop1 makes {trips} trips, known to the compiler, which unrolls it wholly by itself"
+    left_alone(Unrolling(), task(source), why)
 
 
-def test_of_a_longer_constant_loop_divisors_come_first() -> None:
+def test_divisors_of_a_constant_trip_count_come_first() -> None:
     assert factors(9) == (3, 4, 8, 2, 6, 5, 7)
     assert factors(None) == FACTORS
 
@@ -258,10 +235,7 @@ def test_of_a_longer_constant_loop_divisors_come_first() -> None:
 )
 def test_an_unsafe_loop_is_left_alone_with_the_reason(body: str, reason: str) -> None:
     source = summing(f"float acc = 0;\nfor (int k = 0; k < n; ++k) {{ {body} }}\nout[0] = acc;")
-    assert proposed(Unrolling(), task(source)) == []
-    (told,) = reasons(Unrolling(), task(source))
-    assert told.startswith("loop1 is not safe to unroll: ")
-    assert reason in told
+    assert reason in left_alone(Unrolling(), task(source), "loop1 is not safe to unroll: ")
 
 
 def test_a_kernel_without_a_loop_says_so() -> None:

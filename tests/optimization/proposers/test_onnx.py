@@ -1,4 +1,4 @@
-"""What is tried on a model follows from what its session says, and every change is one that a request can have."""
+"""Proposals for a model follow from its session, and a request can have every change."""
 
 from typing import Any
 

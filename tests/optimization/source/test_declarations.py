@@ -1,4 +1,4 @@
-"""What a loop does without naming it: operators, conversions, lifetimes, types and headers that hide an operation."""
+"""Operations that a loop runs without naming them: operators, conversions, lifetimes, types and headers."""
 
 import pytest
 
@@ -34,11 +34,11 @@ def in_a_loop(body: str, parameters: str, before: str = "") -> str:
         "template <class T> void on(T* p) { k<<<1, 64>>>(p, nullptr, 3); }\nvoid run(Lanes* p) { on(p); }",
     ],
 )
-def test_a_template_may_be_of_every_class_that_is_given_to_one(host: str) -> None:
+def test_a_template_may_have_every_class_that_is_passed_to_one(host: str) -> None:
     assert "across lanes" in str(reason(LANES + SUMS + host))
 
 
-def test_a_template_is_not_of_a_class_that_is_given_to_none() -> None:
+def test_a_template_has_no_class_that_is_passed_to_none() -> None:
     assert reason(LANES + SUMS + "void run(float* p) { k<<<1, 64>>>(p, nullptr, 3); }") is None
 
 
@@ -125,17 +125,10 @@ def test_what_one_kernel_declares_says_nothing_of_anothers_name() -> None:
     fixed = "__global__ void k(float* y) { __shared__ float s[64]; for (int i = 0; i < 64; ++i) y[i] = s[i]; }\n"
     launched = "__global__ void other(volatile float* y) { extern __shared__ float s[]; y[0] = s[0]; }\n"
     assert reason(fixed + launched) is None
-    assert reason(
-        "extern __shared__ float t[];\n__device__ float* s;\n"
-        + launched
-        + fixed.replace("__shared__ float s[64];", "s = t;")
-    )
-    assert "dynamic" in str(
-        reason(
-            "__device__ float* seen;\n__global__ void other() { extern __shared__ float s[]; seen = s; }\n"
-            + in_a_loop("y[i] = seen[i];", "int m")
-        )
-    )
+    pointed = fixed.replace("__shared__ float s[64];", "s = t;")
+    assert reason("extern __shared__ float t[];\n__device__ float* s;\n" + launched + pointed)
+    stored = "__device__ float* seen;\n__global__ void other() { extern __shared__ float s[]; seen = s; }\n"
+    assert "dynamic" in str(reason(stored + in_a_loop("y[i] = seen[i];", "int m")))
 
 
 def test_which_virtual_method_runs_is_not_known() -> None:

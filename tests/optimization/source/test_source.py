@@ -1,7 +1,4 @@
-"""What is read of a source beside its loops: kernels, parameters, launches; and what is refused instead of read.
-
-Which loops may be unrolled, against a table made by hand for kernels written for the purpose.
-"""
+"""Kernels, parameters, launches and loops of a source, by a table made by hand, and what is refused."""
 
 import re
 from pathlib import Path
@@ -41,16 +38,14 @@ def test_a_kernel_is_found_however_its_head_is_written(head: str) -> None:
     assert source[found.name_span.start : found.name_span.end] == "f"
     assert found.parameters == (Parameter("x", "float*", True, False), Parameter("n", "int", False, False))
     assert [source[start:end] for start, end in found.parameter_spans] == ["float* x", "int n"]
-    assert found.launch_bounds is not None
-    assert (found.launch_bounds.threads, found.launch_bounds.blocks) == (256, 2)
-    assert found.template == head.startswith("template")
-    assert found.line == 5
+    bounds = found.launch_bounds
+    assert bounds is not None and (bounds.threads, bounds.blocks) == (256, 2)
+    assert (found.template, found.line) == (head.startswith("template"), 5)
 
 
 def test_launch_bounds_that_are_no_constants_are_null() -> None:
     bounds = kernel("template <int N> __global__ __launch_bounds__(N) void f() {}").launch_bounds
-    assert bounds is not None
-    assert (bounds.threads, bounds.blocks) == (None, None)
+    assert bounds is not None and (bounds.threads, bounds.blocks) == (None, None)
     assert kernel(ONE).launch_bounds is None
 
 
@@ -135,10 +130,8 @@ int main() {
 def test_a_loops_identifier_and_span_hold_when_other_places_are_edited() -> None:
     loops = "for (;;) {}\n  for (int j = 0; j < 4; ++j) for (int k = 0; k < 3; k++) x[k] = j;\n"
     source = ONE.replace("}\n", f"  {loops}}}\n")
-    before, after = (
-        kernel(source),
-        kernel(f"// \u00fcber\nint added;\n{source}".replace("x[i] = 1.0f", "x[i] = 1.0f + 2")),
-    )
+    edited = f"// \u00fcber\nint added;\n{source}".replace("x[i] = 1.0f", "x[i] = 1.0f + 2")
+    before, after = kernel(source), kernel(edited)
     assert [loop.identifier for loop in before.loops] == ["loop1", "loop2", "loop3", "loop3.1"]
     assert [loop.identifier for loop in after.loops] == [loop.identifier for loop in before.loops]
     assert [loop.parent for loop in before.loops] == [None, None, None, "loop3"]
@@ -244,16 +237,13 @@ def test_macros_that_grow_without_end_are_read_in_no_time_that_matters() -> None
     """Each macro names the next twice: expanded it would be 2 to the power of 200 words."""
     chain = "".join(f"#define A{index} A{index + 1} A{index + 1}\n" for index in range(200))
     source = chain + "#define A200 A0 __syncthreads()\n" + ONE.replace("x[i] = 1.0f", "A0")
-    loop = kernel(source).loop("loop1")
-    assert not loop.safe
+    assert not kernel(source).loop("loop1").safe
 
 
 def test_functions_that_call_deeper_than_is_followed_are_not_known_to_be_safe() -> None:
     calls = "".join(f"__device__ void g{index}() {{ g{index + 1}(); }}\n" for index in range(400))
     loop = kernel(calls + "__device__ void g400() {}\n" + ONE.replace("x[i] = 1.0f", "g0()")).loop("loop1")
-    assert not loop.safe
-    assert loop.reason is not None
-    assert "deeper than the" in loop.reason
+    assert not loop.safe and "deeper than the" in str(loop.reason)
 
 
 def test_a_line_that_only_the_grammar_does_not_understand_is_named() -> None:
@@ -265,7 +255,7 @@ def test_a_line_that_only_the_grammar_does_not_understand_is_named() -> None:
 
 HERE: Final = Path(__file__).parent
 SOURCES: Final = sorted((HERE / "kernels").glob("*.hip"))
-#: What the reason of a loop that may not be unrolled says, by the word that the table has for it.
+#: Words in the reason of a loop that may not be unrolled, by the table's word for it.
 SAID: Final = {
     "damaged": "not understand|not understood",
     "barrier": "a barrier",
@@ -298,7 +288,7 @@ def rows_of(name: str) -> list[Row]:
 
 
 TABLE: Final = rows_of("truth.txt")
-#: What is said of some loops in place of what is true of them.
+#: Loops whose reported row differs from the true one.
 LESS: Final = {row[:3]: row for row in rows_of("less.txt")}
 
 
@@ -327,8 +317,7 @@ def test_what_is_said_in_place_of_the_truth_is_less_and_never_more() -> None:
     true = {row[:3]: row for row in TABLE}
     assert LESS.keys() <= true.keys()
     for key, row in LESS.items():
-        assert row != true[key]
-        assert row.line == true[key].line
+        assert row != true[key] and row.line == true[key].line
         assert row.safe != "yes" or true[key].safe == "yes"
         assert row.trips in ("-", true[key].trips)
 
@@ -336,11 +325,8 @@ def test_what_is_said_in_place_of_the_truth_is_less_and_never_more() -> None:
 def test_no_unsafe_loop_is_called_safe_and_hardly_a_safe_one_unsafe() -> None:
     found = {row[:3]: row.safe == "yes" for path in SOURCES for row in found_in(path) if row.loop != "-"}
     true = {row[:3]: row.safe == "yes" for row in TABLE if row.loop != "-"}
-    assert len(SOURCES) >= 30
-    assert found.keys() == true.keys()
-    said = {key for key, safe in found.items() if safe}
-    right = {key for key, safe in true.items() if safe}
-    assert len(right) >= 30
-    assert len(true) - len(right) >= 30
-    assert said - right == set(), "precision is 100 %"
+    assert len(SOURCES) >= 30 and found.keys() == true.keys()
+    said, right = ({key for key, safe in each.items() if safe} for each in (found, true))
+    assert 30 <= len(right) <= len(true) - 30
+    assert said <= right, "precision is 100 %"
     assert len(said & right) / len(right) >= 0.95
