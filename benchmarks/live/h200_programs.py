@@ -45,7 +45,7 @@ _RECORDED_RUNS: Final = {CUDA: 3, TORCH: 2}
 
 
 class Bench:
-    """What was built, and one run of a program in one way."""
+    """Built programs, and one run of a program in one way."""
 
     def __init__(self, out: Path, work: Path) -> None:
         self.out, self.work = out, work
@@ -181,7 +181,7 @@ class Bench:
         return dict(json.loads(answer)) if answer else {"status": None, "wall_ns": None}
 
     def _kept(self, path: Path, program: Program, way: str, number: int) -> dict[str, Any]:
-        """How many kernels a stream holds; the stream itself is kept if it is the first of its program and way."""
+        """Count the kernels of a stream; the stream itself is kept if it is the first of its program and way."""
         data = path.read_bytes()
         folder = self._captures / f"{program.name}-{way}"
         kept = folder / f"{number}.cupti.gz"
@@ -230,7 +230,7 @@ def compressed(folder: Path) -> int:
 
 
 def packed(kind: str, sizes: dict[Path, int]) -> list[list[Path]]:
-    """What lies in each archive of a kind; what finds no place is printed."""
+    """Contents of each archive of a kind; what finds no place is printed."""
     archives: list[list[Path]] = []
     room = 0
     for path, size in sizes.items():
@@ -256,7 +256,7 @@ def kernels_in(data: bytes) -> int:
 
 
 def has(program: Program, way: str) -> bool:
-    """Whether a program can be run in a way."""
+    """Tell whether a program can be run in a way."""
     if way == "profiled":
         return program.language == TORCH
     return bool(program.removed) or not way.endswith("fixed")

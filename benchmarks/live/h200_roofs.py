@@ -143,7 +143,7 @@ def print_roofs(out: Path, found: dict[str, Any]) -> None:
 
 
 def best_of(path: Path) -> dict[str, tuple[float, float, str]]:
-    """Of each resource and format the best window and its kernel's median."""
+    """By resource and format the best window and its kernel's median."""
     found: dict[str, tuple[float, float, str]] = {}
     _, measurements = gpu.read_result(path.read_text()) if path.exists() else ({}, [])
     for one in measurements:
@@ -157,7 +157,7 @@ def best_of(path: Path) -> dict[str, tuple[float, float, str]]:
 
 
 def print_levels(out: Path) -> None:
-    """Of each kernel and working set: its rate, and which share of its bytes each level's counters saw."""
+    """By kernel and working set: its rate, and which share of its bytes each level's counters saw."""
     cases = [json.loads(line) for line in (out / "levels.jsonl").read_text().splitlines() if line.startswith("{")]
     text = (out / "levels.csv").read_text() if (out / "levels.csv").exists() else ""
     rows = list(csv.DictReader(line for line in text.splitlines() if line.startswith('"')))[1:]

@@ -9,6 +9,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 from typing import Final
@@ -31,8 +32,10 @@ def filled(made: Path, lake: Path, sessions: int) -> TraceLake:
     for number in range(sessions - len(originals)):
         original = originals[number % len(originals)]
         copy = f"20240101T000000Z-{number:08x}{original[25:]}"
-        manifest = (made / "manifests" / f"{original}.json").read_text()
-        (lake / "manifests" / f"{copy}.json").write_text(manifest.replace(original, copy))
+        manifest = TraceLake(made).manifest(original)
+        entries = tuple(one._replace(file=one.file.replace(original, copy)) for one in manifest.entries)
+        renamed = replace(manifest, id=copy, entries=entries)
+        TraceLake(lake).manifest_path(copy, "session").write_bytes(renamed.to_bytes())
         for folder in made.glob(f"*/session_id={original}"):
             for file in (path for path in folder.rglob("*") if path.is_file()):
                 _link(file, lake / folder.parent.name / f"session_id={copy}" / file.relative_to(folder))

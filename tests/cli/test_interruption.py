@@ -54,7 +54,7 @@ def test_the_harness_sees_a_wrong_code_a_second_line_and_a_process_that_is_left(
         "print('two', file=sys.stderr), sys.exit(7)))\n"
         "time.sleep(60)"
     )
-    monkeypatch.setattr(interrupted_commands, "_ENTRY", code)
+    monkeypatch.setattr(interrupted_commands, "ENTRY", code)
     trial = try_once(tmp_path, "ls", "background", signal.SIGTERM, 0.2)
     assert any("left running: sleep 60" in broken for broken in trial.broken)
     assert any("code 7" in broken and "'two'" in broken for broken in trial.broken)
