@@ -173,10 +173,7 @@ def _faults(figure: _Figure) -> Iterator[tuple[bool, str]]:
 
     yield value < 0, f"{value:g} is below 0"
     yield value == 0 and named(*_NEVER_ZERO), f"{value:g} is a reading that failed"
-    yield (
-        value > 1 and named("ratio", "occupancy"),
-        f"{value:g} is more than all of it: overlapping work was summed",
-    )
+    yield (value > 1 and named("ratio", "occupancy"), f"{value:g} is more than all of it: overlapping work was summed")
     yield value > 100 and named("pct", "util"), f"{value:g} % is more than all of it"
     is_rate = figure.unit == "flop/s"
     yield is_rate and value > _MOST_FLOPS_PER_S, f"{value:.3g} flop/s is more than any device carries out"

@@ -318,9 +318,7 @@ def _kernels(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int,
     return to_contract("kernels", distinct), maps
 
 
-def _devices(
-    base: Sequence[NamedReading],
-) -> tuple[pl.DataFrame, list[dict[int, int]], dict[int, str], list[Evidence]]:
+def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]], dict[int, str], list[Evidence]]:
     """Return the distinct devices of all parts: one that several processes of a stated host name alike counts once.
 
     Where a part states no host, its devices are its own: those of another host, or another visible set, have the same

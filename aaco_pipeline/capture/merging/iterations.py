@@ -89,11 +89,7 @@ def _overlap(ranges: pl.DataFrame) -> bool:
 
 
 def _own(
-    ranges: pl.DataFrame,
-    numbered: pl.DataFrame,
-    process: int,
-    leading: int,
-    clock_of: Mapping[int, tuple[str, ...]],
+    ranges: pl.DataFrame, numbered: pl.DataFrame, process: int, leading: int, clock_of: Mapping[int, tuple[str, ...]]
 ) -> pl.DataFrame:
     """Return the ranges within which a process launches an iteration's work, with the iteration's number."""
     own = ranges.filter(pl.col("process_id") == process)

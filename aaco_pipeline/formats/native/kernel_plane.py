@@ -258,7 +258,7 @@ def _from_tool(document: Mapping[str, Any], folder: Path, limits: Limits) -> _Kn
 
 
 _LOSSES: Final = {
-    **{"cpu": pl.Int32, "buffer": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "events": pl.Int64},
+    **{"cpu": pl.Int32, "buffer": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "events": pl.Int64}
 }
 
 

@@ -16,7 +16,7 @@ _ON_ALL: Final = {
         "process_mrelease futex_waitv set_mempolicy_home_node cachestat fchmodat2 map_shadow_stack futex_wake "
         "futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal "
         "setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr"
-    ),
+    )
 }
 #: By machine: calls in the order of their numbers, from the first of each row of them on.
 _NAMES: Final[Mapping[str, Mapping[int, str]]] = {

@@ -249,9 +249,7 @@ class InferredShapes:
 
 
 def inferred_shapes(
-    content: bytes,
-    input_shapes: Mapping[str, Sequence[int]],
-    known: Mapping[str, TensorType] | None = None,
+    content: bytes, input_shapes: Mapping[str, Sequence[int]], known: Mapping[str, TensorType] | None = None
 ) -> InferredShapes:
     """Infer the tensors' types when the model's inputs have `input_shapes`, which bind the inputs' symbols.
 

@@ -157,11 +157,7 @@ class Database:
         lines = text[2:-2].replace("],[", "\n").encode()
         try:
             return pl.read_csv(
-                lines,
-                has_header=False,
-                schema=dict.fromkeys(names, pl.Int64),
-                null_values="null",
-                quote_char=None,
+                lines, has_header=False, schema=dict.fromkeys(names, pl.Int64), null_values="null", quote_char=None
             )
         except pl.exceptions.PolarsError as error:
             reason = str(error).splitlines()[0]

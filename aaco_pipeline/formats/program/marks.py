@@ -182,7 +182,7 @@ def _paired(marks: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     sums = steps.with_columns(sum=pl.col("step").cum_sum().over(of_thread))
     # An end without a beginning lowers what comes after it; depth counts from the lowest so far.
     depths = sums.with_columns(
-        lowest=pl.min_horizontal(pl.lit(0), pl.col("sum").cum_min()).over(of_thread),
+        lowest=pl.min_horizontal(pl.lit(0), pl.col("sum").cum_min()).over(of_thread)
     ).with_columns(depth=pl.col("sum") - pl.col("lowest") + pl.when("is_begin").then(0).otherwise(1))
     group = (*of_thread, "depth")
     matched = depths.with_columns(

@@ -40,9 +40,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 DOCUMENTATION: Final = FormatRow(
-    "rocprof version 1 `results.db`, also gzip",
-    "its table `KERN`",
-    "dispatches, calls, copies, markers, counters",
+    "rocprof version 1 `results.db`, also gzip", "its table `KERN`", "dispatches, calls, copies, markers, counters"
 )
 
 

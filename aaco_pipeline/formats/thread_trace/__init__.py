@@ -18,10 +18,7 @@ from aaco_pipeline.formats.parsing.regular_files import is_regular, open_regular
 FORMAT: Final = "rocprofv3-thread-trace"
 _HEAD_BYTES: Final = 4096
 #: Words in the first bytes of a file of the folder.
-_MARKS: Final = {
-    "filenames.json": (b'"gfxv"', b'"wave_filenames"', b'"global_begin_time"'),
-    "code.json": (b'"code"',),
-}
+_MARKS: Final = {"filenames.json": (b'"gfxv"', b'"wave_filenames"', b'"global_begin_time"'), "code.json": (b'"code"',)}
 #: Marks of a kernel's descriptor at the end of its name.
 _DESCRIPTOR: Final = re.compile(r"(\[clone\.kd\]|\.kd)$")
 #: The decoder's name of a folder, and the tool's name of one shader engine's raw file: process, agent, engine,

@@ -51,14 +51,8 @@ def events_of(*lines: str, **changed: Any) -> list[tuple[Any, ...]]:
 
 def test_a_thread_that_sleeps_is_off_the_cpu_until_woken_and_then_delayed_until_it_runs() -> None:
     assert events_of(
-        switch(1_000, THREAD, SLEEPING, 0),
-        waking(1_500, THREAD, cpu=1),
-        switch(1_700, OTHER, SLEEPING, THREAD, cpu=1),
-    ) == [
-        (1_000, 0, THREAD, "off_cpu", 500),
-        (1_500, 1, THREAD, "run_delay", 200),
-        (1_700, 1, THREAD, "running", None),
-    ]
+        switch(1_000, THREAD, SLEEPING, 0), waking(1_500, THREAD, cpu=1), switch(1_700, OTHER, SLEEPING, THREAD, cpu=1)
+    ) == [(1_000, 0, THREAD, "off_cpu", 500), (1_500, 1, THREAD, "run_delay", 200), (1_700, 1, THREAD, "running", None)]
 
 
 @pytest.mark.parametrize("state", [RUNNABLE, PUSHED_OFF])
@@ -96,9 +90,7 @@ def test_waking_a_thread_that_runs_is_no_event() -> None:
 
 def test_only_threads_of_the_measured_processes_are_kept() -> None:
     events = events_of(
-        switch(1_000, OTHER, SLEEPING, THREAD),
-        waking(1_050, OTHER),
-        switch(1_100, THREAD, SLEEPING, OTHER),
+        switch(1_000, OTHER, SLEEPING, THREAD), waking(1_050, OTHER), switch(1_100, THREAD, SLEEPING, OTHER)
     )
     assert {event[2] for event in events} == {THREAD}
 

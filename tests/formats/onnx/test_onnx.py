@@ -433,10 +433,7 @@ def test_values_of_data_are_not_followed(extents: list[int], followed: bool, mon
 
 
 def test_inference_goes_on_from_what_was_seen_at_run_time() -> None:
-    nodes = [
-        helper.make_node("NonZero", ["x"], ["places"]),
-        helper.make_node("Cast", ["places"], ["y"], to=FLOAT),
-    ]
+    nodes = [helper.make_node("NonZero", ["x"], ["places"]), helper.make_node("Cast", ["places"], ["y"], to=FLOAT)]
     content = model_of(nodes, [value("x", [4])], [value("y", None)]).SerializeToString()
     assert inferred_shapes(content, {}).types["y"] == ("float32", (1, None))
     known = inferred_shapes(content, {}, {"places": ("int64", (1, 3)), "nobody": ("int64", (1,))})

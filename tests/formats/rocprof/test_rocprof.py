@@ -61,11 +61,7 @@ def test_a_real_trace_gives_every_dispatch_with_exact_times() -> None:
     reading = checked(rocprof_v1.read(path))
     dispatches = reading.tables["dispatches"]
     assert rows_of(reading)["executions (results.csv)"] == (200, 200)
-    assert dispatches.select("start_ns", "end_ns", "self_ns").row(0) == (
-        2001401019948822,
-        2001401021036510,
-        1087688,
-    )
+    assert dispatches.select("start_ns", "end_ns", "self_ns").row(0) == (2001401019948822, 2001401021036510, 1087688)
     assert dispatches.get_column("grid_x").null_count() == 200
     assert reading.details["counter_dispatches"].get_column("grid_size")[0] == 134217728
     assert reading.tables["processes"].get_column("pid").to_list() == [1580852]
@@ -102,10 +98,7 @@ def test_a_thousand_counter_columns_of_the_oldest_header() -> None:
     reading = checked(rocprof_v1.read(path))
     assert rows_of(reading)["counter values (pmc_perf_head.csv)"] == (5 * 993, 5 * 993)
     kernels = reading.tables["kernels"].get_column("name").to_list()
-    assert kernels[:2] == [
-        "__amd_rocclr_fillBufferAligned",
-        "void benchmark_func<short, 256, 8u, 0u>(short, short*)",
-    ]
+    assert kernels[:2] == ["__amd_rocclr_fillBufferAligned", "void benchmark_func<short, 256, 8u, 0u>(short, short*)"]
     first = reading.tables["counters"].filter(pl.col("counter") == "SQ_CYCLES").get_column("value").to_list()
     assert first[:2] == [3089424.0, 270952.0]
     assert "queue-index" in (reasons(reading, "partial")["columns of pmc_perf_head.csv"] or "")

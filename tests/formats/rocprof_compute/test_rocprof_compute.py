@@ -317,10 +317,7 @@ INFO = b"command,gpu_arch,num_xcd,gpu_l2\n./run,gfx942,8,4096\n"
     info=st.lists(st.tuples(st.integers(0, len(INFO) - 1), st.integers(0, 255)), max_size=3),
 )
 def test_damaged_bytes_give_a_reading_or_a_capture_error(
-    tmp_path_factory: pytest.TempPathFactory,
-    changes: list[tuple[int, int]],
-    end: int,
-    info: list[tuple[int, int]],
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], end: int, info: list[tuple[int, int]]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged_workload"
     shutil.rmtree(path, ignore_errors=True)
@@ -349,8 +346,7 @@ def test_ceilings_of_a_device_without_a_number_are_no_ceilings(tmp_path: Path, n
 
 
 @pytest.mark.parametrize(
-    ("log", "status"),
-    [("Counter,Message\nSQ_WAVES,failed\n", "absent"), ("no table at all", "absent"), ("", "absent")],
+    ("log", "status"), [("Counter,Message\nSQ_WAVES,failed\n", "absent"), ("no table at all", "absent"), ("", "absent")]
 )
 def test_a_stray_file_of_the_profilers_own_is_told_and_refuses_nothing(tmp_path: Path, log: str, status: str) -> None:
     main = WIDE.format(counters="SQ_WAVES") + "0,2,1024,256,k,16,100,200\n"

@@ -60,10 +60,7 @@ _TABLE: Final = (
     ),
     ("sshpass", Takes("p", "ev", runs=True)),
     ("redis-cli redis-benchmark valkey-cli valkey-benchmark keydb-cli", Takes("a", words=("--pass",))),
-    (
-        "ldapsearch ldapadd ldapmodify ldapdelete ldapcompare ldapmodrdn ldapwhoami ldapexop",
-        Takes("w", "xZvncMCLtuA"),
-    ),
+    ("ldapsearch ldapadd ldapmodify ldapdelete ldapcompare ldapmodrdn ldapwhoami ldapexop", Takes("w", "xZvncMCLtuA")),
     ("ldappasswd", Takes("was", "xZvncMCS")),
     ("sqlcmd bcp isql osql tsql fisql freebcp defncopy", Takes("P")),
     ("mosquitto_pub mosquitto_sub mosquitto_rr", Takes("P", words=("--pw",))),
