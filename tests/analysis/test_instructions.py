@@ -186,7 +186,7 @@ WAIT = "s_waitcnt vmcnt(0)"
         ([SCALAR, SCALAR, LOAD, WAIT], 8, [(4, 1, 2), (4, 2, 2), (4, 3, 4)]),
     ],
 )
-def test_what_a_wait_waited_for_is_charged(code: list[str | tuple[str, int]], stall: int, wanted: list[Any]) -> None:
+def test_a_wait_is_charged_to_its_operations(code: list[str | tuple[str, int]], stall: int, wanted: list[Any]) -> None:
     line = len(code)
     assert made(code, [(0, line, stall)], [(0, 0, line, list(range(1, line)))]).charges() == wanted
 
@@ -199,7 +199,7 @@ def test_each_execution_of_a_wait_is_charged_to_what_that_one_waited_for() -> No
     assert trace.charged().get_column("charged_stall_cycles").to_list() == [100, 25, 0]
 
 
-def test_where_executions_and_listed_waits_cannot_be_paired_the_listed_ones_share() -> None:
+def test_executions_without_a_matching_listing_are_divided_among_the_listed_waits() -> None:
     trace = made([LOAD, READ, WAIT], [(0, 3, 4), (0, 3, 20), (0, 3, 11)], [(0, 0, 3, [1]), (0, 1, 3, [2])])
     assert trace.charges() == [(3, 1, 18), (3, 2, 17)]
 
@@ -325,7 +325,7 @@ def test_reasons_of_a_real_sampled_listing_are_its_stalled_samples() -> None:
 
 
 @sampled
-def test_of_real_stochastic_samples_only_those_that_issued_nothing_have_a_reason() -> None:
+def test_only_real_stochastic_samples_without_an_issue_have_a_reason() -> None:
     taken = rocprofv3_csv.read(STOCHASTIC).tables["pc_samples"]
     reasons = instructions.sample_reasons(taken, NO_DISPATCHES)
     assert dict(reasons.select("reason", "samples").iter_rows()) == {

@@ -177,9 +177,7 @@ def test_the_posterior_is_that_of_integrating_effect_and_noise() -> None:
         (4, {4: np.full(MOST_BLOCKS, np.nan)}, [], "fewer than two pairs"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(
-    last: int, measured: dict[int, Floats], failed: list[int], words: str
-) -> None:
+def test_invalid_searches_are_refused(last: int, measured: dict[int, Floats], failed: list[int], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         next_move(last, measured, failed)
 

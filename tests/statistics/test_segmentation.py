@@ -82,7 +82,7 @@ def test_hardly_any_points_are_one_level(count: int, starts: list[int]) -> None:
     ("values", "weights", "message"),
     [([1.0, np.nan], None, "not finite"), ([1.0, 2.0], [1.0, 0.0], "not above 0"), ([1.0, 2.0], [1.0], "one each")],
 )
-def test_what_cannot_be_searched_is_refused(values: list[float], weights: list[float] | None, message: str) -> None:
+def test_invalid_searches_are_refused(values: list[float], weights: list[float] | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         segment_starts(np.array(values), 1.0, None if weights is None else np.array(weights))
 

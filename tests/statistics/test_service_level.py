@@ -69,7 +69,7 @@ def test_more_over_the_limit_is_never_better(requests: int, share: float, budget
 
 
 @pytest.mark.parametrize(("over", "requests", "budget"), [(2, 1, 0.01), (-1, 1, 0.01), (0, 1, 0.0), (0, 1, 1.0)])
-def test_what_is_no_share_is_refused(over: int, requests: int, budget: float) -> None:
+def test_invalid_shares_are_refused(over: int, requests: int, budget: float) -> None:
     with pytest.raises(UsageError, match="no share"):
         error_budget(over, requests, budget)
 
@@ -163,6 +163,6 @@ def test_the_usual_budget_is_what_lies_above_the_quantile() -> None:
         ("latency_p99", 1, 1.0, "a budget of 1"),
     ],
 )
-def test_what_is_no_limit_is_refused(metric: str, limit_ns: int, budget: float, words: str) -> None:
+def test_invalid_limits_are_refused(metric: str, limit_ns: int, budget: float, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Limit(metric, limit_ns, budget)

@@ -95,7 +95,7 @@ def test_it_lies_where_it_lies() -> None:
         (5, None, [5] * 8, "robust_z: more than half of the earlier sessions have the same level"),
     ],
 )
-def test_what_is_not_known_is_null_with_a_reason(
+def test_unknown_figures_are_null_with_a_reason(
     value: int | None, why: str | None, earlier: list[int | None], reason: str
 ) -> None:
     row = place(value, why, levels(earlier))
@@ -104,7 +104,7 @@ def test_what_is_not_known_is_null_with_a_reason(
     assert (row.get("rank") is None) == (value is None or not any(earlier))
 
 
-def test_where_an_environment_is_new_the_host_speaks_and_says_so() -> None:
+def test_a_new_environment_is_compared_within_the_host() -> None:
     mixed = pl.concat([levels([110, 111]), levels([100] * 10, same=False)])
     row = place(110, None, mixed)
     assert (row["compared_within"], row["earlier_sessions"], row["median_ns"]) == ("host", 12, 100)

@@ -49,7 +49,7 @@ def test_a_quantile_without_enough_iterations_is_null_and_says_so() -> None:
     ]
 
 
-def test_what_came_before_the_steady_part_is_left_out() -> None:
+def test_iterations_before_the_steady_part_are_omitted() -> None:
     latency = [2_000_000] * 60 + [1_000_000 + i % 7 for i in range(240)]
     row = session_quantiles(iterations("s", latency)).row(0, named=True)
     assert (row["state"], row["steady_from"], row["n"]) == ("steady", 60, 240)

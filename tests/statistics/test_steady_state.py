@@ -59,7 +59,7 @@ def test_processes_that_differ_are_each_steady() -> None:
     assert judged(levels, runs=runs) == {"steady_state": 1.0, "steady_from": 3.0}
 
 
-def test_of_several_processes_the_one_that_became_steady_last_counts() -> None:
+def test_the_process_that_becomes_steady_last_counts() -> None:
     levels = series([(30, 1.3e6), (170, 1e6), (60, 1.3e6), (140, 1e6)])
     found = judged(levels, runs=[0] * 200 + [1] * 200)
     assert found["steady_state"] == 0.0
@@ -141,7 +141,7 @@ def test_a_tail_or_modes_that_hardly_differ_are_one_mode(share: float, apart: fl
 
 
 @given(st.integers(0, 10**6), st.integers(40, 700))
-def test_what_a_session_is_called_does_not_depend_on_those_beside_it(seed: int, count: int) -> None:
+def test_the_state_of_a_session_does_not_depend_on_other_sessions(seed: int, count: int) -> None:
     one, other = series([(count // 3, 1.2e6), (count - count // 3, 1e6)], seed), two_modes(seed + 1, 77)
     assert states(one, other) == [*states(one), *states(other)]
 

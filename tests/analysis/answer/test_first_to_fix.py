@@ -49,7 +49,7 @@ def chosen(*kinds: dict[str, Any], critical: dict[str, int] | None = None, scale
     return found
 
 
-def test_what_streams_can_go_away_whole_and_the_rest_comes_down_to_its_roof() -> None:
+def test_streaming_kernels_may_vanish_and_the_others_reach_their_roof() -> None:
     assert chosen(kind("gemm", 1000, 0.4), kind(GLUE, 500)).kind == "gemm"
     found = chosen(kind("gemm", 1000, 0.6), kind(GLUE, 500, 0.9))
     assert (found.kind, found.subject, found.saves_at_most_ns) == (GLUE, f"op {GLUE}", 500)
@@ -68,7 +68,7 @@ def test_a_kind_near_its_roof_is_advised_to_do_less_work() -> None:
     assert chosen(kind("gemm", 1000, fix.NEAR_ROOF - 0.01)).advice != AT_ROOF
 
 
-def test_what_runs_beside_something_else_or_off_the_critical_path_saves_no_more_than_that() -> None:
+def test_overlapped_and_non_critical_work_saves_no_more_than_its_share() -> None:
     assert chosen(kind("gemm", 1000, 0.5, alone_ns=100)).saves_at_most_ns == 50
     assert chosen(kind("gemm", 1000, 0.5), critical={"gemm": 600}).saves_at_most_ns == 300
     assert chosen(kind("gemm", 1000, 0.5), critical={GLUE: 600}).saves_at_most_ns == 0
@@ -85,7 +85,7 @@ ratios = st.none() | st.floats(0, 1)
 
 
 @given(st.lists(st.tuples(names, st.integers(0, 10**12), ratios), unique_by=lambda one: one[0]), st.floats(0, 1))
-def test_what_is_saved_is_within_the_kinds_time(given: list[tuple[str, int, float | None]], scale: float) -> None:
+def test_savings_are_within_the_kinds_time(given: list[tuple[str, int, float | None]], scale: float) -> None:
     kinds = [kind(*one) for one in given]
     found = fix.kind_to_fix(rows("kinds_of_work", kinds), None, scale, None)
     if found is None:
@@ -111,7 +111,7 @@ def test_families_that_fuse_alike_are_one_kind() -> None:
     assert kind_of("linear attention") == "linear_attention"
 
 
-def test_what_a_class_is_about_is_named_as_people_name_it() -> None:
+def test_classes_name_their_subjects_in_usual_terms() -> None:
     calls = rows(
         "api_calls", [{"call_id": i, "name": name} for i, name in enumerate(("hipMemcpy", "hipStreamSynchronize"))]
     )
@@ -257,7 +257,7 @@ def test_copies_whose_calls_take_longer_than_they_do_are_packed() -> None:
     assert about("copy", many, memory_copies=pinned[:2]) == expected
 
 
-def test_what_allocates_is_named() -> None:
+def test_allocating_calls_are_named() -> None:
     calls = [
         {"call_id": 1, "name": "hipMalloc", "start_ns": 0, "end_ns": 5},
         {"call_id": 2, "name": "hipFree", "start_ns": 5, "end_ns": 20},

@@ -108,7 +108,7 @@ def test_how_near_a_kind_is_to_its_roofs_is_weighted_by_time() -> None:
     assert (row["roof_ratio"], row["reached_ratio"]) == (0.9, pytest.approx(0.8))
 
 
-def test_where_memory_may_be_nearer_than_the_units_no_roof_is_known() -> None:
+def test_no_roof_is_known_when_memory_may_limit_before_the_units() -> None:
     """Decoding multiplies few rows by all weights: 3 TB/s of 4 TB/s say more than 14 % of the matrix units' peak."""
     dispatches = rows("dispatches", [{"kernel_id": 0, "start_ns": 0, "end_ns": 100}])
     shape = {"device_id": 0, "operator": "aten::mm", "kernel_ns": 100, "copy_ns": 0, "flops": 10**6, "dtype": "bf16"}

@@ -72,7 +72,9 @@ def test_the_class_is_one_that_the_expert_allows(entry: Mapping[str, Any], answe
 
 
 @pytest.mark.parametrize("entry", named("never"))
-def test_what_is_false_of_a_capture_is_never_said(entry: Mapping[str, Any], answered: Callable[..., Document]) -> None:
+def test_no_answer_has_a_statement_that_is_false_for_its_capture(
+    entry: Mapping[str, Any], answered: Callable[..., Document]
+) -> None:
     document = answered(entry["capture"])
     text = str(paragraph(document)).casefold()
     for word in entry["never"]:

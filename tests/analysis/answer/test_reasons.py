@@ -91,7 +91,7 @@ def test_work_of_first_calls_that_recurs_explains_the_idle_time_that_it_fills() 
     }
 
 
-def test_what_recurs_between_the_windows_pieces_explains_nothing_of_it() -> None:
+def test_records_between_the_windows_pieces_explain_nothing() -> None:
     """A gap that a piece cuts counts as far as it lies in one; calls may overlap one another and the pieces' edges."""
     idle = pl.DataFrame({"share": ["sync", "sync", "launch"], "start_ns": [0, 300, 900], "end_ns": [200, 400, 1000]})
     calls = [("allocation", 50, 150), ("allocation", 100, 180), ("allocation", 250, 600), ("page_faults", 300, 400)]
@@ -202,7 +202,7 @@ def test_one_rank_alone_cannot_tell() -> None:
     assert late_rank({**tables, "collectives": empty_table("collectives")}) is None
 
 
-def test_what_two_causes_share_has_none() -> None:
+def test_time_shared_by_two_causes_has_none() -> None:
     tables = job("device")
     # Half of what the kernels took longer is gone from the records: it looks idle.
     shorter = pl.when((pl.col("process_id") == 2) & (pl.col("kernel_id") == 1)).then(LATE_NS // 8).otherwise(0)

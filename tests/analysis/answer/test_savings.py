@@ -117,7 +117,7 @@ def test_other_classes_go_alone(name: str) -> None:
 # ---- without a profiler ----------------------------------------------------------------------------------------------
 
 
-def test_what_the_tracer_added_is_not_saved() -> None:
+def test_the_overhead_of_the_tracer_is_not_saved() -> None:
     """Ten repetitions of 100 µs under the tracer that take 60 µs without it: the device still needs its own."""
     window = held(idle(pace=600_000))
     found = saved_unprofiled("launch", 600_000, window, Unprofiled(10, 60_000.0, 100_000.0))

@@ -137,7 +137,7 @@ def test_a_gap_that_the_window_cuts_gives_its_part() -> None:
     assert shares(ran, idle, pieces((60, 60))) == {}
 
 
-def test_of_equal_shares_the_order_is_always_the_same() -> None:
+def test_the_order_of_equal_shares_is_always_the_same() -> None:
     assert largest({"host": 5, "sync": 5, "device": 1, "copy": 0}) == ["sync", "host", "device"]
 
 
@@ -268,7 +268,7 @@ def test_a_way_behind_a_wait_is_no_longer_than_a_usual_one_and_copies_over_the_l
     assert own.pace_ns - found.pace_ns == 2 * PACE + 1_000 - 1_000
 
 
-def test_of_several_threads_one_that_waits_for_another_does_not_work() -> None:
+def test_a_thread_that_waits_for_another_does_not_work() -> None:
     """The first launches, then the second for long, as a framework's backward pass does from a thread of its own."""
     at = list(range(0, 100 * PACE, PACE))
     two = launched(*at).with_columns(call_thread_id=pl.Series([1] * 10 + [2] * 80 + [1] * 10))
@@ -276,14 +276,14 @@ def test_of_several_threads_one_that_waits_for_another_does_not_work() -> None:
     assert host_in(two, rows("api_calls", calls), _NONE, pieces((0, 10**9)), NO_COPIES).working_ns == 0
 
 
-def test_what_an_operator_does_behind_its_last_call_is_no_pause() -> None:
+def test_work_of_an_operator_after_its_last_call_is_no_pause() -> None:
     at = [*range(0, 10 * PACE, PACE), 20 * PACE + 200_000]
     around = {**_THREAD, "call_id": 99, "start_ns": 0, "end_ns": at[-1]}
     calls = rows("api_calls", [around, *called(*at)])
     assert host_in(launched(*at), calls, _NONE, pieces((0, 10**9)), NO_COPIES).working_ns == 0
 
 
-def test_what_lies_outside_the_window_counts_for_nothing() -> None:
+def test_time_outside_the_window_is_ignored() -> None:
     at = [0, PACE, 2 * PACE, 500_000, 500_000 + PACE]
     own = host_in(launched(*at), rows("api_calls", called(*at)), _NONE, pieces((0, 300_000)), NO_COPIES)
     assert own.working_ns == 0  # The work ends beyond the window, in a call of no launch in it.
@@ -313,7 +313,7 @@ def test_each_gap_has_its_part(cause: str, more: dict[str, Any], expected: dict[
     assert {name: time for name, time in own.items() if time} == expected
 
 
-def test_what_restarts_belongs_to_the_last_wait() -> None:
+def test_a_restart_belongs_to_the_last_wait() -> None:
     """A wait for a copy, one behind which the host works for long, and one of neither, each with a restart."""
     worked = {"host_call_id": 7, "in_launch_calls_ns": 0, "in_launching_operators_ns": 0}
     restart = {"launches_since_wait": 2}

@@ -173,7 +173,7 @@ def test_repetition_speaks_for_a_recording_from_a_quarter_of_its_work_on(until: 
     assert found is None or (found.verdict == "incomplete" and reason is not None and reason in found.reason)
 
 
-def test_what_a_program_marked_always_speaks_for_it() -> None:
+def test_marks_of_a_program_always_count() -> None:
     assert without_steady_part(parts(1, "3 marked iterations of 1 activity"), ACTIVITIES) is None
 
 
@@ -190,7 +190,7 @@ def test_only_a_programs_own_iteration_is_called_one() -> None:
     assert one_of("3 repetitions of 2 activities") == "repetition"
 
 
-def test_what_would_sharpen_an_answer_is_what_it_lacks() -> None:
+def test_advice_names_the_missing_records() -> None:
     names = ("completeness_findings", "devices", "dispatches", "memory_copies", "api_calls", "operator_shapes")
     tables = {name: empty_table(name) for name in (*names, "counters", "att_stalls", "sessions", "ceilings")}
     assert [what for what, _ in sharpened("incomplete", None, tables, steady=False)] == ["when the kernels ran"]

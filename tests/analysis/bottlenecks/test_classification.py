@@ -145,7 +145,7 @@ def test_a_graded_condition_counts_by_its_value_and_no_more_than_wholly() -> Non
     assert judge(known(x=7.0), graded, "kernel").score == 1.0
 
 
-def test_what_was_not_measured_adds_nothing_and_is_named() -> None:
+def test_unmeasured_signals_add_nothing_and_are_named() -> None:
     one = rules(rule("a", condition("x"), condition("y")))
     found = judge(known(x=1.0, y=None), one, "kernel")
     assert found.score == pytest.approx(0.5)
@@ -180,7 +180,7 @@ def test_the_second_label_is_the_runner_up_and_its_evidence_is_shown_after() -> 
     ]
 
 
-def test_of_equal_scores_the_first_rule_wins() -> None:
+def test_the_first_rule_wins_among_equal_scores() -> None:
     both = rule("a", condition("x")), rule("b", condition("x"))
     for order in (both, both[::-1]):
         found = judge(known(x=1.0), rules(*order), "kernel")
@@ -226,7 +226,7 @@ def test_a_rule_for_the_runner_up_alone_gives_no_label() -> None:
     assert judge(known(x=1.0), rules(second), "kernel").rule is None
 
 
-def test_what_is_only_shown_is_not_missed() -> None:
+def test_signals_without_weight_are_not_reported_as_missing() -> None:
     one = rules(
         rule("a", condition("x"), condition("shown", weight=0.0), condition("needed", weight=0.0, required=True))
     )
@@ -412,7 +412,7 @@ def test_runs_of_a_code_in_one_session_have_one_label(
 
 
 @given(st.floats(0.02, 1.0), st.floats(0.02, 1.0))
-def test_where_less_was_counted_the_label_is_the_same_or_none(vector: float, dram: float) -> None:
+def test_with_fewer_counters_the_label_is_the_same_or_none(vector: float, dram: float) -> None:
     """Both name the limit; of two limits within a tenth the counted one is named."""
     whole = Kernel("k", vector, dram)
     (rich,) = labels([whole])

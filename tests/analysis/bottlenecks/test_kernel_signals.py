@@ -190,7 +190,7 @@ def test_below_every_roof_what_costs_most_is_named(expected: str, runner_up: str
         ("latency", {"counter_metrics": metrics(valu_busy_ratio=0.5)}, 0.5),
     ],
 )
-def test_what_a_cause_costs_is_a_share_of_the_kernels_time(cost: str, rows: dict[str, Any], value: float) -> None:
+def test_the_cost_of_a_cause_is_a_share_of_the_kernels_time(cost: str, rows: dict[str, Any], value: float) -> None:
     assert signals(tables(roofline=FAR, **rows))[f"cost_of_{cost}"] == pytest.approx(value)
     assert signals(tables(median=1_000, roofline=FAR, **rows))[f"cost_of_{cost}"] is None
 
@@ -202,7 +202,7 @@ def test_what_a_cause_costs_is_a_share_of_the_kernels_time(cost: str, rows: dict
         ("lds_bank_conflict", {"lds_bank_conflict_ratio": 0.9, "lds_busy_ratio": 0.99}),
     ],
 )
-def test_what_a_unit_did_in_vain_stands_second_to_a_roof_that_limits(cause: str, values: dict[str, float]) -> None:
+def test_wasted_work_comes_second_to_a_limiting_roof(cause: str, values: dict[str, float]) -> None:
     found = judged(tables(roofline=placed("dram", 0.65), counter_metrics=metrics(**values)))
     assert found.rule is not None
     assert (found.rule.label, found.runner_up) == ("memory_dram", cause)
@@ -211,7 +211,7 @@ def test_what_a_unit_did_in_vain_stands_second_to_a_roof_that_limits(cause: str,
     )
 
 
-def test_where_no_roof_is_known_no_cause_is_named() -> None:
+def test_without_a_known_roof_no_cause_is_named() -> None:
     assert label(tables(counter_metrics=metrics(active_threads_ratio=0.1, valu_busy_ratio=0.99))) is None
 
 
@@ -225,7 +225,7 @@ def test_a_long_kernel_of_which_nothing_is_known_has_no_label() -> None:
     assert all(row[name] is None for name in ("nearest_roof", *(f"at_{name}" for name in ROOF_LABELS), "scratch"))
 
 
-def test_where_the_model_has_no_arithmetic_the_bytes_alone_decide() -> None:
+def test_without_arithmetic_in_the_model_the_bytes_decide() -> None:
     bound = {"resource": "dram", "work": 1.0, "unit": "byte", "lower_bound_ns": 1, "share_ratio": 0.05}
     given_rows: dict[str, Any] = {
         "roofline": [{"quality_flags": ["model_based"]}],
@@ -316,7 +316,7 @@ def test_two_identical_stencils_on_both_sides_of_the_threshold_have_one_limit() 
 
 
 @pytest.mark.parametrize("other", [{"grid": "64/64"}, {"name": "j"}, {"share": 0.3}, {"bound": "l2"}])
-def test_what_is_not_the_same_code_grid_roof_or_speed_is_decided_apart(other: dict[str, Any]) -> None:
+def test_kernels_of_other_code_grid_roof_or_speed_are_decided_separately(other: dict[str, Any]) -> None:
     found = decided(kernel(share=0.62), kernel(**{"share": 0.57, **other}))
     assert (found[0]["is_limit"], found[1]["is_limit"]) == (True, False)
 

@@ -124,7 +124,7 @@ def test_nothing_that_sharpens_an_answer_is_another_tools(form: str | None) -> N
 
 
 @pytest.mark.parametrize("vendor", ["AMD", "NVIDIA"])
-def test_what_limits_a_recorded_programs_kernels_is_recorded_by_the_recorder_on_either_makers_gpus(vendor: str) -> None:
+def test_the_recorder_records_the_limits_of_kernels_on_both_makers_gpus(vendor: str) -> None:
     recorded = {"source_kind": "live", "source_format": "aaco-program", "workload_kind": "program"}
     given: dict[str, list[dict[str, Any]]] = {"sessions": [recorded], "devices": [{"device_id": 0, "vendor": vendor}]}
     tables = {table: rows(table, given.get(table, [])) for table in INPUTS}
@@ -139,7 +139,7 @@ def test_a_need_without_a_command_is_a_fault() -> None:
         in_words("record again: {something}", "nsys")
 
 
-def test_what_names_another_tools_command_is_seen() -> None:
+def test_a_command_of_another_tool_is_detected() -> None:
     assert foreign("rocprofv3 -- COMMAND", "torch.profiler") == ["rocprofv3"]
     assert foreign(f"{ANOTHER}rocprofv3 -- COMMAND", "torch.profiler") == []
     assert foreign("rocprof --stats COMMAND", "rocprofv3") == ["rocprof"]

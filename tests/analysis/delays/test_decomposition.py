@@ -40,7 +40,7 @@ def test_parts_are_cut_to_the_iteration_and_name_who_was_in_the_way() -> None:
     assert (row["by_kind"], row["by_thread_id"], row["by_name"], row["grade"]) == ("thread", OTHER, "hog", "observed")
 
 
-def test_what_no_state_covers_is_unknown() -> None:
+def test_time_without_a_state_is_unknown() -> None:
     found = delays(iterations((100, 200)), states((MAIN, 100, 160, "running")))
     assert parts(found) == {"on_cpu": 60, "unknown": 40}
     lost = delays(iterations((100, 200)), states((MAIN, 100, 160, "running"), (MAIN, 160, 200, "unknown")))
@@ -48,7 +48,7 @@ def test_what_no_state_covers_is_unknown() -> None:
     assert lost.select("cause", "grade", "occurrences").rows() == [("on_cpu", "rest", None), ("unknown", "rest", 1)]
 
 
-def test_whose_interrupt_ends_a_wait_for_storage_has_not_caused_it_but_who_lets_a_lock_go_has() -> None:
+def test_an_interrupt_does_not_cause_a_wait_for_storage_but_a_lock_holder_causes_one() -> None:
     by_handler, by_peer = {"by_name": "interrupt"}, {"by_thread_id": OTHER, "by_name": "peer"}
     known = states(
         (MAIN, 0, 40, "blocked", {"wait": "disk", **by_handler}),
@@ -75,7 +75,7 @@ def test_a_spinning_main_thread_does_not_hide_that_its_peer_was_kept_from_a_cpu(
     assert found.get_column("thread_id").unique().to_list() == [POOL]
 
 
-def test_what_a_peer_did_while_events_were_lost_may_have_decided() -> None:
+def test_lost_events_of_a_peer_leave_the_cause_unknown() -> None:
     known = states(
         *((MAIN, 0, 1_000, "running"), (POOL, 0, 300, "running"), (POOL, 300, 700, "unknown")),
         (POOL, 700, 1_000, "running"),
@@ -145,7 +145,7 @@ def test_a_wait_for_a_peer_is_what_the_peer_did_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("slept", [{}, {"wait": "sleep", "by_name": "interrupt"}, {"wait": "disk"}])
-def test_who_of_the_process_was_waited_for_is_named_in_what_it_did(slept: dict[str, str]) -> None:
+def test_causes_name_the_thread_of_the_process_that_was_waited_for(slept: dict[str, str]) -> None:
     """Not to look for a sleep, or for work, in the thread whose iteration it was."""
     known = states(
         (MAIN, 0, 200, "running"),
@@ -266,7 +266,7 @@ def test_how_long_an_idle_cpu_takes_to_wake_up_is_part_of_the_wait_for_the_disk_
     assert parts(delays(iterations((0, 97)), behind)) == {"disk": 50, "queued": 7, "on_cpu": 40}
 
 
-def test_who_waits_behind_the_main_thread_does_not_decide() -> None:
+def test_threads_that_wait_for_the_main_thread_do_not_decide() -> None:
     known = states(
         (MAIN, 0, 1000, "running"),
         *((POOL, 0, 100, "running"), (POOL, 100, 900, "queued", {"by_thread_id": MAIN}), (POOL, 900, 1000, "running")),

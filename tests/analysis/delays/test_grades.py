@@ -74,7 +74,7 @@ def test_lost_events_are_no_cause_and_no_clean_bill() -> None:
 @pytest.mark.parametrize(
     "part", [{"disk": 700}, {"lock": 700}, {"major_fault": 700}, {"minor_faults": 700}, {"sleep": 700}]
 )
-def test_what_the_program_waits_for_by_its_own_doing_does_not_disturb_it(part: dict[str, int]) -> None:
+def test_waits_that_the_program_causes_itself_are_no_disturbance(part: dict[str, int]) -> None:
     found = grade([*QUIET, {"on_cpu": 1003, **part}])
     assert (found["grade"], found["is_spike"], found["spike_cause"]) == ("clean", True, next(iter(part)))
 
@@ -127,7 +127,7 @@ def test_a_cause_that_never_took_more_leaves_p99_as_it_is() -> None:
     assert figures.item(0, "p99_without_ns") == p99
 
 
-def test_what_took_nothing_of_measured_iterations_has_no_figure() -> None:
+def test_causes_without_time_in_measured_iterations_have_no_figure() -> None:
     rows = [*QUIET, {"on_cpu": 1000, "queued": 700}]
     asked = spans(rows).with_columns(phase=pl.Series(["measure"] * len(QUIET) + ["warmup"]))
     figures = delay_figures(asked, delays(rows), iteration_grades(asked, delays(rows)))

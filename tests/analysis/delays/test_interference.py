@@ -62,7 +62,7 @@ def test_only_what_was_taken_while_the_probe_ran_counts() -> None:
     assert taken(found) == [("thread", "hog", 2, 300), ("beside", None, 0, 0), ("unseen", None, 0, 0)]
 
 
-def test_who_was_off_the_cpu_for_want_of_no_thread_names_none() -> None:
+def test_no_thread_is_named_when_none_took_the_cpu() -> None:
     known = states((MAIN, 0, 100, "running"), (MAIN, 100, 300, "throttled"), (MAIN, 300, 10_000, "running"))
     found = machine_takes(probe((95, 310)), known, events(), threads(MAIN)).to_dicts()
     assert taken(found) == [("state", "throttled", 1, 200), ("beside", None, 1, 15), ("unseen", None, 0, 0)]
@@ -94,7 +94,7 @@ def tick(at: int, long: int = 5) -> dict[str, Any]:
     return {"at": at, "long": long, "kind": "interrupt", "name": "local_timer", "thread_id": MAIN}
 
 
-def test_what_no_event_explains_is_unseen() -> None:
+def test_gaps_without_events_are_unseen() -> None:
     known = states((MAIN, 0, 300, "running"), (MAIN, 300, 340, "preempted"), (MAIN, 340, 10_000, "running"))
     found = fixed_work_probes(
         probes((100, 130), (300, 340), (500, 900)), known, threads(MAIN), events(tick(105, 10)), {"latency": 0}
@@ -102,7 +102,7 @@ def test_what_no_event_explains_is_unseen() -> None:
     assert (found["gaps"], found["gap_ns"], found["unseen_ns"]) == (3, 470_000, 20_000 + 400_000)
 
 
-def test_what_an_interrupt_costs_beyond_its_handler_is_seen() -> None:
+def test_the_cost_of_an_interrupt_beyond_its_handler_is_seen() -> None:
     """Six ticks of 25 us with handlers of 5; and a pause of 3 ms that a tick ends, as a hypervisor's does."""
     ticks = [tick(at) for at in (*range(1_000, 7_000, 1_000), 9_000)]
     gaps = [(at - 2, at + 23) for at in range(1_000, 7_000, 1_000)]
@@ -163,7 +163,7 @@ def judged(*grades: str) -> pl.DataFrame:
     )
 
 
-def test_where_nothing_disturbed_both_figures_are_the_same() -> None:
+def test_without_disturbances_both_figures_are_the_same() -> None:
     """Observed values of nearest rank, as all quantiles of a session are."""
     asked = iterations(*((n * 100, n * 100 + 10 + n) for n in range(20)))
     found = quietness_metrics(asked, judged(*20 * ["clean"]), table("fixed_work_probes", []))

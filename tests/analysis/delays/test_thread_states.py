@@ -45,7 +45,7 @@ def rows_of(found: pl.DataFrame, thread: int = MAIN) -> list[tuple[int, int, str
     return [(start // 1000, end // 1000, state) for start, end, state in rows]
 
 
-def test_who_has_the_cpu_meanwhile_is_who_preempted() -> None:
+def test_the_thread_on_the_cpu_is_the_one_that_preempted() -> None:
     found = states(
         *(switch(0, 0, MAIN), switch(100, MAIN, OTHER), switch(180, OTHER, POOL)),
         *(switch(190, POOL, MAIN), switch(300, MAIN, 0)),
@@ -63,7 +63,7 @@ def test_a_runnable_thread_beside_an_idle_cpu_is_throttled_where_the_group_count
     assert rows_of(states(*seen))[1] == (100, 900, "queued")
 
 
-def test_what_a_group_counts_of_its_throttling_is_given_to_the_longest_waits() -> None:
+def test_the_throttling_of_a_group_is_attributed_to_the_longest_waits() -> None:
     """A thread is not throttled more often or for longer than its group; what is beside an idle CPU is taken first."""
     seen = [switch(0, 0, MAIN), switch(1_000, MAIN, 0), switch(4_000, 0, MAIN), switch(90_000, MAIN, 0)]
     for start, end in ((10_000, 30_000), (40_000, 44_000), (50_000, 50_100), (60_000, 68_000)):
@@ -167,7 +167,7 @@ def test_the_account_of_its_time_tells_exactly_when_an_unrecorded_switch_was() -
     assert rows_of(states(*lost, account))[1:] == [(100, 650, "preempted"), (650, 900, "running")]
 
 
-def test_who_is_known_to_run_by_its_account_alone_has_the_cpu() -> None:
+def test_a_thread_that_runs_by_its_account_has_the_cpu() -> None:
     lost = (switch(0, 0, MAIN), switch(100, MAIN, 0, "sleeping"), switch(900, MAIN, POOL), switch(950, POOL, 0))
     account = {"at": 310, "long": 100, "kind": "ran", "thread_id": MAIN}
     found = states(*lost, account, {**switch(50, POOL, 0, "sleeping", cpu=1)}, waking(300, POOL, None))

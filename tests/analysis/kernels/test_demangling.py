@@ -74,7 +74,7 @@ def test_symbols_are_read(symbol: str, name: str) -> None:
 @pytest.mark.parametrize(
     "symbol", ["Cijk_Alik", "_Z", "_ZN1a", "_Z99abc", "_Z0", "_Z1fIJT_", "_Z1fS9_", "_ZN3foo3barIXzzEEEvv", "_Z1fJ"]
 )
-def test_what_is_not_understood_stays(symbol: str) -> None:
+def test_unknown_symbols_stay(symbol: str) -> None:
     assert demangled(symbol) == symbol
 
 

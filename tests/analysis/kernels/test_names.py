@@ -284,7 +284,7 @@ LONG_REDUCTION = (
         ("sm90_xmma_gemm_f16__5x_cublas", "sm90_xmma_gemm_f16_cublas"),
     ],
 )
-def test_what_differs_between_builds_is_cut(name: str, expected: str) -> None:
+def test_parts_of_names_that_differ_between_builds_are_cut(name: str, expected: str) -> None:
     assert cleaned(name) == expected
 
 

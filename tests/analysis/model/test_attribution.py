@@ -140,7 +140,7 @@ def test_iterations_that_run_other_kernels_are_judged_by_themselves() -> None:
     assert rows == [(RUN[0], None, 1, "unattributed", None), (RUN[0], 0, 1, "order", 0.5), (RUN[0], 2, 1, "order", 0.5)]
 
 
-def test_what_the_graph_has_not_as_often_stays_unattributed() -> None:
+def test_kernels_that_the_graph_has_less_often_stay_unattributed() -> None:
     run = trace([(*RUN, "softmax_kernel", "contiguous_kernel", "xyzzy")])
     rows = found(map_device_kernels(run, graph(CONV_RELU)), run)
     assert {name for name, node, *_ in rows if node is None} == {"softmax_kernel", "contiguous_kernel", "xyzzy"}

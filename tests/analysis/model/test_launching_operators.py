@@ -128,7 +128,7 @@ def test_without_any_launch_nothing_has_an_operator() -> None:
     assert launching_operators(dispatches(2), calls(("operator", "aten::mm", None, 0, 100))).is_empty()
 
 
-def test_of_several_processes_with_the_same_correlations_each_has_its_own() -> None:
+def test_equal_correlations_of_several_processes_are_kept_apart() -> None:
     mine = calls(("operator", "aten::mm", None, 0, 100), ("hip_runtime", "hipLaunchKernel", 1, 20, 25))
     theirs = calls(("operator", "aten::add", None, 0, 100), ("hip_runtime", "hipLaunchKernel", 1, 20, 25))
     theirs = theirs.with_columns(pl.col("call_id") + 2, process_id=pl.lit(1, pl.Int32))
@@ -139,7 +139,7 @@ def test_of_several_processes_with_the_same_correlations_each_has_its_own() -> N
     assert found.select("dispatch_id", "operator").rows() == [(0, "aten::mm"), (1, "aten::add")]
 
 
-def test_of_calls_with_one_correlation_the_last_begun_launched() -> None:
+def test_the_last_call_with_a_correlation_launched() -> None:
     made = calls(
         ("operator", "aten::mm", None, 0, 50),
         ("hip_runtime", "hipModuleLaunchKernel", 1, 60, 65),

@@ -158,7 +158,7 @@ def test_cycles_are_those_of_one_xcc() -> None:
 @pytest.mark.parametrize(
     ("mhz", "believed"), [(339, False), (341, True), (1600, True), (1869, True), (1871, False), (5000, False)]
 )
-def test_what_divides_by_cycles_is_null_when_they_mean_an_impossible_clock(mhz: int, believed: bool) -> None:
+def test_figures_per_cycle_are_null_for_an_impossible_clock(mhz: int, believed: bool) -> None:
     row = of_one({"GRBM_GUI_ACTIVE": mhz * 10, "SQ_ACTIVE_INST_VALU": 1, "SQ_VALU_MFMA_BUSY_CYCLES": 1}, 10_000)
     assert (row["valu_busy_ratio"] is not None) == believed
     assert (row["matrix_busy_ratio"] is not None) == believed

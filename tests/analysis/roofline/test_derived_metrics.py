@@ -109,7 +109,7 @@ def of_kernel_alone(counters: pl.DataFrame, *names: str) -> pl.DataFrame:
     return counters.with_columns(kernel_id=kernel, dispatch_id=dispatch)
 
 
-def test_what_is_known_of_a_kernel_alone_is_the_kernels_and_of_no_dispatch() -> None:
+def test_figures_of_a_kernel_are_not_given_to_dispatches() -> None:
     counters, dispatches, devices = tables(COUNTED)
     table = counted(of_kernel_alone(counters, "TCC_HIT_sum", "TCC_MISS_sum"), dispatches, devices)
     assert table.filter(pl.col("dispatch_id") < 2).select(pl.col("TCC_HIT", "TCC_MISS").null_count()).row(0) == (2, 2)
@@ -138,13 +138,13 @@ def test_a_dispatch_without_the_counters_is_left_out() -> None:
     assert (row["value"], row["n"]) == (0.1, 1)
 
 
-def test_what_was_divided_by_was_never_counted() -> None:
+def test_a_metric_whose_divisor_counted_nothing_is_null() -> None:
     row = found("fabric_atomic_latency")
     assert (row["value"], row["mean"], row["min"], row["max"], row["n"]) == (None, None, None, None, 0)
     assert row["quality_flags"] == ["nothing_counted"]
 
 
-def test_what_lacks_a_counter_is_null_and_says_so() -> None:
+def test_a_metric_without_its_counter_is_null_with_a_reason() -> None:
     assert found("vl1d_hit_ratio")["quality_flags"] == ["missing_counters"]
     assert found("vl1d_hit_ratio")["value"] is None
 

@@ -67,7 +67,7 @@ def test_a_kernel_that_serves_another_of_its_call_gets_none_of_the_work() -> Non
     assert alone["dram_bytes"] == 128
 
 
-def test_what_of_a_kernels_work_is_not_known_is_null_and_flagged() -> None:
+def test_unknown_work_of_a_kernel_is_null_and_flagged() -> None:
     fp32 = [[2, 3, 8, 8], [4, 3, 3, 3]]
     run = (
         Run().operator("aten::mul", 0, 100, A).kernel(5, 10).operator("aten::add", 200, 300, [3, 3]).kernel(205, 10, 1)
@@ -87,7 +87,7 @@ def test_what_of_a_kernels_work_is_not_known_is_null_and_flagged() -> None:
     assert (rounded["valu_fp32_flops"], rounded["quality_flags"]) == (None, ["model_based", "number_format_unknown"])
 
 
-def test_where_caches_may_have_served_it_a_kernel_has_no_traffic_to_be_judged_by() -> None:
+def test_traffic_that_caches_may_have_served_is_unknown() -> None:
     cached = CACHES.with_columns(bytes=pl.lit(1000, pl.Int64))
     for took, is_known in ((1000, True), (3, False)):
         run = Run().operator("aten::mul", 0, 100, [20, 20], [20, 20]).kernel(5, took)
@@ -161,7 +161,7 @@ def test_two_makings_of_the_table_are_the_same() -> None:
     assert table(run).equals(table(run))
 
 
-def test_of_no_launches_there_are_no_rows() -> None:
+def test_no_launches_give_no_rows() -> None:
     assert table(Run().kernel(5, 10)).is_empty()
 
 

@@ -159,7 +159,7 @@ def test_a_kernels_busy_share_is_of_the_dispatches_that_counted_it_by_their_leng
     assert busy["share_ratio"] == pytest.approx(0.9)
 
 
-def test_what_is_reported_of_such_devices_goes_before_what_is_published_and_after_what_was_measured() -> None:
+def test_reported_ceilings_come_after_measured_and_before_published_ones() -> None:
     reported = (*CEILINGS, ("dram", None, 8e9, "reported"))
     row = {"fabric_read_bytes": 600e3}
     assert placed(row, ceilings(reported))["efficiency_ratio"] == pytest.approx(0.75)
@@ -214,7 +214,7 @@ def test_behind_an_infinity_cache_the_rate_tells_what_may_have_served() -> None:
     )
 
 
-def test_where_nothing_says_what_lies_behind_the_fabric_dram_is_an_assumption() -> None:
+def test_without_evidence_dram_behind_the_fabric_is_an_assumption() -> None:
     limits = ceilings([row for row in CEILINGS if row[0] != "fabric"])
     slow = placed({"fabric_read_bytes": 900e3}, limits)
     assert (slow["bound"], slow["quality_flags"]) == ("dram", ["infinity_cache_not_excluded"])
@@ -232,7 +232,7 @@ def test_reads_that_dram_itself_served_are_taken_before_the_fabrics() -> None:
     assert "dram_reads_only" in reads_only["quality_flags"]
 
 
-def test_what_was_not_counted_leaves_the_bound_open_unless_nothing_can_have_needed_longer() -> None:
+def test_missing_counters_leave_the_bound_open_unless_another_needs_longer() -> None:
     lacking = {"valu_instructions": None, "fabric_read_bytes": 500e3}
     found = placed(lacking)
     assert (found["bound"], found["efficiency_ratio"]) == (None, None)
@@ -332,7 +332,7 @@ KERNELS = st.lists(st.tuples(*[st.integers(0, 10**8) for _ in AMOUNTS], st.integ
 
 
 @given(KERNELS, st.floats(1.0, 100.0))
-def test_what_is_named_needs_no_less_than_any_other_unit(kernels: list[tuple[int, ...]], faster: float) -> None:
+def test_the_named_unit_needs_at_least_as_long_as_any_other(kernels: list[tuple[int, ...]], faster: float) -> None:
     columns = (*AMOUNTS, "duration_ns")
     rows = [dict(zip(columns, kernel, strict=True)) | {"kernel_id": number} for number, kernel in enumerate(kernels)]
     found = placement(work(*rows), ceilings())

@@ -88,7 +88,7 @@ def test_the_share_between_iterations_is_of_the_measured_part_of_each_pass() -> 
     assert conform(contract("session_metrics"), rows, "session").height == 4
 
 
-def test_what_was_used_is_taken_from_blocks_and_else_from_the_iterations() -> None:
+def test_usage_comes_from_blocks_or_else_from_iterations() -> None:
     assert usage(THREE, IN_BLOCKS, "latency") == Usage(2, 48, 30, 2)
     assert usage(iterations((10, 20), (25, 45), (46, 60), warmup=1, cpu=9), NO_BLOCKS, "latency") == Usage(
         2, 34, 18, 18

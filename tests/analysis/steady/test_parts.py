@@ -83,9 +83,7 @@ def test_marked_iterations_decide() -> None:
 
 
 @pytest.mark.parametrize(("before", "steady_from"), [(5, 0), (20, 0), (21, 21)])
-def test_what_the_program_left_out_before_its_marks_is_no_iteration_that_was_cut_off(
-    before: int, steady_from: int
-) -> None:
+def test_work_before_the_marks_is_no_truncated_iteration(before: int, steady_from: int) -> None:
     """Ten marked iterations of four dispatches, and before them a few of the same kernels, or more than in five."""
     marked = [("measure", first, first + 4) for first in range(before, before + 40, 4)]
     tables = recording((STEP[:4] * 20)[: before + 40], iterations=marked)
@@ -258,7 +256,7 @@ def test_a_slow_collective_waited_for_a_rank() -> None:
     assert causes(judged(tables).outliers) == {40: [COLLECTIVE]}
 
 
-def test_what_many_dispatches_do_is_another_shape_and_so_is_another_grid() -> None:
+def test_a_change_of_many_dispatches_or_of_the_grid_is_another_shape() -> None:
     half = dict.fromkeys(range(0, 50, 5), 30_000)
     assert judged(recording([1] * 50, launched=False, lengths=half)).outliers.height == 0
     grids = [64] * 50

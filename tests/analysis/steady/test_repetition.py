@@ -77,7 +77,7 @@ def test_a_pattern_with_extras_is_found_within_a_period(one: Made) -> None:
 
 
 @given(made(), st.randoms())
-def test_what_the_numbers_are_called_does_not_matter(one: Made, random: np.random.Generator) -> None:
+def test_names_of_the_numbers_do_not_matter(one: Made, random: np.random.Generator) -> None:
     names = list(range(EXTRA + 3))
     random.shuffle(names)
     renamed = np.array(names)[one.sequence]

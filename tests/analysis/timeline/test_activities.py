@@ -33,7 +33,7 @@ def test_the_row_before_in_the_group(codes: list[int]) -> None:
 
 
 @given(st.lists(st.none() | st.integers(0, 5)))
-def test_of_several_activities_of_one_call_the_first_stays(calls: list[int | None]) -> None:
+def test_the_first_of_several_activities_of_one_call_stays(calls: list[int | None]) -> None:
     frame = pl.DataFrame({"call_id": calls}, schema={"call_id": pl.Int32}).with_row_index("row")
     firsts = [row for row, call in enumerate(calls) if call is not None and call not in calls[:row]]
     assert once_per_call(frame).get_column("row").to_list() == firsts
@@ -57,7 +57,7 @@ def test_calls_that_launched_something_are_found_by_their_number(calls: list[int
         ({"name": "softmax"}, "compute", "compute"),
     ],
 )
-def test_what_kind_of_work_a_kernel_is(
+def test_the_category_of_a_kernel(
     kernel: dict[str, Any], category: str, work: str, session: Callable[..., Any]
 ) -> None:
     row = session([{"start_ns": 0, "end_ns": 5}], kernels=[kernel]).activities.row(0, named=True)

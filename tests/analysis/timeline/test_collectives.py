@@ -232,7 +232,7 @@ def test_a_group_of_one_that_two_processes_name_is_no_collective_of_theirs() -> 
     assert found.select("participants", "wait_ns").rows() == [(1, None)] * 2
 
 
-def test_what_names_no_communicator_and_what_goes_between_two_stays_apart() -> None:
+def test_operations_without_communicator_and_between_two_ranks_stay_apart() -> None:
     rows = [part(process, 0, 9, communicator=None) for process in range(2)]
     rows += [part(0, 20, 29, name="send"), part(1, 20, 29, name="recv")]
     rows += [part(process, 40, 49) for process in range(2)]
@@ -476,5 +476,5 @@ def test_without_a_known_fabric_there_is_no_share_and_a_reason() -> None:
 
 
 @pytest.mark.parametrize("part", [(None, 8, 8), ("all_reduce", None, 8), ("all_reduce", 8, None)])
-def test_what_is_not_stated_gives_no_rate(part: tuple[str | None, int | None, int | None]) -> None:
+def test_missing_facts_give_no_rate(part: tuple[str | None, int | None, int | None]) -> None:
     assert rated(*part, 1000)[1:] == (None, None, None)

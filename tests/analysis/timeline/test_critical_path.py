@@ -208,7 +208,7 @@ def test_the_binding_edge_is_the_dependency_met_last(drawn: tuple[list[int], lis
 
 
 @given(networks(), st.data())
-def test_what_if_is_what_running_it_again_gives(
+def test_a_prediction_equals_a_second_analysis_with_faster_kernels(
     drawn: tuple[list[int], list[Edge], list[int]], data: st.DataObject
 ) -> None:
     weights, edges, _ = drawn
@@ -333,17 +333,17 @@ def test_two_streams_make_a_path_shorter_than_their_kernels(analysed: Callable[[
 
 
 @pytest.mark.parametrize("name", ["tiny_kernels_500", "transformer_b1", "host_work_between"])
-def test_where_the_host_is_late_its_calls_are_the_path(name: str, analysed: Callable[[str], Any]) -> None:
+def test_calls_of_a_late_host_are_the_path(name: str, analysed: Callable[[str], Any]) -> None:
     share = shares(analysed(f"gpu_sessions/traces/{name}.json.gz").path)
     assert share["host"] + share["launch"] > 0.95
 
 
 @pytest.mark.parametrize("name", ["gemm_bf16_4096", "elementwise_256mib", "graph_replay"])
-def test_where_the_device_is_busy_its_kernels_are_the_path(name: str, analysed: Callable[[str], Any]) -> None:
+def test_kernels_of_a_busy_device_are_the_path(name: str, analysed: Callable[[str], Any]) -> None:
     assert shares(analysed(f"gpu_sessions/traces/{name}.json.gz").path)["compute"] > 0.85
 
 
-def test_where_copies_block_they_are_the_path(analysed: Callable[[str], Any]) -> None:
+def test_blocking_copies_are_the_path(analysed: Callable[[str], Any]) -> None:
     assert shares(analysed("gpu_sessions/traces/pageable_copies.json.gz").path)["copy"] > 0.85
 
 

@@ -62,7 +62,7 @@ def test_streams_that_share_a_queue_wait_for_each_other(session: Callable[..., A
     assert edges(session(kernels)) == {("dispatch0", "dispatch1", "queue", False, 0)}
 
 
-def test_what_overlaps_on_its_stream_follows_the_start_and_is_counted(session: Callable[..., Any]) -> None:
+def test_overlaps_on_a_stream_follow_the_start_and_are_counted(session: Callable[..., Any]) -> None:
     found = session([kernel(0, 10), kernel(8, 20)])
     assert edges(found) == {("dispatch0", "dispatch1", "stream", True, 0)}
     assert found.network.left_out["edges"].to_list() == [1]

@@ -143,7 +143,7 @@ def test_copies_that_were_not_traced_have_no_figure() -> None:
     ]
 
 
-def test_what_has_no_device_is_in_no_devices_timeline() -> None:
+def test_activities_without_device_are_in_no_timeline() -> None:
     rows = activities([(0, 5, "copy", True)]).with_columns(device_id=pl.lit(None, pl.Int32))
     found = timeline(rows, NO_CALLS, NO_ITERATIONS)
     assert found.is_empty()

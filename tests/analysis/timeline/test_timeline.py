@@ -183,7 +183,7 @@ def test_an_iterations_window_is_the_iterations_own_time() -> None:
     assert (row["window_start_ns"], row["window_end_ns"], row["busy_ns"]) == (0, 50, 16)
 
 
-def test_what_sticks_out_of_an_iterations_window_is_cut_off() -> None:
+def test_activities_are_clipped_to_an_iterations_window() -> None:
     row = of_iteration(analyse(dispatches([(0, 10), (45, 60)]), iterations([(5, 50)])).timeline, 0)
     assert (row["busy_ns"], row["activity_time_sum_ns"], row["activity_count"]) == (10, 10, 2)
 
@@ -237,7 +237,7 @@ def test_an_iteration_without_kernels_was_busy_for_zero_time() -> None:
     assert row["active_ratio"] == 0.0
 
 
-def test_what_runs_inside_a_dispatch_is_not_counted_beside_it() -> None:
+def test_nested_dispatches_are_not_counted_twice() -> None:
     ran = dispatches(
         [
             (0, 20, {"self_ns": 8, "kernel_id": 1}),

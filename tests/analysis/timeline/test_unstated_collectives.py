@@ -97,14 +97,14 @@ def test_groups_of_some_ranks_are_distinguished_by_their_times() -> None:
         [*lockstep(1, steps=2), *lockstep(1, at=2_600, steps=1)],  # begun when the other had left
     ],
 )
-def test_what_disagrees_once_is_no_group(other: list[Kernel]) -> None:
+def test_one_disagreement_prevents_a_group(other: list[Kernel]) -> None:
     kernels = found(*lockstep(0), *other)
     assert groups(kernels) == []
     assert kernels.get_column("group_size").null_count() == kernels.height
     assert kernels.get_column("name").null_count() == 0
 
 
-def test_what_leaves_a_choice_is_no_group() -> None:
+def test_ambiguity_prevents_a_group() -> None:
     """The second overlaps both of the others, which do not overlap: it is of either's group, or of none."""
     starts = ((0, 0, 100), (1, 80, 300), (2, 200, 400))
     assert groups(found(*((process, 7, REDUCE, start, end) for process, start, end in starts))) == []

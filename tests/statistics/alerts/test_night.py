@@ -140,7 +140,7 @@ def test_it_is_resolved_when_two_time_slots_lie_below_it() -> None:
         ({"method": [["metric", "latency_p50"], ["iterations", "50"]]}, "iterations: 100 → 50"),
     ],
 )
-def test_what_is_measured_otherwise_is_a_finding_of_its_own(changed: dict[str, Any], reason: str) -> None:
+def test_a_change_of_method_or_baseline_is_a_new_finding(changed: dict[str, Any], reason: str) -> None:
     events = events_of(sighting("regressed"), sighting("regressed", 1, **changed))
     assert kinds(events) == ["suspected", "cleared", "suspected"]
     assert reason in events.item(1, "reasons")[0]
@@ -149,7 +149,7 @@ def test_what_is_measured_otherwise_is_a_finding_of_its_own(changed: dict[str, A
 
 
 @pytest.mark.parametrize("facts", [{"hosts": None}, {"devices": None}, {"placebo_verdict": None}])
-def test_what_is_not_recorded_keeps_nothing_from_being_cleared(facts: dict[str, Any]) -> None:
+def test_missing_records_do_not_prevent_clearing(facts: dict[str, Any]) -> None:
     assert kinds(events_of(sighting("regressed", **facts), second("equivalent", **facts)))[-1] == "cleared"
 
 

@@ -130,7 +130,7 @@ def test_a_first_step_that_holds_the_recorders_beginning_is_none() -> None:
     assert (later_in_the_first_step(99, 3).steps, later_in_the_first_step(99, 3).time_ns) == (3, 3 * 2_100 + 99)
 
 
-def test_of_two_steps_none_is_left_out() -> None:
+def test_none_of_two_steps_is_omitted() -> None:
     assert later_in_the_first_step(5_000, 2).time_ns == 2 * 2_100 + 5_000
 
 

@@ -30,7 +30,7 @@ def test_one_difference_is_isolated_only_where_sides_alternated() -> None:
     assert graded([with_facts(OLD)], [with_facts(new)], interleaved=True) == {"rocm version": "isolated"}
 
 
-def test_of_two_differences_none_is_isolated() -> None:
+def test_two_differences_are_not_isolated() -> None:
     new: Facts = {("rocm", "version"): "7.0", ("driver", "amdgpu"): "6.14"}
     assert set(graded([with_facts(OLD)], [with_facts(new)], interleaved=True).values()) == {"observed"}
 

@@ -90,7 +90,7 @@ def test_equal_normalized_names_are_the_last_hint() -> None:
     assert found((before, ADD), (ADD, after))[0][3] == "normalized_name"
 
 
-def test_what_runs_once_in_many_iterations_is_found_where_one_side_lacks_it() -> None:
+def test_a_kernel_that_runs_once_in_many_iterations_is_matched_if_one_side_lacks_it() -> None:
     """When an iteration is a layer, the last projection of a pass is a small part of a launch."""
     layers = 12 * (ADD, NORM)
     sides = []
@@ -138,9 +138,7 @@ def test_another_function_has_another_normalized_name() -> None:
         ("my_kernel_7", None, None, True),
     ],
 )
-def test_what_a_kernel_carries_is_a_part_of_its_code(
-    name: str, one: str | None, other: str | None, equal: bool
-) -> None:
+def test_the_functor_of_a_kernel_is_part_of_its_key(name: str, one: str | None, other: str | None, equal: bool) -> None:
     keys = code_keys(pl.Series([name, name.replace("4", "8")]), pl.Series([one, other], dtype=pl.String))
     assert (keys[0] == keys[1]) == equal
 

@@ -258,7 +258,7 @@ def test_many_campaigns_are_judged_as_each_alone() -> None:
         ({"workload": pl.col("arm")}, "campaign c compares baseline with candidate"),
     ],
 )
-def test_what_is_no_comparison_is_refused(change: dict[str, pl.Expr], message: str) -> None:
+def test_invalid_comparisons_are_refused(change: dict[str, pl.Expr], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         compare(campaign(1.0).with_columns(**change), PLAN, EMPTY_LEDGER)
 

@@ -37,13 +37,13 @@ def test_copies_and_fills_of_a_whole_operator_are_its_own() -> None:
     assert row == (0, 1.0)
 
 
-def test_of_two_nested_whole_operators_only_the_inner_one_counts() -> None:
+def test_only_the_inner_one_of_two_nested_whole_operators_counts() -> None:
     run = Run().operator("aiter::gemm_a16w16", 0, 100, A, [2, 8]).operator("aten::mm", 10, 50, A, B).kernel(20, 10)
     run.operator("aten::mul", 60, 90, [4, 2], [4, 2]).kernel(70, 5)
     assert owners(run) == [("aten::mm", "dispatch", 0), ("aten::mul", "dispatch", 1)]
 
 
-def test_where_no_operator_has_a_formula_the_innermost_is_named() -> None:
+def test_without_a_formula_the_innermost_operator_is_named() -> None:
     run = Run().operator("aten::sort", 0, 100, A).operator("my::sort", 10, 90, A).kernel(50, 10)
     assert owners(run) == [("my::sort", "dispatch", 0)]
     assert run.launches().figures.select("flops", "least_bytes", "reason").rows() == [

@@ -148,7 +148,7 @@ def test_backward_takes_five_products() -> None:
     assert figures(found) == (2 * 5 * 16 * HEADS * 32 * 32, 8 * HEADS * 32 * 16 * 2)
 
 
-def test_where_it_is_not_recorded_whether_it_is_causal_bytes_are_known() -> None:
+def test_bytes_are_known_without_a_record_of_causality() -> None:
     found = work(FLASH, Q, Q, Q, 0.0, True, False, without_values=True)
     assert figures(found) == (None, 4 * HEADS * 32 * 16 * 2)
     assert found.lacking == "whether it is causal is not recorded"
@@ -206,7 +206,7 @@ def test_stride_padding_and_dilation_are_in_the_results(options: tuple[Any, ...]
     assert work("aten::convolution", X, W, None, *options).flops == 2 * 27 * results
 
 
-def test_of_groups_each_filter_sees_its_own_channels() -> None:
+def test_each_filter_of_a_group_sees_its_own_channels() -> None:
     found = work("aten::convolution", [2, 4, 8, 8], [4, 1, 3, 3], None, *PLAIN[:-1], 4)
     assert found.flops == 2 * 9 * RESULTS
     assert found.detail.endswith("4 groups")

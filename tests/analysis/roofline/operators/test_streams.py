@@ -64,7 +64,7 @@ def test_inputs_are_read_once_and_results_written_once(
     assert figures(work(operator, *inputs)) == (flops, least_bytes)
 
 
-def test_what_a_stride_of_zero_repeats_is_in_memory_once() -> None:
+def test_elements_repeated_by_a_stride_of_zero_count_once() -> None:
     found = work("aten::div", [10, 512, 7, 7], ([], INT64), strides=[[512, 1, 0, 0], []])
     assert found.least_bytes == 2 * (5120 + 10 * 512 * 49)
     assert work("aten::gather", [9, 4], 0, ([6, 4], INT64), strides=[[4, 1], [], [1, 0]]).least_bytes == 8 * 6 + 96
@@ -86,7 +86,7 @@ def test_what_a_stride_of_zero_repeats_is_in_memory_once() -> None:
         ("aten::copy_", (([2**40, 2**40], FP32), [10]), "aten::copy_: the shape of input 0 is larger than any memory"),
     ],
 )
-def test_what_is_not_known_is_null_and_says_why(operator: str, inputs: tuple[Any, ...], reason: str) -> None:
+def test_unknown_work_is_null_with_a_reason(operator: str, inputs: tuple[Any, ...], reason: str) -> None:
     found = work(operator, *inputs)
     assert figures(found) == (None, None)
     assert found.lacking == reason
