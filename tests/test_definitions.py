@@ -214,7 +214,7 @@ def test_sensors_are_on_by_default_and_described_but_for_the_one_that_reruns_wha
     assert all(sensor.description for sensor in found.values())
 
 
-def test_schedules_are_off_until_a_person_switches_them_on() -> None:
+def test_schedules_are_off_until_the_user_switches_them_on() -> None:
     found = {one.name: one for one in build_definitions().schedules or () if isinstance(one, dg.ScheduleDefinition)}
     assert set(found) == {"nightly_baseline", "nightly_retention", "nightly_compaction"}
     assert {one.default_status for one in found.values()} == {dg.DefaultScheduleStatus.STOPPED}

@@ -173,7 +173,7 @@ def read(lake: TraceLake, name: str) -> Search:
     )
 
 
-def told_apart(builds: Sequence[Build], answer: Answer) -> tuple[Build, ...]:
+def with_states(builds: Sequence[Build], answer: Answer) -> tuple[Build, ...]:
     """Set the builds' states by the answer."""
     return tuple(replace(build, state=_state(number, build, answer)) for number, build in enumerate(builds))
 
@@ -350,7 +350,7 @@ class _Work:
             failed = {number for number, build in enumerate(self.search.builds) if build.state == "failed"}
             move = next_move(self.search.last, self._log_ratios(), failed)
             if isinstance(move, Answer):
-                self._write(replace(self.search, answer=move, builds=told_apart(self.search.builds, move)))
+                self._write(replace(self.search, answer=move, builds=with_states(self.search.builds, move)))
             elif self._is_made(0) and self._is_made(move.build):
                 self._measure(move)
 

@@ -265,7 +265,7 @@ def test_a_torn_session_is_in_no_others_way(lake: TraceLake, instance: dg.Dagste
     assert ("capture", "contract") in broken
 
 
-def test_a_materialization_that_a_person_reported_is_of_no_lake(lake: TraceLake, instance: dg.DagsterInstance) -> None:
+def test_a_materialization_that_the_user_reported_is_of_no_lake(lake: TraceLake, instance: dg.DagsterInstance) -> None:
     add_partition(instance, "reported")
     instance.report_runless_asset_event(dg.AssetMaterialization("capture", partition="reported"))
     assert adoption.once_of(lake, instance, ["reported"]) == set()
@@ -292,7 +292,7 @@ def test_partitions_of_removed_sessions_go_and_those_of_another_lake_stay(
     }
 
 
-def test_what_a_person_wiped_is_shown_again_at_the_next_look_at_everything(
+def test_what_the_user_wiped_is_shown_again_at_the_next_look_at_everything(
     lake: TraceLake, instance: dg.DagsterInstance, session: str
 ) -> None:
     cursors: list[str | None] = [None]

@@ -76,7 +76,7 @@ def test_a_run_that_never_came_to_be_is_asked_for_again(inbox: Inbox) -> None:
 
 
 @pytest.mark.parametrize("ended", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED])
-def test_a_failed_run_is_tried_again_after_a_growing_delay_until_a_person_is_needed(
+def test_a_failed_run_is_tried_again_after_a_growing_delay_until_the_user_is_needed(
     inbox: Inbox, ended: dg.DagsterRunStatus
 ) -> None:
     folder = inbox.drop()

@@ -49,7 +49,7 @@ def test_a_link_to_a_project_that_has_moved_is_renewed(fresh: Project) -> None:
     assert link.resolve() == fresh.root / "dagster.yaml"
 
 
-def test_settings_of_a_persons_own_are_kept(fresh: Project) -> None:
+def test_settings_of_the_users_own_are_kept(fresh: Project) -> None:
     fresh.dagster_home.mkdir(parents=True)
     own = fresh.dagster_home / "dagster.yaml"
     own.write_text("telemetry: {enabled: false}\n")
@@ -89,7 +89,7 @@ def test_a_link_to_the_defaults_gives_way_to_settings_made_later_and_to_another_
     assert [path.name for path in fresh.dagster_home.iterdir()] == ["dagster.yaml"]
 
 
-def test_a_link_that_a_person_made_is_kept(fresh: Project, tmp_path: Path) -> None:
+def test_a_link_that_the_user_made_is_kept(fresh: Project, tmp_path: Path) -> None:
     fresh.dagster_home.mkdir(parents=True)
     link = fresh.dagster_home / "dagster.yaml"
     (tmp_path / "fleet.yaml").write_text("telemetry: {enabled: false}\n")

@@ -293,7 +293,7 @@ def test_markdown_escapes_bars_and_tells_nothing_from_zero() -> None:
     ]
 
 
-def test_a_small_table_is_in_units_that_a_person_reads() -> None:
+def test_a_small_table_is_in_units_that_the_user_reads() -> None:
     frame = pl.DataFrame({"total_ns": [71_516_523, None], "share_ratio": [0.735, 0.0], "read_bytes": [2048, 0]})
     assert markdown_table(frame).splitlines() == [
         "| total | share | read |",

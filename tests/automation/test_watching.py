@@ -140,7 +140,7 @@ def test_what_cannot_be_read_for_a_while_is_remembered_as_it_was() -> None:
     assert Memory.from_text(memory.to_text()) == memory
 
 
-def test_a_regression_is_told_once(tick: Tick, empty_lake: TraceLake) -> None:
+def test_a_regression_is_reported_once(tick: Tick, empty_lake: TraceLake) -> None:
     plan = planned(empty_lake)
     assert tick("regression_found")[1] == "no regression that was not told"
     judged(empty_lake, plan, verdict_row("regressed"))

@@ -44,7 +44,7 @@ def place(tmp_path: Path) -> Project:
     return made
 
 
-def test_open_alerts_are_told_until_a_person_or_a_night_ends_them(aaco: Aaco, place: Project) -> None:
+def test_open_alerts_are_shown_until_the_user_or_a_night_ends_them(aaco: Aaco, place: Project) -> None:
     assert aaco("alerts", project=place).stdout == "no alert open\n"
     lake = TraceLake(place.lake)
     told(lake, "nightly-1", "suspected")

@@ -71,7 +71,7 @@ def test_the_ceilings_are_kept_and_hold_for_the_sessions_of_this_machine(
     assert "all is well" in aaco("doctor", project=copied).stdout
 
 
-def test_a_person_sees_each_ceiling_with_its_scatter_what_is_doubtful_and_how_it_was_before(
+def test_the_user_sees_each_ceiling_with_its_scatter_what_is_doubtful_and_how_it_was_before(
     aaco: Aaco, tmp_path: Path, asked: list[tuple[Sequence[int], float]]
 ) -> None:
     project = Project(tmp_path, tmp_path / "lake", tmp_path / "home")

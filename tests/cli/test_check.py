@@ -35,7 +35,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(ROOT, tmp_path / "lake", tmp_path / "home")
 
 
-def test_a_whole_capture_is_told_to_be_and_nothing_is_kept(aaco: Aaco, nowhere: Project, tmp_path: Path) -> None:
+def test_a_whole_capture_is_reported_as_whole_and_nothing_is_kept(aaco: Aaco, nowhere: Project, tmp_path: Path) -> None:
     answer = aaco("check", trace(tmp_path, kernels=20, launches=20), project=nowhere)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "Nothing that it states shows a loss" in answer.stdout

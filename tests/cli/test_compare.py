@@ -102,7 +102,7 @@ def test_a_campaign_that_broke_off_is_resumed_and_comes_to_its_end_once(
     assert len(dry["kept"]) == len(finished)
 
 
-def test_a_model_that_fails_in_one_arm_alone_is_told_by_its_arm_and_leaves_no_campaign(
+def test_a_model_that_fails_in_one_arm_is_named_by_its_arm_and_leaves_no_campaign(
     refused: Refused, place: Project, model: Path, aaco: Aaco
 ) -> None:
     nodes = [  # an index that no input has, which no optimizer can see

@@ -217,7 +217,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest
     assert str(tmp_path / "file") in line
 
 
-def test_what_a_person_writes_then_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_user_writes_then_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["init"]) == 0
     (tmp_path / "configs" / "models.yaml").write_text("models: {mine: {path: mine.onnx}}\n")

@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_one_line_and_exit_6(
     assert TraceLake(copied.lake).captured() == before
 
 
-def test_a_run_that_is_refused_is_told_in_one_line_and_the_others_are_taken(
+def test_a_refused_run_is_reported_in_one_line_and_the_others_are_taken(
     aaco: Aaco, copied: Project, folder: Path
 ) -> None:
     (folder / "other").mkdir()
@@ -266,7 +266,7 @@ def test_what_is_stated_with_the_capture_holds_from_the_start(aaco: Aaco, projec
     assert devices(project)[0]["arch"] == "gfx942"
 
 
-def test_a_hint_gives_way_to_a_person(aaco: Aaco, project: Project, tmp_path: Path) -> None:
+def test_a_hint_gives_way_to_the_user(aaco: Aaco, project: Project, tmp_path: Path) -> None:
     assert aaco("ingest", capture(tmp_path / "in", "gemm_gfx942"), project=project).returncode == 0
     assert devices(project)[0]["arch_source"] == "kernel names"
     assert aaco("amend", "latest", "--arch", "gfx950", project=project).returncode == 0

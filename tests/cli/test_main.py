@@ -235,7 +235,7 @@ def test_looking_imports_no_heavy_package(measured: Project, arguments: tuple[st
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_error_that_is_its_own_context_is_told_and_not_looked_into_for_ever(
+def test_an_error_that_is_its_own_context_is_reported_and_not_looked_into_for_ever(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = RuntimeError("one"), RuntimeError("two")

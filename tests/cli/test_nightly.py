@@ -25,7 +25,7 @@ def place(tmp_path: Path) -> Project:
     return Project(tmp_path / "project", tmp_path / "lake", tmp_path / "home")
 
 
-def test_a_night_is_measured_once_and_a_benchmark_that_cannot_be_is_told(aaco: Aaco, place: Project) -> None:
+def test_a_night_is_measured_once_and_a_benchmark_that_cannot_be_is_reported(aaco: Aaco, place: Project) -> None:
     (place.configs / "nightly.yaml").write_text(
         f"benchmarks:\n  - {{model: control_flow, {SMALL}, limits: [{{metric: p50, limit_ms: 1000}}]}}\n"
         "  - {model: gone.onnx}\n"
@@ -111,7 +111,7 @@ def test_what_cannot_be_a_night_is_refused_in_one_line_and_no_lake_is_made(
     assert not place.lake.exists()
 
 
-def test_a_pinned_baseline_that_is_not_there_is_told_with_the_command_that_makes_one(
+def test_a_pinned_baseline_that_is_not_there_is_reported_with_the_command_that_makes_one(
     aaco: Aaco, place: Project
 ) -> None:
     (place.configs / "nightly.yaml").write_text("benchmarks: [{model: control_flow, baseline: pinned}]")

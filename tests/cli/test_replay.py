@@ -48,7 +48,9 @@ def test_reserve_check_exits_with_what_came_of_it(
     assert "no GPU was asked" in capsys.readouterr().out
 
 
-def test_a_bad_capture_is_told_from_a_failed_reservation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_capture_is_distinguished_from_a_failed_reservation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "dispatch.json").write_text("{")
     assert main(["replay", "reserve-check", str(tmp_path)]) == 6
     assert main(["replay", "reserve-check", str(tmp_path), "--legacy-exit-codes"]) == 1

@@ -292,7 +292,7 @@ def test_where_the_kernel_may_not_be_asked_the_run_is_whole_and_says_so(
     assert "run as root" in said
 
 
-def test_where_a_tool_alone_may_record_spikes_are_told_and_what_is_missing_is_said(
+def test_where_a_tool_alone_may_record_spikes_are_reported_and_what_is_missing_is_said(
     lake: TraceLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused() -> Path:

@@ -39,7 +39,7 @@ from aaco_pipeline.pipeline.bisecting import (
     new_search,
     read,
     require_same_work,
-    told_apart,
+    with_states,
     write,
 )
 from aaco_pipeline.pipeline.comparing.measuring import publish_members
@@ -110,7 +110,7 @@ def test_builds_of_different_inputs_are_refused_by_name(tmp_path: Path) -> None:
     )
 
 
-def test_a_build_that_generates_tokens_is_not_held_against_one_that_does_not(tmp_path: Path) -> None:
+def test_a_build_that_generates_tokens_is_not_compared_with_one_that_does_not(tmp_path: Path) -> None:
     plain = there(write_model(tmp_path / "m.onnx"), tmp_path / "m.onnx")
     generating = there(tmp_path / "m.onnx", tmp_path / "m.onnx", prompt_tokens=4, output_tokens=2)
     with pytest.raises(UsageError, match="do not do the same work"):
@@ -262,7 +262,7 @@ def test_of_eight_builds_the_one_that_is_twice_as_slow_is_named_with_its_causes_
     assert document["spent"]["blocks"] == sum(blocks for _, _, blocks in place.ran[:-1])
 
 
-def test_identical_builds_have_no_change_and_nothing_is_held_against_each_other(place: Place) -> None:
+def test_identical_builds_have_no_change_and_no_pair_is_compared(place: Place) -> None:
     place.times = [1.0] * 8
     name = place.begun()
     found = place.go_on(name)
@@ -371,7 +371,7 @@ def test_one_build_is_no_search(place: Place) -> None:
     st.sampled_from(["step", "range", "several steps", "no change"]),
     st.data(),
 )
-def test_builds_are_told_apart_by_the_answer_alone(
+def test_the_answer_alone_decides_the_states_of_builds(
     place_in: tuple[int, int], answered: Any, data: st.DataObject
 ) -> None:
     count, after = place_in
@@ -379,7 +379,7 @@ def test_builds_are_told_apart_by_the_answer_alone(
     choices = st.lists(st.sampled_from(["planned", "made", "measured", "failed"]), min_size=count, max_size=count)
     before: list[Any] = ["made", *data.draw(choices)[1:]]
     answer = Answer(answered, after, until, None, None, 1.1, 1.0, 1.2)
-    told = told_apart([Build(str(number), state=state) for number, state in enumerate(before)], answer)
+    told = with_states([Build(str(number), state=state) for number, state in enumerate(before)], answer)
     for number, (state, build) in enumerate(zip(before, told, strict=True)):
         if state == "failed":
             assert build.state == "failed"

@@ -162,7 +162,7 @@ def test_a_session_that_lacks_stages_or_whose_stage_failed_is_never_well(lake: T
     assert examine(lake, void) == []
 
 
-def test_a_half_session_whose_capture_is_gone_needs_a_person(lake: TraceLake, session: str) -> None:
+def test_a_half_session_whose_capture_is_gone_needs_the_user(lake: TraceLake, session: str) -> None:
     lake.record_failure(session, "roofline", "code", "what and why")
     shutil.rmtree(lake.raw(session))
     problem = only(examine(lake, pytest.fail))

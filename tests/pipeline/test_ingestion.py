@@ -289,7 +289,7 @@ def test_a_capture_that_changes_while_it_is_copied_is_left_for_later(
     assert empty_lake.captured() == []
 
 
-def test_a_stage_that_fails_is_told_of_its_session_and_the_next_run_is_taken(
+def test_a_failing_stage_is_reported_with_its_session_and_the_next_run_is_taken(
     empty_lake: TraceLake, tmp_path: Path
 ) -> None:
     def fails(session: str) -> None:

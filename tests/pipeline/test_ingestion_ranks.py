@@ -62,7 +62,7 @@ def _with(packed: bytes, place: int) -> bytes:
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_broken_rank_is_told_and_the_good_one_is_taken(how: str, empty_lake: TraceLake, tmp_path: Path) -> None:
+def test_a_broken_rank_is_reported_and_the_good_one_is_taken(how: str, empty_lake: TraceLake, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "rank0.json").write_bytes(trace(0))

@@ -119,7 +119,7 @@ def test_what_is_due_is_published_by_the_present_code_and_is_due_no_more(old: Tr
     assert (again.due, list(again.current)) == ({}, sessions)
 
 
-def test_a_session_that_fails_is_told_of_and_the_others_are_done(
+def test_a_failing_session_is_reported_and_the_others_are_done(
     old: TraceLake, sessions: list[str], before_stage: Before
 ) -> None:
     def broken(session: str) -> None:

@@ -83,7 +83,7 @@ def test_what_is_being_removed_is_not_begun(analysed: TraceLake, session: str) -
     assert half_removed(analysed) == set()
 
 
-def test_what_a_person_named_is_removed_although_it_is_whole(analysed: TraceLake, session: str) -> None:
+def test_what_the_user_named_is_removed_although_it_is_whole(analysed: TraceLake, session: str) -> None:
     Account(analysed).begin([Removal("session", session, 1, ASKED, "removed by hand")])
     assert half_removed(analysed) == {session}
 

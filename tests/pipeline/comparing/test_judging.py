@@ -151,7 +151,7 @@ def test_a_campaign_does_not_judge_itself_by_its_own_row_of_the_ledger(empty_lak
 
 
 @pytest.mark.parametrize(("limit_ns", "state"), [(2_000_000, "ok"), (900_000, "breached")])
-def test_limits_of_the_plan_are_held_against_every_arm(limit_ns: int, state: str, empty_lake: TraceLake) -> None:
+def test_limits_of_the_plan_are_checked_for_every_arm(limit_ns: int, state: str, empty_lake: TraceLake) -> None:
     plan = planned(empty_lake, limits=[Limit("latency_p50", limit_ns, 0.5)])
     measured(empty_lake, plan)
     rows = judge_campaign(empty_lake, plan.campaign)["service_levels"]

@@ -161,7 +161,7 @@ def test_a_campaign_of_no_night_alerts_nobody(empty_lake: TraceLake) -> None:
     assert waits_for(empty_lake, plan.campaign) == []
 
 
-def test_a_person_acknowledges_an_open_alert(empty_lake: TraceLake) -> None:
+def test_the_user_acknowledges_an_open_alert(empty_lake: TraceLake) -> None:
     judged(empty_lake, planned(empty_lake), 1.1, TWO)
     name = empty_lake.read("alerts").item(0, "alert")
     assert acknowledge(empty_lake, name.removeprefix("alert-"), "ada", " a known cost of the new mask ") == name

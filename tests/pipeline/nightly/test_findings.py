@@ -116,7 +116,7 @@ def test_what_was_planned_long_ago_is_history(empty_lake: TraceLake) -> None:
 
 
 @pytest.mark.skipif("alerts" not in all_tables(), reason="this lake declares no alerts")
-def test_alerts_are_told_when_they_are_confirmed(empty_lake: TraceLake) -> None:
+def test_alerts_are_reported_when_they_are_confirmed(empty_lake: TraceLake) -> None:
     plan = planned(empty_lake)
     at = datetime(2026, 1, 2, 3, tzinfo=UTC)
     what = {"alert": "squeezenet-cpu-1", "workload": "squeezenet", "backend": "cpu", "at": at, "effect_ratio": 1.05}

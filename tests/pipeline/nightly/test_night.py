@@ -62,7 +62,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         yield told
 
 
-def test_the_first_night_is_held_against_itself_and_becomes_the_baseline(story: Story) -> None:
+def test_the_first_night_is_its_own_baseline_and_becomes_the_rolling_one(story: Story) -> None:
     plan = read_plan(story.of.lake, story.campaigns["first"])
     assert sorted(plan.arms) == ["baseline", "candidate", "placebo"]
     assert plan.arms["baseline"].baseline is None
@@ -99,7 +99,7 @@ def test_a_slower_night_is_suspected_and_its_second_slot_confirms_the_same_files
     assert [event for _, event in story.of.events()][:2] == ["suspected", "confirmed"]
 
 
-def test_an_alerting_night_is_not_the_baseline_until_a_person_acknowledges_it(story: Story) -> None:
+def test_an_alerting_night_is_not_the_baseline_until_the_user_acknowledges_it(story: Story) -> None:
     before = story.rolling["clean"]
     assert [story.rolling[name] for name in ("slower", "confirming")] == [before] * 2
     assert story.rolling["acknowledged"] == [*before, story.campaigns["slower"]]

@@ -104,7 +104,7 @@ def test_a_night_is_read_once_and_stays_when_its_sessions_are_gone(
     assert tables["nights"].get_column("campaign").n_unique() == 12
 
 
-def test_a_campaign_that_a_person_asked_for_sees_the_nights_before_it(twelve: TraceLake) -> None:
+def test_a_campaign_that_the_user_asked_for_sees_the_nights_before_it(twelve: TraceLake) -> None:
     nights = publish_history(twelve, "compare-010")["nights"]
     assert set(nights.get_column("campaign")) == {f"nightly-{number:03}" for number in range(11)}
 

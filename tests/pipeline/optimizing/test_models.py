@@ -82,7 +82,7 @@ def searched(empty_lake: TraceLake, monkeypatch: pytest.MonkeyPatch) -> Any:
     return search
 
 
-def test_what_was_accepted_is_told_with_the_command_that_runs_it_and_decided_again_from_its_journal(
+def test_what_was_accepted_is_reported_with_the_command_that_runs_it_and_decided_again_from_its_journal(
     searched: Any, empty_lake: TraceLake
 ) -> None:
     name = searched()
@@ -169,7 +169,7 @@ def test_settings_as_options_are_read_back_as_they_were() -> None:
         (None, None, False),
     ],
 )
-def test_a_model_is_told_from_a_source(source: str | None, session: str | None, is_model: bool) -> None:
+def test_a_model_is_distinguished_from_a_source(source: str | None, session: str | None, is_model: bool) -> None:
     assert is_of_a_model(source and Path(source), session) is is_model  # type: ignore[arg-type]
 
 

@@ -120,7 +120,7 @@ def test_what_does_not_hold_as_a_whole_is_a_patch_to_look_at_and_is_not_applied(
         (None, "v_new: no such instruction", "0 on emulated gfx950: nothing can be said, v_new: no such instruction"),
     ],
 )
-def test_what_was_emulated_is_told_and_kept_in_the_journal(
+def test_what_was_emulated_is_reported_and_kept_in_the_journal(
     empty_lake: TraceLake,
     source: Path,
     offering: Callable[..., None],
@@ -240,7 +240,7 @@ def test_a_source_without_a_harness_begins_one_and_leaves_no_trace(
         ({"session": "latest"}, "session"),
     ],
 )
-def test_what_is_wrongly_asked_is_told_before_anything_is_done(
+def test_what_is_wrongly_asked_is_reported_before_anything_is_done(
     empty_lake: TraceLake, source: Path, offering: Callable[..., None], order: dict[str, object], told: str
 ) -> None:
     offering()
@@ -311,7 +311,7 @@ def test_where_compilers_cannot_be_confined_the_journal_and_the_page_say_so(
     assert ("Compilers got at every file of the user", "no Landlock: because", ()) in circumstances(document)
 
 
-def test_what_is_no_journal_is_told_in_one_line() -> None:
+def test_what_is_no_journal_is_reported_in_one_line() -> None:
     with pytest.raises(UsageError, match="mine: it does not begin"):
         decide_again(b"", "mine")
 

@@ -53,6 +53,6 @@ def test_a_source_that_has_changed_or_gone_stays_as_it_is(tmp_path: Path) -> Non
     assert path.read_bytes() == b"mine" and list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_no_file_is_told(tmp_path: Path) -> None:
+def test_what_is_no_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Is a directory"):
         read_source(tmp_path)
