@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the folder of generated models, each built once; the measurement slot is the tests' own, too."""
+    """Return the folder of generated models, so that each is built once; the measurement slot is the tests' own."""
     cache, slot = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("slot")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AACO_CACHE", str(cache))

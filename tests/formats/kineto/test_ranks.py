@@ -85,7 +85,7 @@ def figures(reading: CaptureTables) -> tuple[pl.DataFrame, pl.DataFrame, pl.Data
     calls = host_calls(tables["api_calls"])
     activities = device_activities(tables["dispatches"], tables["memory_copies"], tables["kernels"], calls)
     rows = timeline(activities, calls, tables["iterations"])
-    idle = gaps(activities, tables["api_calls"], waits(activities, calls, tables["synchronizations"])).gaps
+    idle = gaps(activities, tables["api_calls"], waits(activities, calls, tables["synchronizations"]))
     matched = collectives.matched(collectives.parts(activities, tables["markers"], tables["api_calls"]))
     return rows, idle, ranks.rank_clocks(tables["processes"], tables["clock_domains"], matched)
 
