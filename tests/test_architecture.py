@@ -46,7 +46,6 @@ MOST_DOORS: Final = {"formats": 22, "analysis": 12}
 MOST_LINES: Final = 600
 #: Longer modules, with why they are not divided.
 LONGER: Final = {
-    "aaco_pipeline.resources.calibrate.worker": "a program of its own, handed to a fresh process as one file",
     "aaco_pipeline.resources.measure.inference_worker": "the measured program, which imports nothing of this package",
 }
 #: Where modules are found by the names of their files.

@@ -58,7 +58,8 @@ STAGE: Final = "bisection"
 _NS: Final = 1_000_000_000
 Floats = npt.NDArray[np.float64]
 State = Literal["planned", "made", "measured", "failed", "good", "bad", "skipped"]
-#: Fields of an answer that are columns by the same name.
+#: Fields of a build, and of an answer, that are columns by the same name.
+_OF_A_BUILD: Final = ("label", "revision", "title", "state", "reason")
 _OF_THE_ANSWER: Final = ("after", "until", "likeliest", "probability", "effect_ratio", "ci_low", "ci_high")
 Log = Callable[[str], None]
 _SHORT: Final = 10
@@ -193,14 +194,10 @@ def _row(lake: TraceLake, number: int, build: Build, log_ratios: Floats | None) 
     effect = None if log_ratios is None else build_effect(log_ratios)
     return {
         "build": number,
-        "label": build.label,
-        "revision": build.revision,
-        "title": build.title,
+        **{name: getattr(build, name) for name in _OF_A_BUILD},
         "specification": subject and subject.request.to_json(),
         "artefact": subject and _within(lake, subject.artefact),
         "artefact_sha256": subject and subject.artefact_sha256,
-        "state": build.state,
-        "reason": build.reason,
         "blocks": 0 if log_ratios is None else len(log_ratios),
         **dict(zip(("effect_ratio", "ci_low", "ci_high"), effect or (None,) * 3, strict=True)),
     }
@@ -215,7 +212,7 @@ def _build(lake: TraceLake, name: str, row: Mapping[str, Any]) -> Build:
     if row["specification"] is not None:
         request = MeasurementRequest.from_json(row["specification"], f"search {name}, build {row['build']}")
         subject = Subject(request, lake.path / row["artefact"], row["artefact_sha256"])
-    return Build(row["label"], row["revision"], row["title"], subject, cast(State, row["state"]), row["reason"])
+    return Build(subject=subject, **{name: row[name] for name in _OF_A_BUILD})
 
 
 def builds_there(specifications: Sequence[tuple[str, MeasurementRequest]], configs: Path) -> tuple[Build, ...]:
