@@ -16,17 +16,13 @@ from aaco_pipeline.formats import (
     cupti,
     gpu_metrics,
     kineto,
-    nsys,
-    ort_profile,
-    program,
+    ncu,
     prometheus,
     rocpd,
     rocprof,
-    rocprof_compute,
     rocprof_db,
     rocprofv3_csv,
     rocprofv3_json,
-    rpd,
     thread_trace,
 )
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, Limits
@@ -445,8 +441,13 @@ def _name(reader: Reader) -> str:
 
 
 _BY_NAME: Final[dict[str, Reader]] = {_name(reader): reader for reader in READERS}
+#: Formats of which a run has several files, or that belong to what ran beside them.
+_IN_PARTS: Final[tuple[Reader, ...]] = (
+    *(rocpd, rocprof_db, rocprofv3_json, rocprofv3_csv, rocprof, ncu, cupti, thread_trace),
+    *OF_DEVICES,
+)
 #: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
-_ALONE: Final[tuple[Reader, ...]] = (kineto, nsys, ort_profile, program, rocprof_compute, rpd)
+_ALONE: Final = tuple(reader for reader in READERS if reader not in _IN_PARTS)
 #: Formats of which several files are read together.
 _BY_FILES: Final = {_name(rocprofv3_csv): rocprofv3_csv.read_run, _name(prometheus): prometheus.read_run}
 _RICHEST_FIRST: Final = ("rocpd", "rocprofv3-json", "rocprofv3-csv", "rocprof-database", "rocprof-csv")
