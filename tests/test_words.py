@@ -20,11 +20,9 @@ RETIRED: Final = {
     r"\b[Aa] person\b": "you, the user",
     r"\b[Ww]hat (?:[a-z_`]+ ){1,3}(?:is|are) of\b": "subject",
 }
-#: What is left now; it may only fall, to 5 at most.
-MOST_RETIRED: Final = 745
+#: Retired words left at most, in quotations and names.
+MOST_RETIRED: Final = 5
 OPENINGS: Final = ("Of ", "What ", "Whether ", "Which ", "How ")
-#: What is left now; it may only fall, to none.
-MOST_OPENINGS: Final = 1194
 FOLDERS: Final = ("aaco_pipeline", "benchmarks", "docs", "tests")
 SUFFIXES: Final = (".py", ".md", ".yaml", ".jinja", ".js")
 
@@ -49,7 +47,8 @@ def openings_in(text: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node) or ""
-            if docstring.startswith(OPENINGS):
+            # A stage opens with the question that it answers, which Dagster shows.
+            if docstring.startswith(OPENINGS) and "?" not in docstring:
                 yield getattr(node, "lineno", 1), docstring.splitlines()[0][:60]
 
 
@@ -69,7 +68,7 @@ def test_docstrings_open_with_a_verb_or_a_noun_phrase() -> None:
         if path.suffix == ".py"
         for line, words in openings_in(path.read_text(encoding="utf-8"))
     ]
-    assert len(found) <= MOST_OPENINGS, "\n".join([*found, f"{len(found)} openings"])
+    assert found == []
 
 
 def test_retired_words_are_found_over_lines_and_names_are_not() -> None:

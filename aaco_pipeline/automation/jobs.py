@@ -74,7 +74,9 @@ class IngestCapture(dg.Config):
     """The capture to take in."""
 
     path: str = Field(description="A file, or a folder of one or several runs, that this host can read.")
-    workload: str | None = Field(None, description="What the capture is of; else what the capture states.")
+    workload: str | None = Field(
+        None, description="The workload that was captured; by default what the capture states."
+    )
     from_inbox: bool = Field(False, description="Move the capture out of the inbox when it is taken or refused.")
 
 

@@ -349,7 +349,7 @@ def _runs(found: Sequence[Found], others: Sequence[Path], *, apart: bool) -> lis
         runs[place].parts.append(_series_part(runs[place], files))
     for run in runs.values():
         _drop_repetitions(run)
-    # Ranks were told to be of one job before.
+    # Ranks of one job were recognized before.
     return [piece for (_, job), run in runs.items() for piece in (_split(run, others) if apart and not job else [run])]
 
 

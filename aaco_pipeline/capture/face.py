@@ -6,11 +6,12 @@ The kinds are listed in `aaco_pipeline.capture`, which opens them.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl
 
-from aaco_pipeline.lake.evidence import Evidence
+    from aaco_pipeline.lake.evidence import Evidence
 
 #: `timed` is measured without a trace: a campaign takes many such sessions, and traces a few others.
 Kind = Literal["measured", "profiled", "ingested", "timed", "program"]
@@ -106,17 +107,17 @@ class Capture(Protocol):
         ...
 
 
-Source = Callable[[], Mapping[str, pl.DataFrame]]
+Source = Callable[[], "Mapping[str, pl.DataFrame]"]
 
 
-class LazyTables(Mapping[str, pl.DataFrame]):
+class LazyTables(Mapping[str, "pl.DataFrame"]):
     """A mapping over `sources`, which read a table by name, possibly with its neighbours."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self._sources = sources
         self._read: dict[str, pl.DataFrame] = {}
 
-    def __getitem__(self, name: str) -> pl.DataFrame:
+    def __getitem__(self, name: str) -> "pl.DataFrame":
         if name not in self._read:
             self._read.update(self._sources[name]())
         return self._read[name]

@@ -36,16 +36,18 @@ from aaco_pipeline.lake.manifest import (
     NewerManifestError,
 )
 from aaco_pipeline.lake.reading import LakeReader, read_manifest
-from aaco_pipeline.lake.rebuilding import is_rebuildable, put_back, rebuild_manifest
-from aaco_pipeline.lake.retention import ASKED, CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS, Account
-from aaco_pipeline.lake.segments.health import (
+from aaco_pipeline.lake.repair import (
     TORN_SEGMENT,
     UNFINISHED_SEGMENT,
     Segments,
+    is_rebuildable,
     mend_segment,
+    put_back,
+    rebuild_manifest,
     unfinished_segments,
 )
-from aaco_pipeline.lake.segments.health import Fault as Fault  # noqa: PLC0414  (part of this module)
+from aaco_pipeline.lake.repair import Fault as Fault  # noqa: PLC0414  (part of this module)
+from aaco_pipeline.lake.retention import ASKED, CAMPAIGN_STAYS_OPEN, UNFINISHED_STAYS, Account
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_raw_intact
 

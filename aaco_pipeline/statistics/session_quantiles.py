@@ -20,14 +20,8 @@ TRIMMED: Final = 0.1
 _KEY: Final = ("session_id", "arm", "block")
 _SCHEMA: Final = pl.Schema(
     {
-        "session_id": pl.String(),
-        "arm": pl.String(),
-        "block": pl.Int32(),
-        "state": pl.String(),
-        "iterations": pl.Int64(),
-        "steady_from": pl.Int64(),
-        "n": pl.Int64(),
-        **{name: pl.Int64() for name in (*QUANTILES, "trimmed_mean_ns")},
+        **{"session_id": pl.String(), "arm": pl.String(), "block": pl.Int32(), "state": pl.String()},
+        **dict.fromkeys(("iterations", "steady_from", "n", *QUANTILES, "trimmed_mean_ns"), pl.Int64()),
         "reasons": pl.List(pl.String()),
     }
 )

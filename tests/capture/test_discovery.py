@@ -47,28 +47,16 @@ def test_a_single_file_is_a_run(tmp_path: Path) -> None:
 
 
 def test_counter_passes_belong_to_the_run_beside_them(tmp_path: Path) -> None:
-    folder_of(
-        tmp_path,
-        {
-            "out_kernel_trace.csv": KERNELS,
-            "pass_1/out_counter_collection.csv": COUNTERS,
-            "pass_2/out_counter_collection.csv": COUNTERS,
-        },
-    )
+    passes = {f"pass_{number}/out_counter_collection.csv": COUNTERS for number in (1, 2)}
+    folder_of(tmp_path, {"out_kernel_trace.csv": KERNELS, **passes})
     (run,) = discover_runs(tmp_path).runs
     assert run.folder == tmp_path
     assert len(run.parts) == 3
 
 
 def test_two_traces_of_different_prefixes_are_two_runs_and_counters_go_to_the_nearer(tmp_path: Path) -> None:
-    folder_of(
-        tmp_path,
-        {
-            "prefill_kernel_trace.csv": KERNELS,
-            "decode_kernel_trace.csv": KERNELS,
-            "decode_waves_counter_collection.csv": COUNTERS,
-        },
-    )
+    traces = {f"{name}_kernel_trace.csv": KERNELS for name in ("prefill", "decode")}
+    folder_of(tmp_path, {**traces, "decode_waves_counter_collection.csv": COUNTERS})
     runs = {run.parts[0].name: [part.name for part in run.parts] for run in discover_runs(tmp_path).runs}
     assert runs == {"decode": ["decode", "decode_waves"], "prefill": ["prefill"]}
 
@@ -123,11 +111,8 @@ def test_hidden_files_are_passed_over(tmp_path: Path) -> None:
     assert not found.runs[0].unread
 
 
-def test_nothing_at_all_is_no_run(tmp_path: Path) -> None:
+def test_an_empty_folder_has_no_run_and_a_missing_one_is_refused(tmp_path: Path) -> None:
     assert discover_runs(tmp_path).runs == ()
-
-
-def test_a_path_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="no such file or folder"):
         discover_runs(tmp_path / "none")
 
@@ -210,18 +195,13 @@ def kineto(folder: Path, name: str) -> Path:
     return path.rename(folder / name)
 
 
-def test_a_series_beside_one_trace_is_of_its_run(tmp_path: Path) -> None:
-    kineto(tmp_path, "trace.json")
+def test_a_series_is_of_the_one_trace_beside_it_and_its_own_run_beside_two(tmp_path: Path) -> None:
+    kineto(tmp_path, "a.json")
     EXAMPLES["prometheus"](tmp_path)
     (run,) = discover_runs(tmp_path).runs
     assert sorted(part.format for part in run.parts) == ["gpu-series", "kineto"]
     assert the_run(tmp_path, "").folder == tmp_path
-
-
-def test_a_series_beside_two_traces_is_a_run_of_its_own(tmp_path: Path) -> None:
-    kineto(tmp_path, "a.json")
     kineto(tmp_path, "b.json")
-    EXAMPLES["prometheus"](tmp_path)
     assert [len(run.parts) for run in discover_runs(tmp_path).runs] == [1, 1, 1]
 
 

@@ -12,9 +12,8 @@ from aaco_pipeline.capture.discovery import discover_runs
 from aaco_pipeline.formats import readers
 from aaco_pipeline.formats.capture_tables import SOURCE_ROWS, FormatRow
 from aaco_pipeline.formats.readers import READERS, Reader
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
 from tests.formats.examples import EXAMPLES
+from tests.formats.readings import checked
 from tests.places import ROOT
 
 PAGE: Final = ROOT / "docs" / "captures.md"
@@ -55,10 +54,8 @@ def test_its_example_is_recognized_by_it_alone(reader: Reader, tmp_path: Path) -
 
 @every_reader
 def test_its_tables_fulfil_their_contracts(reader: Reader, tmp_path: Path) -> None:
-    reading = reader.read(example(reader, tmp_path))
+    reading = checked(reader.read(example(reader, tmp_path)))
     assert any(frame.height for frame in reading.tables.values())
-    for table, frame in reading.tables.items():
-        conform(contract(table), frame, "20260101T000000Z-00000000")
 
 
 @every_reader

@@ -14,7 +14,7 @@ from aaco_pipeline.lake import health
 from aaco_pipeline.lake.files import exclusive_lock
 from aaco_pipeline.lake.health import Fault, faults, mend
 from aaco_pipeline.lake.manifest import Manifest
-from aaco_pipeline.lake.rebuilding import rebuild_manifest
+from aaco_pipeline.lake.repair import rebuild_manifest
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import raw_list
 from tests.lake.published import LATER, SESSION, Filled, Metrics, Snapshot, dead_process, file_of, kernels

@@ -54,7 +54,7 @@ def test_a_path_is_no_address_however_it_looks(tmp_path: Path, monkeypatch: pyte
 
 def test_nothing_else_in_the_lake_renames_syncs_locks_or_removes() -> None:
     """A second kind of storage touches one module: what reaches past the interface is named here."""
-    below = {"storage", "files", "writers"}
+    below = {"storage", "files"}
     elsewhere = {"on_disk", "limited_sql", "local_cache", "dictionary"}  # this host's scratch and cache, a page of docs
     local = {"verified", "writing"}  # look at bytes where `Storage.local` has them, or before they are placed
     names = {"rename", "replace", "unlink", "rmtree", "rmdir", "mkdir", "fsync", "flock", "scandir", "walk", "listdir"}

@@ -1,4 +1,4 @@
-"""What the tests of the reports share: made-up sessions that say so in their model's name, and their documents."""
+"""Fixtures of the reports' tests: made-up sessions that say so in their model's name, and their documents."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the tests of the reports share: rows that fulfil a table's contract, and a session's made-up limits."""
+"""Shared by the reports' tests: rows that fulfil a table's contract, and a session's made-up limits."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def rows_of(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def printed(view: View) -> str:
-    """What a terminal shows of a view."""
+    """Return a view as a terminal shows it."""
     out = io.StringIO()
     print_view(view, out)
     return out.getvalue()
@@ -147,7 +147,7 @@ STALLS: Final[Sequence[dict[str, Any]]] = (
 
 
 def publish_limits(lake: TraceLake, session: str = SESSION) -> None:
-    """What three stages say of a session with kernels 0, 1 and 2, of which nothing is known of the last."""
+    """Publish the limits of kernels 0, 1 and 2 as three stages do; nothing is known of the last."""
     roofline = {"ceilings": CEILINGS, "roofline": ROOFLINE, "resource_bounds": BOUNDS}
     roofline |= {"occupancy": OCCUPANCY, "counter_metrics": METRICS}
     _publish(lake, session, "completeness", {"completeness": [], "completeness_findings": []})

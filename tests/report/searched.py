@@ -1,4 +1,4 @@
-"""A search for a faster kernel in a lake, with stand-ins for compilers and processes: what reports are made of."""
+"""A search for a faster kernel in a lake, with stand-ins for compilers and processes, for the tests of its reports."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""What limits the kernels of a recording, in a sentence: nothing of kernels that no roof limits."""
+"""The limits of a recording's kernels in a sentence; kernels that no roof limits are left out."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from aaco_pipeline.report.session.answer import paragraph
 
 
 def limit(share: float, label: str | None, efficiency: float | None = None, heaviest: float = 1.0) -> dict[str, Any]:
-    """What a label limits; of its heaviest kernel how near that is to its roof, and what part of the share it takes."""
+    """Make a label's limit: how near its heaviest kernel is to its roof, and its part of the share."""
     row = {"label": label, "share_ratio": share, "operator": "spmv", "efficiency_ratio": efficiency}
     return row | {"heaviest_ns": round(1e6 * share * heaviest)}
 

@@ -1,4 +1,4 @@
-"""How quiet a machine is in sentences, and every finding about a recording in words."""
+"""A machine's quietness in sentences, and every finding about a recording in words."""
 
 from typing import Any
 

@@ -23,12 +23,13 @@ from aaco_pipeline.analysis.answer.inferred_waits import with_inferred_waits
 from aaco_pipeline.analysis.answer.kinds import COMMUNICATION, kinds_of_work
 from aaco_pipeline.analysis.answer.savings import Held, Unprofiled, held_in, saved, saved_unprofiled, unprofiled
 from aaco_pipeline.analysis.answer.shares import DEVICE, device_shares, host_shares, largest, operators_ns
-from aaco_pipeline.analysis.answer.terms import AT_ROOF, NO_WINDOW, WHOLE, allocating
+from aaco_pipeline.analysis.answer.terms import AT_ROOF, NO_WINDOW, WHOLE
 from aaco_pipeline.analysis.answer.window import (
     COLD_START,
     INCOMPLETE,
     Invalid,
     Window,
+    allocating,
     busiest,
     inside,
     of_device,

@@ -11,8 +11,8 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.answer.kinds import COMMUNICATION, FUSABLE, GLUE, kind_of
-from aaco_pipeline.analysis.answer.terms import AT_ROOF, PACK, allocating, each_of
-from aaco_pipeline.analysis.answer.window import Window, inside
+from aaco_pipeline.analysis.answer.terms import AT_ROOF, PACK, each_of
+from aaco_pipeline.analysis.answer.window import Window, allocating, inside
 from aaco_pipeline.analysis.timeline.collectives import LATE_OR_BROKEN
 
 #: Advice for a class of time that is not the device's own.

@@ -10,8 +10,8 @@ from typing import Final
 import polars as pl
 
 from aaco_pipeline.analysis.answer.shares import PARTS, Host, host_in, idle_parts
-from aaco_pipeline.analysis.answer.terms import allocating, one_of
-from aaco_pipeline.analysis.answer.window import Window, inside
+from aaco_pipeline.analysis.answer.terms import one_of
+from aaco_pipeline.analysis.answer.window import Window, allocating, inside
 from aaco_pipeline.analysis.steady.parts import CUT_OFF
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, Recorded
 from aaco_pipeline.analysis.timeline.device_timeline import coverage

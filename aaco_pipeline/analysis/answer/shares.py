@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from aaco_pipeline.analysis.answer.terms import allocating
+from aaco_pipeline.analysis.answer.window import allocating
 from aaco_pipeline.analysis.sessions.metrics import Usage
 from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, once_per_call

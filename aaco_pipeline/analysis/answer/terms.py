@@ -1,11 +1,9 @@
-"""Terms that several parts of an answer share: names of windows, advice, and the calls that allocate memory.
+"""Terms that several parts of an answer share: names of windows, and advice.
 
 It imports nothing of the analysis, because the report's words use it too.
 """
 
 from typing import Final
-
-import polars as pl
 
 #: Rules of windows without a steady part: everything recorded, and nothing at all.
 WHOLE: Final = "the whole recording"
@@ -25,18 +23,3 @@ def each_of(rule: str) -> str:
     """`an iteration` or `a repetition`, depending on the window's rule."""
     one = one_of(rule)
     return f"{'an' if one[0] in 'aeiou' else 'a'} {one}"
-
-
-#: Calls that allocate or free memory, except on a stream's own pool: freeing waits for the device, too.
-_ALLOCATES: Final = (
-    r"^(?:hip|cuda)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
-    r"|^cuMem(?:Alloc|Free|Create|Release|Map|Unmap|Host|Address)|^hsa_amd_memory_pool_(?:allocate|free)"
-)
-_OF_A_POOL: Final = r"Async|FromPool"
-
-
-def allocating(api_calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls that allocate or free memory, repeated as in the table; there are few names and many calls."""
-    names = api_calls.get_column("name").unique().cast(pl.String)
-    named = names.filter(names.str.contains(_ALLOCATES) & ~names.str.contains(_OF_A_POOL))
-    return api_calls.filter(pl.col("name").cast(pl.String).is_in(named.implode()))

@@ -149,3 +149,18 @@ def inside(rows: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("start_ns") < pl.col("piece_end_ns"))
         .drop("piece_start_ns", "piece_end_ns")
     )
+
+
+#: Calls that allocate or free memory, except on a stream's own pool: freeing waits for the device, too.
+_ALLOCATES: Final = (
+    r"^(?:hip|cuda)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
+    r"|^cuMem(?:Alloc|Free|Create|Release|Map|Unmap|Host|Address)|^hsa_amd_memory_pool_(?:allocate|free)"
+)
+_OF_A_POOL: Final = r"Async|FromPool"
+
+
+def allocating(api_calls: pl.DataFrame) -> pl.DataFrame:
+    """The calls that allocate or free memory, repeated as in the table; there are few names and many calls."""
+    names = api_calls.get_column("name").unique().cast(pl.String)
+    named = names.filter(names.str.contains(_ALLOCATES) & ~names.str.contains(_OF_A_POOL))
+    return api_calls.filter(pl.col("name").cast(pl.String).is_in(named.implode()))

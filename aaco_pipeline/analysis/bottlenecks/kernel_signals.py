@@ -44,15 +44,9 @@ _DECORATION: Final = r"\s*\[clone [^\]]*\]|\.kd$"
 #: The columns of `kernel_limits`.
 SCHEMA: Final = pl.Schema(
     {
-        "kernel_id": pl.Int32,
-        "too_short": pl.Boolean,
-        "nearest": pl.String,
-        "share": pl.Float64,
-        "is_limit": pl.Boolean,
-        "is_near": pl.Boolean,
-        "is_sure": pl.Boolean,
-        "second": pl.String,
-        "second_share": pl.Float64,
+        **{"kernel_id": pl.Int32, "too_short": pl.Boolean, "nearest": pl.String, "share": pl.Float64},
+        **dict.fromkeys(("is_limit", "is_near", "is_sure"), pl.Boolean),
+        **{"second": pl.String, "second_share": pl.Float64},
     }
 )
 

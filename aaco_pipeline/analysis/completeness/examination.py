@@ -77,11 +77,9 @@ def ledger(
                 pl.when(pl.col("dropped").is_null()).then(pl.lit(_SILENT)),
                 separator="; ",
                 ignore_nulls=True,
-            )
+            ).replace("", None)
         )
     )
-    empty = pl.col("reason") == ""
-    frame = frame.with_columns(reason=pl.when(~empty).then("reason"))
     return frame.select(pl.col(name).cast(dtype) for name, dtype in types.items()).sort(
         "record_kind", *_WHO, nulls_last=True
     )

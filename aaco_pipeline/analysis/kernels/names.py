@@ -124,19 +124,9 @@ def launched(head: str, arguments: str) -> str | None:
 
 #: Columns that a description adds to a kernel's name.
 SCHEMA: Final[dict[str, pl.DataType]] = {
-    "short_name": pl.String(),
-    "comparable_name": pl.String(),
-    "family": pl.String(),
-    "library": pl.String(),
-    "dtype": pl.String(),
-    "tile": pl.String(),
-    "role": pl.String(),
-    "family_source": pl.String(),
-    "transpose_a": pl.Boolean(),
-    "transpose_b": pl.Boolean(),
-    "matrix_instruction": pl.String(),
-    "architecture": pl.String(),
-    "variant": pl.String(),
+    **dict.fromkeys(("short_name", "comparable_name", "family", "library", "dtype", "tile", "role"), pl.String()),
+    **{"family_source": pl.String(), "transpose_a": pl.Boolean(), "transpose_b": pl.Boolean()},
+    **dict.fromkeys(("matrix_instruction", "architecture", "variant"), pl.String()),
 }
 
 #: A function's name says what it does within these characters; generated names continue with their parameters.

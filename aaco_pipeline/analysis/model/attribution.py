@@ -297,12 +297,8 @@ def _mapping(
 
 _FOUND: Final = pl.Schema(
     {
-        "sequence": pl.Int64(),
-        "position": pl.Int64(),
-        "node_id": pl.Int32(),
-        "match": pl.String(),
-        "score": pl.Float64(),
-        "covered": pl.List(pl.Int32()),
+        **{"sequence": pl.Int64(), "position": pl.Int64(), "node_id": pl.Int32(), "match": pl.String()},
+        **{"score": pl.Float64(), "covered": pl.List(pl.Int32())},
     }
 )
 

@@ -17,15 +17,9 @@ from aaco_pipeline.analysis.roofline.placement import placement
 _RECORDED: Final = ("operator", "shapes", "types", "strides", "values")
 _FIGURES: Final = pl.Schema(
     {
-        "operator": pl.String(),
-        "shapes": pl.String(),
-        "types": pl.String(),
-        "dtype": pl.String(),
-        "flops": pl.Float64(),
-        "least_bytes": pl.Float64(),
-        "is_product": pl.Boolean(),
-        "detail": pl.String(),
-        "reason": pl.String(),
+        **dict.fromkeys(("operator", "shapes", "types", "dtype"), pl.String()),
+        **{"flops": pl.Float64(), "least_bytes": pl.Float64(), "is_product": pl.Boolean()},
+        **{"detail": pl.String(), "reason": pl.String()},
     }
 )
 #: Formats in which matrix units compute products on every device that has them, and the columns of their work.

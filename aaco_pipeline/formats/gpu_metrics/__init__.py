@@ -66,7 +66,7 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
 
     Tables: `gpu_samples` in order of device and time, `devices`, `clock_domains`. Times are the tables' own:
     CLOCK_BOOTTIME as the driver noted it, else the firmware's timestamp; a table with neither cannot be placed and is
-    told. Details: `fields_<version>` (device_id, time_ns and every field, 64-bit counters exact; values of several
+    reported. Details: `fields_<version>` (device_id, time_ns and every field, 64-bit counters exact; values of several
     instances as arrays, those of partitions as `xcp_<field>`, partition after partition), `between_samples` as in
     `between`, and `source_rows`. CaptureError for what is no such table, of an unknown version, or not of its size.
     """

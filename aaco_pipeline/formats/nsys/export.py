@@ -352,7 +352,7 @@ def clocks(export: Export, known: Settings, findings: Findings) -> pl.DataFrame:
     moved = known.export.get(_NORMALIZED) == "true" or any(known.export.get(name, "0") != "0" for name in _SHIFTS)
     rows: list[tuple[str, int, int | None, str]] = []
     if moved:
-        origin = "where the exporter was told to move them"
+        origin = "as the exporter moved them"
         reason = "the exporter moved the times (--ts-shift or --ts-normalize): they are not tied to wall-clock"
         findings.say("wall-clock", "absent", reason)
     else:

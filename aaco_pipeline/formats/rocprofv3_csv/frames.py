@@ -115,8 +115,8 @@ class Devices:
             findings.say(item, "present", f"agents named by their {index} index", rows)
 
     def _numbers(self, named: list[str | None], running: set[str]) -> dict[str | None, int]:
-        # "Agent 4" is the index relative to what the process sees, unless the tool was told otherwise. Kernels run on
-        # GPUs only, so that tells which it was.
+        # "Agent 4" is the index relative to what the process sees, unless the tool was set otherwise. Kernels run on
+        # GPUs only, so the kind of the agent decides.
         wrong = [agent for agent in running if self._kind(agent, "relative") != "GPU"]
         self._absolute = bool(wrong) and all(self._kind(agent, "node") == "GPU" for agent in running)
         index = "node" if self._absolute else "relative"

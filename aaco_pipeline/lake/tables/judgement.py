@@ -75,7 +75,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("thread_id", INT64, ID, "Thread that made it, as the system numbers it."),
             column("start_ns", INT64, NS, "When it began, on the session's axis."),
             column("end_ns", INT64, NS, "When it ended, on the session's axis."),
-            column("reason", STRING, TEXT, "What tells that it is of this kind."),
+            column("reason", STRING, TEXT, "The evidence for this kind."),
         ),
     ),
     Table(

@@ -79,7 +79,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("whole_decision", STRING, NAME, "What became of timing several accepted changes as a whole: "
                 "`accepted`, `rejected` or `undecided`; null when it was not done.", since=2),
             nullable("whole_reason", STRING, TEXT, "Why it was so decided, in words; null when it was not.", since=2),
-            nullable("effect_scope", STRING, NAME, "What critical_share_ratio and shorter_ratio are of: an `iteration` "
+            nullable("effect_scope", STRING, NAME, "Base of critical_share_ratio and shorter_ratio: an `iteration` "
                 "of the session, or its `recording` where none is marked; null without one, and for a model.", since=2),
             nullable("critical_share_ratio", FLOAT64, RATIO, "Part of it that the kernel takes on the critical path, "
                 "median over measured iterations: no gain saves more; null when it is not known.", since=2),

@@ -69,8 +69,16 @@ class HarnessChecker:
         before, after = builder(baseline or version), builder(version)
         with target.start(before) as one, target.start(after) as other:
             is_exact = version.bit_exact and baseline is not None
-            how: dict[str, Any] = {"bit_exact": is_exact, "block": version.block, "is_deep": is_deep}
-            checked = check(self._harness, one, other, seed=seed, timed_size=size, **how)
+            checked = check(
+                self._harness,
+                one,
+                other,
+                seed=seed,
+                bit_exact=is_exact,
+                timed_size=size,
+                block=version.block,
+                is_deep=is_deep,
+            )
         return asdict(checked)
 
 

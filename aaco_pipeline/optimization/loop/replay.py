@@ -42,8 +42,8 @@ class Replayed:
 def replay(journal: Journal, check_text: TextGuard, timer_of: Callable[[Record], Timer]) -> list[Replayed]:
     """Decide everything again that a journal holds evidence of. JournalError where a line contradicts itself.
 
-    Text guards are run on the recorded texts, hashes are compared, and intervals are made of the recorded pairs; what
-    a compiler or a process said is taken as it was recorded. `timer_of` makes the timing rule that `begin` names.
+    Text guards run on the recorded texts, hashes are compared, and intervals are computed from the recorded pairs; what
+    a compiler or a process reported is taken as recorded. `timer_of` makes the timing rule that `begin` names.
     """
     timer = timer_of(journal.begin)
     sources = dict(_sources(journal))

@@ -357,5 +357,10 @@ MOST_CONFIGURATIONS: Final = 12
 
 def plan_of(threshold: float) -> Plan:
     """The plan of a search among configurations: at most 12 of them share its alpha of 1 %."""
-    layouts: Any = {"search_layouts": (4, 6, 8, 12), "confirming_layouts": (12, 16, 24)}
-    return Plan(threshold, candidates=MOST_CONFIGURATIONS, pairs=2, **layouts)
+    return Plan(
+        threshold,
+        candidates=MOST_CONFIGURATIONS,
+        pairs=2,
+        search_layouts=(4, 6, 8, 12),
+        confirming_layouts=(12, 16, 24),
+    )

@@ -31,7 +31,7 @@ def call(size, distribution, rng):
 
 
 def reference(call):
-    """Of each power: expf is within 2 ulp, and rounding its argument d moves it |d| units. Then n sums, a division."""
+    """Bound each power: expf is within 2 ulp, rounding its argument d moves it |d| units. Then n sums, a division."""
     rows, n = (argument.value for argument in call.arguments[2:])
     x = call.contents["x"].astype(np.float64).reshape(rows, n)
     below = x - x.max(axis=1, keepdims=True)

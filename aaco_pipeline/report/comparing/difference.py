@@ -162,7 +162,7 @@ def _latency(document: Row) -> str:
     if source == "unprofiled iterations":
         before, after = (duration(side["latency_ns"]) for side in pair)
         text = f"An iteration takes {after} in place of {before} ({change:+.1f} %), unprofiled."
-        return f"{text} What follows is of the recorded ones: {recorded[1]} in place of {recorded[0]}."
+        return f"{text} The rest compares the recorded ones: {recorded[1]} in place of {recorded[0]}."
     stepped = all(side["step"] == "measured iterations" for side in pair)
     whole = any(side["step"] == "the whole recording" for side in pair)
     what = "An iteration" if stepped else "The recording" if whole else "A repetition"

@@ -223,7 +223,7 @@ def stored_difference_document(lake: TraceLake, file: Path, stored: StoredBaseli
         "latency_delta_pct": None if first is None else 100 * (first - 1),
         "suspected_cause": None,
         "evidence": dict.fromkeys(_EVIDENCE),
-        "recommendation": "measure what the file was made of again beside the candidate: "
+        "recommendation": "measure the baseline again beside the candidate: "
         "`aaco compare --baseline SPEC --candidate SPEC`",
         "differs": differs,
         "metrics": metrics,

@@ -23,7 +23,7 @@ def changes_in_words(changes: list[Row]) -> list[str]:
     """A sentence for each change of an arm, the latest first.
 
     `changes` are rows of `change_points` of one benchmark. A change of the paired series that the raw one shows too is
-    told once, as the raw one.
+    reported once, as the raw one.
     """
     told = [row for row in changes if row["of"] == "raw" or not _shown_raw(row, changes)]
     return [change_in_words(row) for row in sorted(told, key=lambda row: row["started_at"], reverse=True)]

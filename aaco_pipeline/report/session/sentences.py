@@ -422,7 +422,7 @@ def _verdict(arm: str | None, row: Row) -> str:
     told = f"Its campaign {row['campaign_id']}"
     if arm is not None:
         told += f", of which it is a session of the {arm},"
-    told += f" holds {row['candidate']} against {row['baseline']}: {row['verdict']}"
+    told += f" compares {row['candidate']} with {row['baseline']}: {row['verdict']}"
     if row["effect_ratio"] is not None:
         told += f", {row['effect_ratio']:.3f} times as long"
     if row["ci_low"] is not None:

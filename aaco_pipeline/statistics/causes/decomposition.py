@@ -80,18 +80,9 @@ _RESAMPLES: Final = 999
 _SEED: Final = 20_170
 _CONFIDENCE: Final = 0.95
 SCHEMA: Final[Mapping[str, pl.DataType]] = {
-    "kind": pl.String(),
-    "subject": pl.String(),
-    "short_subject": pl.String(),
-    "delta_ns": pl.Float64(),
-    "ci_low_ns": pl.Float64(),
-    "ci_high_ns": pl.Float64(),
-    "count_part_ns": pl.Float64(),
-    "duration_part_ns": pl.Float64(),
-    "baseline_count": pl.Float64(),
-    "candidate_count": pl.Float64(),
-    "baseline_ns": pl.Float64(),
-    "candidate_ns": pl.Float64(),
+    **dict.fromkeys(("kind", "subject", "short_subject"), pl.String()),
+    **dict.fromkeys(("delta_ns", "ci_low_ns", "ci_high_ns", "count_part_ns", "duration_part_ns"), pl.Float64()),
+    **dict.fromkeys(("baseline_count", "candidate_count", "baseline_ns", "candidate_ns"), pl.Float64()),
     "share_of_change": pl.Float64(),
     "matched_by": pl.String(),
     "in_sum": pl.Boolean(),

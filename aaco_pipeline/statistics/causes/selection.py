@@ -6,22 +6,16 @@ from typing import Any, Final
 
 import polars as pl
 
+from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.statistics.causes.accounts import COPY, Account
 from aaco_pipeline.statistics.causes.arms import Arm, facts
 from aaco_pipeline.statistics.causes.matching import LEAST_COUNT, Replaced
 
-SCHEMA: Final[Mapping[str, pl.DataType]] = {
-    "what": pl.String(),
-    "from_value": pl.String(),
-    "to_value": pl.String(),
-    "operator": pl.String(),
-    "position": pl.Int32(),
-    "count": pl.Float64(),
-    "baseline_ns": pl.Int64(),
-    "candidate_ns": pl.Int64(),
-    "matched_by": pl.String(),
-    "evidence": pl.String(),
-}
+SCHEMA: Final = polars_types(
+    "selections",
+    *("what", "from_value", "to_value", "operator", "position", "count", "baseline_ns", "candidate_ns"),
+    *("matched_by", "evidence"),
+)
 Row = dict[str, Any]
 
 
@@ -197,7 +191,7 @@ def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> p
         places += [] if any(one["what"] == _ATTENTION_BACKEND for one in places) else _attention(*known)
         places.sort(key=lambda row: (-abs((row["candidate_ns"] or 0) - (row["baseline_ns"] or 0)), row["from_value"]))
     rows = [*whole, *places, *_of_environment(baseline, candidate)]
-    return pl.DataFrame(rows, schema=dict(SCHEMA), orient="row")
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
 def _of_sessions(baseline: Arm, candidate: Arm) -> Iterator[Row]:

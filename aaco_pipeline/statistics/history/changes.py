@@ -124,12 +124,7 @@ CANARY: Final = REFERENCES[0]
 _TOGETHER: Final = 2
 #: Nights before a change in the search for its delay.
 _BEFORE: Final = 60
-_FLAGS: Final = {
-    "is_outlier": pl.Boolean(),
-    "segment": pl.Int32(),
-    "paired_is_outlier": pl.Boolean(),
-    "paired_segment": pl.Int32(),
-}
+_FLAGS: Final = polars_types("nights", "is_outlier", "segment", "paired_is_outlier", "paired_segment")
 
 
 @dataclass(frozen=True)

@@ -282,9 +282,10 @@ class Node(NamedTuple):
 def nodes_of(*nodes: Node) -> pl.DataFrame:
     return pl.DataFrame(
         [(node_id, *node) for node_id, node in enumerate(nodes)],
-        schema=polars_types(
-            "model_nodes", "node_id", "name", "op_type", "inputs", "outputs", "domain", "parent_node_id", "body"
-        ),
+        schema={
+            **polars_types("model_nodes", "node_id", "name", "op_type", "inputs", "outputs", "domain"),
+            **{"parent_node_id": pl.Int32, "body": pl.String},
+        },
         orient="row",
     )
 

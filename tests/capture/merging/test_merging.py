@@ -9,9 +9,9 @@ from aaco_pipeline.capture import discovery as detection
 from aaco_pipeline.capture.merging import TABLES, NamedReading, merge_parts, row_accounts
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits, described_kernels
-from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import conform, to_contract
+from aaco_pipeline.lake.validation import to_contract
+from tests.formats.readings import checked
 from tests.places import SHARED
 
 needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")
@@ -83,11 +83,7 @@ def reading(
 
 def valid(assembled: CaptureTables) -> dict[str, pl.DataFrame]:
     assert set(assembled.tables) == set(TABLES)
-    for name, frame in assembled.tables.items():
-        conform(contract(name), frame, KEY)
-    items = [item.item for item in assembled.evidence]
-    assert len(items) == len(set(items))
-    return dict(assembled.tables)
+    return dict(checked(assembled).tables)
 
 
 def test_the_axis_begins_at_the_earliest_event_and_the_clock_says_by_how_much() -> None:

@@ -12,9 +12,9 @@ from aaco_pipeline.capture import discovery
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.formats import ncu
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 from tests.capture.merging.test_merging import reading, valid
+from tests.formats.readings import evidence_of
 from tests.places import SHARED
 
 needs_shared = pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the shared captures are not here")
@@ -241,10 +241,6 @@ def series(times: list[int] = TIMES, *, cards: int = 1, **named: Any) -> NamedRe
     return NamedReading(
         "power.json", CaptureTables(tables, (), {"device_names": pl.DataFrame(names, schema_overrides=schema)})
     )
-
-
-def evidence_of(together: CaptureTables) -> dict[str, Evidence]:
-    return {item.item: item for item in together.evidence}
 
 
 def test_samples_are_moved_by_wall_clock_and_those_around_the_trace_are_kept() -> None:

@@ -26,9 +26,7 @@ from aaco_pipeline.formats.gpu_metrics.layouts import (
     layout,
 )
 from aaco_pipeline.formats.gpu_metrics.reading import ENERGY_UNIT_J, growth
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.evidence import Evidence
-from aaco_pipeline.lake.validation import conform
+from tests.formats.readings import checked, damaged, evidence_of, read_or_refused
 from tests.places import SHARED
 
 LAYOUTS = SHARED / "telemetry/gpu_metrics_layouts.json"
@@ -65,16 +63,7 @@ def attribute(name: str) -> int:
 def reading_of(tmp_path: Path, content: bytes, name: str = "card0.bin") -> CaptureTables:
     path = tmp_path / name
     path.write_bytes(content)
-    reading = gpu_metrics.read(path)
-    for table, frame in reading.tables.items():
-        conform(contract(table), frame, "20260101T000000Z-00000000")
-    items = [item.item for item in reading.evidence]
-    assert len(items) == len(set(items))
-    return reading
-
-
-def evidence_of(reading: CaptureTables) -> dict[str, Evidence]:
-    return {item.item: item for item in reading.evidence}
+    return checked(gpu_metrics.read(path))
 
 
 @pytest.mark.skipif(not LAYOUTS.is_file(), reason="the table of layouts is not at hand (AACO_SHARED)")
@@ -401,18 +390,11 @@ def test_damaged_dumps_are_read_or_refused(data: st.DataObject, tmp_path: Path) 
             ]
         )
     )
-    content = bytearray(valid)
-    for _ in range(data.draw(st.integers(1, 6))):
-        content[data.draw(st.integers(0, min(len(content), 60) - 1))] = data.draw(st.integers(0, 255))
+    changes = st.tuples(st.integers(0, min(len(valid), 60) - 1), st.integers(0, 255))
+    drawn = data.draw(st.lists(changes, min_size=1, max_size=6))
     path = tmp_path / "card0"
-    path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
-    gpu_metrics.probe(path)
-    try:
-        reading = gpu_metrics.read(path)
-    except CaptureError as error:
-        assert "\n" not in str(error)
-    else:
-        conform(contract("gpu_samples"), reading.tables["gpu_samples"], "20260101T000000Z-00000000")
+    path.write_bytes(damaged(valid, drawn, data.draw(st.integers(0, len(valid)))))
+    read_or_refused(gpu_metrics, path, path.name)
 
 
 def recording(tables: bytes, times: list[int], **others: Any) -> dict[str, Any]:

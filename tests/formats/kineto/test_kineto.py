@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.evidence import evidence_frame
-from aaco_pipeline.lake.validation import conform
+from tests.formats import readings
+from tests.formats.readings import read_or_refused, reason
 from tests.places import SHARED
 
 needs_captures = pytest.mark.skipif(not (SHARED / "kineto").is_dir(), reason=f"no real captures in {SHARED}")
@@ -43,21 +42,13 @@ def exact(name: str) -> dict[str, dict[str, int]]:
 
 def checked(reading: CaptureTables) -> CaptureTables:
     """The reading, after every table kept its contract and every event was accounted for."""
-    for table, frame in reading.tables.items():
-        conform(contract(table), frame, KEY)
-    items = [item.item for item in reading.evidence]
-    assert len(items) == len(set(items))
-    evidence_frame("test", reading.evidence)
+    readings.checked(reading)
     tables = reading.tables
     rows = reading.details["source_rows"].filter(~pl.col("item").str.contains("fwdbwd")).get_column("rows_out").sum()
     assert rows == sum(
         tables[t].height for t in ("dispatches", "api_calls", "memory_copies", "markers", "synchronizations")
     )
     return reading
-
-
-def reason(reading: CaptureTables, item: str) -> str:
-    return next(f"{e.status}: {e.reason}" for e in reading.evidence if e.item == item)
 
 
 def timeline(reading: CaptureTables) -> dict[str, dict[str, int]]:
@@ -494,8 +485,4 @@ def test_any_bytes_give_a_reading_or_one_clear_error(
         content[at : at + 1] = new
     path = tmp_path_factory.mktemp("t") / "t.json"
     path.write_bytes(content)
-    kineto.probe(path)
-    try:
-        checked(kineto.read(path))
-    except CaptureError as error:
-        assert str(path) in str(error)
+    read_or_refused(kineto, path)

@@ -19,8 +19,7 @@ from aaco_pipeline.capture.discovery import Run, discover_runs
 from aaco_pipeline.capture.merging import NamedReading, merge_parts
 from aaco_pipeline.formats import kineto
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
+from tests.formats.readings import checked, reason
 from tests.places import SHARED
 
 REAL = SHARED / "kineto/mi300x_resnet_train_ddp.json.gz"
@@ -73,10 +72,7 @@ def written(path: Path, rank: int | None, *, last: bool = False, shift_ns: int =
 
 
 def read(run: Run) -> CaptureTables:
-    reading = merge_parts([NamedReading(part.name, part.read(Limits())) for part in run.parts])
-    for name, frame in reading.tables.items():
-        conform(contract(name), frame, "20260101T000000Z-00000000")
-    return reading
+    return checked(merge_parts([NamedReading(part.name, part.read(Limits())) for part in run.parts]))
 
 
 def figures(reading: CaptureTables) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
@@ -226,10 +222,9 @@ def test_generated_ranks_keep_their_own_times_devices_and_steps(tmp_path: Path) 
     # All-reduces end at the same instant on both clocks.
     (found,) = clocks.filter(pl.col("process_id") == 1).select("method", "offset_ns", "uncertainty_ns").rows()
     assert found == ("collectives", -shift, 0)
-    told = {item.item: item.reason for item in together.evidence}
-    assert "placed by wall-clock" in (told["clocks of files without a host"] or "")
-    assert "devices of their own" in (told["identity of devices"] or "")
-    assert "share no instant" in (told["parts at the same time"] or "")
+    assert "placed by wall-clock" in reason(together, "clocks of files without a host")
+    assert "devices of their own" in reason(together, "identity of devices")
+    assert "share no instant" in reason(together, "parts at the same time")
 
 
 def test_the_axes_are_placed_by_wall_clock_and_the_bases_are_kept(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +26,32 @@ Documents = dict[str, dict[str, Any]]
 STARTED_NS = 1_709_208_000_250_000_000
 CPU = "CPUExecutionProvider"
 
+
+def block(iterations: int, start: int, end: int, cpu_time: int, run_delay: int) -> dict[str, int]:
+    names = ("iterations", "start_monotonic_ns", "end_monotonic_ns", "cpu_time_ns", "run_delay_ns")
+    return dict(zip(names, (iterations, start, end, cpu_time, run_delay), strict=True))
+
+
+def clocks(monotonic: int, realtime: int, uncertainty: int) -> dict[str, int]:
+    return {"monotonic_ns": monotonic, "realtime_ns": STARTED_NS + realtime, "uncertainty_ns": uncertainty}
+
+
+BOTH_PASSES: dict[str, Any] = {
+    "iterations": 2,
+    "iterations_asked": 2,
+    "placement": {"asked": CPU, "active": [CPU], "node_counts": {CPU: 3}, "node_count": 3},
+    "inputs": {"x": {"shape": [4, 3], "dtype": "float32"}, "n": {"shape": [4], "dtype": "int64"}},
+    "io_binding": "inputs and outputs bound in host memory",
+    "versions": {"python": "3.11.0", "onnxruntime": "1.31.1", "numpy": "2.0.0"},
+}
 DOCUMENTS: Documents = {
     "capture": {
         "format": "aaco-inference",
         "format_version": 2,
         "writer": "aaco_pipeline 0.1.0",
         "launch": {
-            "backend": "cpu",
-            "precision": "model",
-            "batch_size": None,
-            "campaign_id": None,
-            "arm": None,
-            "block": None,
-            "seed": 7,
-            "allow_fallback": False,
+            **{"backend": "cpu", "precision": "model", "batch_size": None, "campaign_id": None},
+            **{"arm": None, "block": None, "seed": 7, "allow_fallback": False},
         },
         "model": {"name": "small", "weights": "random", "sha256": "ab" * 32},
         "provider": CPU,
@@ -53,73 +67,35 @@ DOCUMENTS: Documents = {
         ],
         "devices": [
             {
-                "device_id": 0,
-                "vendor": None,
-                "arch": "x86_64",
-                "product": "Some CPU",
-                "compute_units": 2,
-                "memory_bytes": 1 << 34,
-                "handle": "cpu",
+                **{"device_id": 0, "vendor": None, "arch": "x86_64", "product": "Some CPU"},
+                **{"compute_units": 2, "memory_bytes": 1 << 34, "handle": "cpu"},
             }
         ],
     },
     "latency": {
+        **BOTH_PASSES,
         "pass": "latency",
         "process_id": 4001,
         "warmup": 1,
-        "iterations": 2,
-        "iterations_asked": 2,
         "start_monotonic_ns": [5_000_100, 5_000_300, 5_000_700],
         "end_monotonic_ns": [5_000_250, 5_000_640, 5_000_790],
-        "blocks": [
-            {
-                "iterations": 1,
-                "start_monotonic_ns": 5_000_050,
-                "end_monotonic_ns": 5_000_270,
-                "cpu_time_ns": 190,
-                "run_delay_ns": 5,
-            },
-            {
-                "iterations": 2,
-                "start_monotonic_ns": 5_000_270,
-                "end_monotonic_ns": 5_000_800,
-                "cpu_time_ns": 480,
-                "run_delay_ns": 12,
-            },
-        ],
-        "clocks_before": {"monotonic_ns": 5_000_000, "realtime_ns": STARTED_NS, "uncertainty_ns": 40},
-        "clocks_after": {"monotonic_ns": 5_001_000, "realtime_ns": STARTED_NS + 1_000, "uncertainty_ns": 50},
+        "blocks": [block(1, 5_000_050, 5_000_270, 190, 5), block(2, 5_000_270, 5_000_800, 480, 12)],
+        "clocks_before": clocks(5_000_000, 0, 40),
+        "clocks_after": clocks(5_001_000, 1_000, 50),
         "profile": None,
-        "placement": {"asked": CPU, "active": [CPU], "node_counts": {CPU: 3}, "node_count": 3},
-        "inputs": {"x": {"shape": [4, 3], "dtype": "float32"}, "n": {"shape": [4], "dtype": "int64"}},
-        "io_binding": "inputs and outputs bound in host memory",
-        "versions": {"python": "3.11.0", "onnxruntime": "1.31.1", "numpy": "2.0.0"},
     },
     "trace": {
+        **BOTH_PASSES,
         "pass": "trace",
         "process_id": 4002,
         "warmup": 0,
-        "iterations": 2,
-        "iterations_asked": 2,
         "start_monotonic_ns": [9_000_500, 9_000_900],
         "end_monotonic_ns": [9_000_880, 9_001_200],
-        "blocks": [
-            {
-                "iterations": 2,
-                "start_monotonic_ns": 9_000_490,
-                "end_monotonic_ns": 9_001_210,
-                "cpu_time_ns": 700,
-                "run_delay_ns": 0,
-            }
-        ],
+        "blocks": [block(2, 9_000_490, 9_001_210, 700, 0)],
         # Since the first pass the monotonic clock went on by 4,000,000 ns, the wall clock by 20 ns more.
-        "clocks_before": {"monotonic_ns": 9_000_000, "realtime_ns": STARTED_NS + 4_000_020, "uncertainty_ns": 30},
-        "clocks_after": {"monotonic_ns": 9_002_000, "realtime_ns": STARTED_NS + 4_001_990, "uncertainty_ns": 60},
+        "clocks_before": clocks(9_000_000, 4_000_020, 30),
+        "clocks_after": clocks(9_002_000, 4_001_990, 60),
         "profile": {"file": "onnxruntime_profile.json", "start_realtime_ns": STARTED_NS + 4_000_220},
-        "placement": {"asked": CPU, "active": [CPU], "node_counts": {CPU: 3}, "node_count": 3},
-        "inputs": {"x": {"shape": [4, 3], "dtype": "float32"}, "n": {"shape": [4], "dtype": "int64"}},
-        "io_binding": "inputs and outputs bound in host memory",
-        "versions": {"python": "3.11.0", "onnxruntime": "1.31.1", "numpy": "2.0.0"},
     },
 }
 
@@ -153,20 +129,14 @@ def items(capture: InferenceCapture) -> dict[str, Evidence]:
 
 def setter(*path: str, value: Any) -> Change:
     def change(documents: Documents) -> None:
-        at: dict[str, Any] = documents
-        for key in path[:-1]:
-            at = at[key]
-        at[path[-1]] = value
+        reduce(getitem, path[:-1], documents)[path[-1]] = value
 
     return change
 
 
 def remover(*path: str) -> Change:
     def change(documents: Documents) -> None:
-        at: dict[str, Any] = documents
-        for key in path[:-1]:
-            at = at[key]
-        del at[path[-1]]
+        del reduce(getitem, path[:-1], documents)[path[-1]]
 
     return change
 
@@ -180,25 +150,15 @@ def before(documents: Documents) -> None:
         documents[name] |= {"cpu_time_ns": cpu, "run_delay_ns": delay}
 
 
-def test_the_axis_starts_with_the_unprofiled_pass(capture: InferenceCapture) -> None:
+def test_the_axis_starts_with_the_unprofiled_pass_and_each_pass_with_its_warm_up(capture: InferenceCapture) -> None:
     assert capture.axis_zero_monotonic_ns == 5_000_000
-    rows = capture.iterations().select("pass", "iteration", "start_ns", "end_ns", "latency_ns").rows()
+    rows = capture.iterations().select("pass", "iteration", "phase", "start_ns", "end_ns", "latency_ns").rows()
     assert rows == [
-        ("latency", 0, 100, 250, 150),
-        ("latency", 1, 300, 640, 340),
-        ("latency", 2, 700, 790, 90),
-        ("trace", 0, 4_000_500, 4_000_880, 380),
-        ("trace", 1, 4_000_900, 4_001_200, 300),
-    ]
-
-
-def test_the_first_iterations_of_a_pass_are_its_warm_up(capture: InferenceCapture) -> None:
-    assert capture.iterations().select("pass", "phase").rows() == [
-        ("latency", "warmup"),
-        ("latency", "measure"),
-        ("latency", "measure"),
-        ("trace", "measure"),
-        ("trace", "measure"),
+        ("latency", 0, "warmup", 100, 250, 150),
+        ("latency", 1, "measure", 300, 640, 340),
+        ("latency", 2, "measure", 700, 790, 90),
+        ("trace", 0, "measure", 4_000_500, 4_000_880, 380),
+        ("trace", 1, "measure", 4_000_900, 4_001_200, 300),
     ]
 
 
@@ -217,13 +177,8 @@ def test_a_capture_of_the_loop_of_before_keeps_what_it_read_of_each_iteration_an
     item = items(capture)["measurement loop"]
     assert item.status == "partial"
     assert "earlier loop, which read CPU time around each iteration" in str(item.reason)
-    assert capture.iterations().select("cpu_time_ns", "run_delay_ns").rows() == [
-        (140, 0),
-        (330, 12),
-        (80, 3),
-        (300, 5),
-        (250, 6),
-    ]
+    read = capture.iterations().select("cpu_time_ns", "run_delay_ns").rows()
+    assert read == [(140, 0), (330, 12), (80, 3), (300, 5), (250, 6)]
 
 
 def test_the_profile_begins_where_the_wall_clock_of_its_own_pass_puts_it(capture: InferenceCapture) -> None:
@@ -515,7 +470,7 @@ def test_a_damaged_document_is_named(tmp_path: Path, name: str, content: bytes) 
     refused(tmp_path, f"{name}.json")
 
 
-USED = [
+USED: tuple[tuple[str, ...], ...] = (
     *(("capture", key) for key in ("format", "format_version", "launch", "model", "provider", "threads")),
     *(("host", key) for key in ("facts", "devices")),
     *(
@@ -526,31 +481,15 @@ USED = [
             *("clocks_before", "clocks_after", "placement", "inputs", "profile", "process_id"),
         )
     ),
-]
-
-
-@pytest.mark.parametrize(("name", "key"), USED)
-def test_a_missing_key_is_named_with_its_file(tmp_path: Path, name: str, key: str) -> None:
-    write(tmp_path, remover(name, key))
-    refused(tmp_path, f"{name}.json", key)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        ("capture", "launch", "backend"),
-        ("capture", "launch", "seed"),
-        ("capture", "model", "name"),
-        ("latency", "iterations_asked"),
-        ("latency", "io_binding"),
-        ("latency", "clocks_before", "monotonic_ns"),
-        ("latency", "placement", "node_counts"),
-        ("trace", "clocks_after", "realtime_ns"),
-        ("trace", "profile", "start_realtime_ns"),
-    ],
-    ids=".".join,
+    *(("capture", "launch", "backend"), ("capture", "launch", "seed"), ("capture", "model", "name")),
+    *(("latency", "iterations_asked"), ("latency", "io_binding"), ("latency", "clocks_before", "monotonic_ns")),
+    *(("latency", "placement", "node_counts"), ("trace", "clocks_after", "realtime_ns")),
+    ("trace", "profile", "start_realtime_ns"),
 )
-def test_a_missing_inner_key_is_named_with_its_file(tmp_path: Path, path: tuple[str, ...]) -> None:
+
+
+@pytest.mark.parametrize("path", USED, ids=".".join)
+def test_a_missing_key_is_named_with_its_file(tmp_path: Path, path: tuple[str, ...]) -> None:
     write(tmp_path, remover(*path))
     refused(tmp_path, f"{path[0]}.json", path[-1])
 
@@ -601,11 +540,15 @@ def test_devices_that_fit_no_column_are_refused_by_file(tmp_path: Path, device: 
         changed(tmp_path, setter("host", "devices", value=[device])).devices()
 
 
-def test_a_capture_by_a_newer_writer_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    write(tmp_path, setter("capture", "format_version", value=3))
-    refused(tmp_path, "capture.json", "aaco-inference 3", "up to 2", "upgrade aaco_pipeline")
-
-
-def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, setter("capture", "format", value="other"))
-    refused(tmp_path, "capture.json", "other")
+@pytest.mark.parametrize(
+    ("key", "value", "mentions"),
+    [
+        ("format_version", 3, ["aaco-inference 3", "up to 2", "upgrade aaco_pipeline"]),
+        ("format", "other", ["other"]),
+    ],
+)
+def test_another_format_or_a_newer_writers_is_refused(
+    tmp_path: Path, key: str, value: Any, mentions: list[str]
+) -> None:
+    write(tmp_path, setter("capture", key, value=value))
+    refused(tmp_path, "capture.json", *mentions)

@@ -10,7 +10,7 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.native import scheduler
 from aaco_pipeline.formats.native.scheduler import names_in, own_threads
-from tests.formats.native.readings import evidence_of, publishable
+from tests.formats.readings import checked, evidence_of
 
 PROCESS: Final = 100
 THREAD: Final = 101
@@ -44,8 +44,7 @@ def waking(time_ns: int, thread: int, cpu: int = 0) -> str:
 
 
 def events_of(*lines: str, **changed: Any) -> list[tuple[Any, ...]]:
-    reading = scheduler.read(scheduler_document(**changed), lines, [PROCESS], 0)
-    publishable(reading)
+    reading = checked(scheduler.read(scheduler_document(**changed), lines, [PROCESS], 0))
     return reading.tables["scheduler_events"].rows()
 
 
@@ -225,7 +224,7 @@ def test_what_was_not_recorded_is_absent_with_the_reason_and_the_fix() -> None:
     absent = scheduler_document(state="absent", reason="bpftrace: not installed", fix="apt-get install bpftrace")
     for document, words in ((absent, "not installed; apt-get install bpftrace"), (None, "--kernel-plane")):
         reading = scheduler.read(document, [], [PROCESS], 0)
-        publishable(reading)
+        checked(reading)
         item = evidence_of(reading)["scheduler events"]
         assert item.status == "absent"
         assert words in (item.reason or "")

@@ -14,7 +14,7 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.native import telemetry
 from aaco_pipeline.lake.evidence import Evidence
-from tests.formats.native.readings import evidence_of, publishable
+from tests.formats.readings import checked, evidence_of
 
 ZERO: Final = 1_000
 RAW: Final = telemetry._RAW_COLUMNS
@@ -130,14 +130,11 @@ def test_a_source_read_less_often_is_compared_with_its_own_last_reading() -> Non
     assert samples["cpu_pressure_ratio"].to_list() == [None, None, 0.25, None, None]
 
 
-def test_no_tick_between_two_readings_is_no_evidence_rather_than_idleness() -> None:
-    assert samples_of(a_document(raw_columns(2, host_busy_ticks=[7, 7], host_idle_ticks=[9, 9])))[
-        "cpu_ratio"
-    ].to_list() == [None, None]
-
-
-def test_idle_time_that_the_kernel_takes_back_gives_no_ratio() -> None:
-    document = a_document(raw_columns(2, host_busy_ticks=[7, 9], host_idle_ticks=[9, 8]))
+@pytest.mark.parametrize(("busy", "idle"), [([7, 7], [9, 9]), ([7, 9], [9, 8])])
+def test_no_tick_or_idle_time_that_the_kernel_takes_back_gives_no_ratio(
+    busy: list[int | None], idle: list[int | None]
+) -> None:
+    document = a_document(raw_columns(2, host_busy_ticks=busy, host_idle_ticks=idle))
     assert samples_of(document)["cpu_ratio"].to_list() == [None, None]
 
 
@@ -152,8 +149,7 @@ def test_ratios_are_shares_whatever_the_counters_do(steps: list[tuple[int, int, 
     document = a_document(
         raw_columns(len(steps), host_busy_ticks=list(busy), host_idle_ticks=list(idle), pressure_some_us=list(pressure))
     )
-    reading = telemetry.read(document, ZERO)
-    publishable(reading)
+    reading = checked(telemetry.read(document, ZERO))
     samples = reading.tables["system_samples"]
     for name in ("cpu_ratio", "cpu_pressure_ratio"):
         assert samples[name].drop_nulls().is_between(0, 1).all()
@@ -162,8 +158,7 @@ def test_ratios_are_shares_whatever_the_counters_do(steps: list[tuple[int, int, 
 
 def test_a_complete_reading_fulfils_the_contracts_and_is_called_present() -> None:
     columns = raw_columns(3, segment=[None, 0, 0], process_cpu_ns=[None, 1, 2], host_busy_ticks=[1, 2, 3])
-    reading = telemetry.read(a_document(columns, segments=[a_segment()]), ZERO)
-    publishable(reading)
+    reading = checked(telemetry.read(a_document(columns, segments=[a_segment()]), ZERO))
     evidence = evidence_of(reading)
     assert evidence["system samples"].status == "present"
     assert evidence["system samples"].rows == 3
@@ -180,8 +175,7 @@ def test_no_gpu_sample_is_made_up_where_there_is_no_gpu() -> None:
 
 
 def test_a_session_without_a_sampler_has_empty_tables_and_says_so() -> None:
-    reading = telemetry.read(None, ZERO)
-    publishable(reading)
+    reading = checked(telemetry.read(None, ZERO))
     assert {frame.height for frame in reading.tables.values()} == {0}
     assert {item.status for item in reading.evidence} == {"absent"}
     assert reading.details["segments"].height == 0
@@ -202,8 +196,10 @@ def test_dropped_rows_are_evidence() -> None:
     assert "dropped 2 times" in (evidence["system samples"].reason or "")
 
 
-def test_a_single_row_is_no_sampling() -> None:
+def test_a_single_row_is_no_sampling_and_nothing_watched_is_evidence() -> None:
     assert evidence_of(telemetry.read(a_document(raw_columns(1)), ZERO))["system samples"].status == "absent"
+    unwatched = evidence_of(telemetry.read(a_document(raw_columns(2)), ZERO))
+    assert unwatched["samples of the measured process"].status == "absent"
 
 
 def test_a_column_that_could_not_be_read_says_why() -> None:
@@ -237,12 +233,6 @@ def test_a_process_that_was_never_read_is_absent_with_the_reason() -> None:
     item = evidence["samples of the latency process"]
     assert (item.status, item.rows) == ("absent", 0)
     assert "had ended" in (item.reason or "")
-
-
-def test_nothing_watched_is_evidence() -> None:
-    assert evidence_of(telemetry.read(a_document(raw_columns(2)), ZERO))["samples of the measured process"].status == (
-        "absent"
-    )
 
 
 @pytest.mark.parametrize(
@@ -317,10 +307,8 @@ def test_a_real_sampling_can_be_published() -> None:
     document = json.loads(json.dumps(sampler.samples()))
     assert set(document["columns"]) == set(RAW)
     zero = document["clocks_before"]["monotonic_ns"]
-    reading = telemetry.read(document, zero)
-    publishable(reading)
+    reading = checked(telemetry.read(document, zero))
     samples = reading.tables["system_samples"]
     assert samples["time_ns"][0] >= 0
     assert samples["process_cpu_ns"].drop_nulls().len() > 2
     assert samples["cpu_ratio"].drop_nulls().is_between(0, 1).all()
-    evidence_of(reading)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import ncu
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
+from tests.formats.readings import checked
 
 DESCRIBED = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size",'
@@ -32,10 +31,7 @@ def row(number: int, name: str = "_Z4copyPKfPf", *values: str, pid: int = 41) ->
 def read(folder: Path, text: str) -> CaptureTables:
     path = folder / "ncu.csv"
     path.write_text(text)
-    reading = ncu.read(path)
-    for name, frame in reading.tables.items():
-        conform(contract(name), frame, "20260101T000000Z-00000000")
-    return reading
+    return checked(ncu.read(path))
 
 
 def values(reading: CaptureTables) -> list[tuple[int, str, float]]:

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import nsys, rocpd, rocprof_db, rpd
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.lake.contracts import contract
 from aaco_pipeline.lake.evidence import DROPPED, WHOLE_GRAPHS
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.lake.validation import conform
 from tests.formats.examples import EXAMPLES
 from tests.formats.nsys.nsys_exports import NO_STREAM, PID, PROCESS, RECORDS, RELEASES, THREAD, changed, made
+from tests.formats.readings import checked, damaged, read_or_refused
 from tests.sessions import replayed, taken_in
 
 OTHER = 1 << 48 | 4300 << 24
@@ -27,15 +26,6 @@ GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 WAITS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-
-
-def checked(reading: CaptureTables) -> CaptureTables:
-    for name, frame in reading.tables.items():
-        conform(contract(name), frame, "20260101T000000Z-00000000")
-    items = [item.item for item in reading.evidence]
-    assert len(items) == len(set(items))
-    assert all(item.reason for item in reading.evidence if item.status != "present")
-    return reading
 
 
 def export(folder: Path, *statements: str, release: str = "2026.2") -> Path:
@@ -339,16 +329,9 @@ def test_a_damaged_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, places: list[tuple[int, int]], cut: int
 ) -> None:
     path = made(tmp_path_factory.mktemp("nsys") / "report.sqlite")
-    content = bytearray(path.read_bytes())
-    for place, value in places:
-        content[place % len(content)] = value
-    path.write_bytes(bytes(content[: len(content) - cut // 100]))
-    nsys.probe(path)
-    try:
-        reading = nsys.read(path)
-    except CaptureError:
-        return
-    checked(reading)
+    content = path.read_bytes()
+    path.write_bytes(damaged(content, places, len(content) - cut // 100))
+    read_or_refused(nsys, path)
 
 
 @given(

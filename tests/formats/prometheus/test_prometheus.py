@@ -18,7 +18,7 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import prometheus
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.prometheus import PREFIX, SENSORS, WRITTEN
-from aaco_pipeline.lake.evidence import Evidence
+from tests.formats.readings import evidence_of
 
 SECOND: Final = 10**9
 #: 2023-11-14 22:13:20 UTC, in milliseconds.
@@ -114,10 +114,6 @@ def read(tmp_path: Path, content: str, name: str = "a.prom", limits: Limits | No
 
 def samples_of(reading: CaptureTables) -> pl.DataFrame:
     return reading.tables["gpu_samples"]
-
-
-def evidence_of(reading: CaptureTables) -> dict[str, Evidence]:
-    return {item.item: item for item in reading.evidence}
 
 
 @pytest.mark.parametrize("name", FORMS)

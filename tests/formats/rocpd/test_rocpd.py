@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import rocpd
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.evidence import Evidence, evidence_frame
-from aaco_pipeline.lake.validation import conform
+from tests.formats import readings
+from tests.formats.readings import damaged, evidence_of, read_or_refused
 from tests.places import ROOT
 
 CAPTURES: Final = Path(os.environ.get("AACO_SHARED") or ROOT.parent / "shared") / "captures"
@@ -60,18 +59,11 @@ def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 def checked(path: Path, limits: Limits | None = None) -> CaptureTables:
     """The reading, after asserting what every reading fulfils."""
-    reading = rocpd.read(path, limits)
-    for name, frame in reading.tables.items():
-        conform(contract(name), frame, "20260101T000000Z-00000000")
-    assert evidence_frame("kernel_trace", reading.evidence).height == len({item.item for item in reading.evidence})
+    reading = readings.checked(rocpd.read(path, limits))
     source = reading.details["source_rows"]
     assert (source["rows_out"] <= source["rows_in"]).all()
     assert len(reading.details["dispatch_keys"]) == len(reading.tables["dispatches"])
     return reading
-
-
-def evidence(reading: CaptureTables) -> dict[str, Evidence]:
-    return {item.item: item for item in reading.evidence}
 
 
 def kernel_sums(reading: CaptureTables) -> dict[str, tuple[int, int, int, int]]:
@@ -104,7 +96,7 @@ class TestRealCaptures:
     def test_every_dispatch_of_the_mi300x_is_there_and_linked_to_its_call(self) -> None:
         path = real(MI300X)
         reading = checked(path)
-        found = evidence(reading)
+        found = evidence_of(reading)
         assert reading.tables["dispatches"].height == 151
         assert (found["launch calls of kernels"].status, found["launch calls of kernels"].rows) == ("present", 151)
         linked = reading.tables["dispatches"].join(
@@ -160,7 +152,7 @@ class TestRealCaptures:
         )
         assert (dispatches["end_ns"] - dispatches["start_ns"]).sum() == 4_441_741_378
         assert reading.tables["kernels"].height == 80
-        assert evidence(reading)["launch calls of kernels"].reason == "no calls were recorded"
+        assert evidence_of(reading)["launch calls of kernels"].reason == "no calls were recorded"
         assert reading.details["dispatch_keys"]["source_dispatch_id"].n_unique() == 43_915
 
     def test_the_counters_of_twelve_passes_equal_the_view(self) -> None:
@@ -188,7 +180,7 @@ class TestRealCaptures:
         assert reading.tables["dispatches"].height == 5
         assert reading.tables["devices"]["arch"].to_list() == ["gfx1250"]
         assert reading.tables["devices"]["wavefront_size"].to_list() == [32]
-        assert evidence(reading)["API calls"].status == "absent"
+        assert evidence_of(reading)["API calls"].status == "absent"
 
     def test_an_rpd_database_is_no_rocpd_database(self) -> None:
         path = real("rpd_not_rocprofv3/matmul_result.rpd")
@@ -200,7 +192,7 @@ class TestRealCaptures:
 class TestTraps:
     def test_a_made_database(self, made: Callable[..., Path]) -> None:
         reading = checked(made(dispatches=40_000))  # several chunks
-        assert evidence(reading)["launch calls of kernels"].rows == 40_000
+        assert evidence_of(reading)["launch calls of kernels"].rows == 40_000
         assert reading.tables["api_calls"]["correlation_id"].to_list() == list(range(1, 80_001))
         assert reading.details["dispatch_keys"]["source_dispatch_id"].to_list() == list(range(1, 40_001))
 
@@ -223,7 +215,7 @@ class TestTraps:
         assert "unknown kernel 999" in reading.tables["kernels"]["name"].to_list()
         assert reading.tables["devices"]["handle"].to_list() == ["5600", "agent 77"]
         assert reading.tables["processes"]["pid"].to_list() == [28, None]
-        found = evidence(reading)
+        found = evidence_of(reading)
         assert {"threads of dispatches", "correlation of dispatches", "described kernels"} <= set(found)
         assert {"described devices", "described processes"} <= set(found)
         # The third dispatch is of another process, so the same correlation is not its call.
@@ -233,11 +225,11 @@ class TestTraps:
         reading = checked(made("UPDATE rocpd_kernel_dispatch@ SET end = start - 7 WHERE id = 2"))
         dispatch = reading.tables["dispatches"].row(1, named=True)
         assert (dispatch["end_ns"] - dispatch["start_ns"], dispatch["self_ns"]) == (-7, 0)
-        assert evidence(reading)["kernel dispatches"].status == "partial"
+        assert evidence_of(reading)["kernel dispatches"].status == "partial"
 
     def test_overlap_on_a_queue_is_counted(self, made: Callable[..., Path]) -> None:
         path = made("UPDATE rocpd_kernel_dispatch@ SET queue_id = 1, start = 10 + id, end = 20 + 10 * id")
-        assert evidence(checked(path))["order on a queue"].rows == 2
+        assert evidence_of(checked(path))["order on a queue"].rows == 2
 
     def test_threads_and_processes_need_not_have_the_systems_ids(self, made: Callable[..., Path]) -> None:
         path = made(
@@ -276,7 +268,7 @@ class TestTraps:
         assert instant["correlation_id"] == 902
         source = {item: (i, o) for item, i, o in reading.details["source_rows"].rows()}
         assert (source["rocpd_region"], source["rocpd_sample"]) == ((8, 8), (3, 2))
-        assert evidence(reading)["samples of kernel_dispatch"].rows == 1
+        assert evidence_of(reading)["samples of kernel_dispatch"].rows == 1
 
     def test_copies_and_allocations(self, made: Callable[..., Path]) -> None:
         path = made(
@@ -293,7 +285,7 @@ class TestTraps:
         assert (copy["size_bytes"], copy["correlation_id"]) == (4096, 1)
         other = reading.tables["memory_copies"].row(1, named=True)
         assert (other["direction"], other["device_id"]) == (None, None)
-        assert evidence(reading)["agents of memory operations"].rows == 1
+        assert evidence_of(reading)["agents of memory operations"].rows == 1
         allocations = reading.tables["memory_allocations"].select("kind", "operation", "size_bytes", "address")
         assert allocations.rows() == [
             ("memory", "ALLOC", 64, 2**64 - 1),
@@ -314,7 +306,7 @@ class TestTraps:
         reading = checked(path)
         counters = reading.tables["counters"].select("dispatch_id", "counter", "value", "pass").rows()
         assert counters == [(0, "SQ_WAVES", 2.1, "pass_3"), (0, "unknown counter 6", 4.0, "pass_3")]
-        found = evidence(reading)
+        found = evidence_of(reading)
         assert found["streamed counter samples"].rows == 1
         assert found["counters of no kernel"].rows == 1
         assert found["empty counters"].rows == 1
@@ -342,7 +334,7 @@ class TestTraps:
         reading = checked(path)
         assert set(reading.tables["api_calls"]["thread_id"]) == {28}
         assert set(reading.tables["api_calls"]["domain"]) == {"hip_runtime", "hsa_finalizer"}
-        assert "4.1.0" in str(evidence(reading)["rocpd schema"].reason)
+        assert "4.1.0" in str(evidence_of(reading)["rocpd schema"].reason)
 
     def test_several_processes_in_one_database(self, made: Callable[..., Path], tmp_path: Path) -> None:
         second = tmp_path / "second.db"
@@ -369,7 +361,7 @@ class TestTraps:
         assert dispatches["process_id"].to_list() == [0, 0, 0, 1, 1, 1]
         assert dispatches["device_id"].to_list() == [0, 0, 0, 1, 1, 1]
         assert dispatches["kernel_id"].to_list() == dispatches["kernel_id"].to_list()[:3] * 2
-        assert evidence(reading)["launch calls of kernels"].rows == 6
+        assert evidence_of(reading)["launch calls of kernels"].rows == 6
 
     def test_an_id_that_is_no_uuid(self, tmp_path: Path) -> None:
         path = tmp_path / "rocpd.db"
@@ -378,7 +370,7 @@ class TestTraps:
             connection.commit()
         reading = checked(path)
         assert reading.tables["processes"]["guid"].to_list() == [digest]
-        assert evidence(reading)["kernel dispatches"].status == "absent"
+        assert evidence_of(reading)["kernel dispatches"].status == "absent"
 
 
 class TestBadInput:
@@ -497,17 +489,11 @@ class TestBadInput:
         original = tmp_path / "original.db"
         if not original.exists():
             GENERATE.generate(original, 2)
-        content = bytearray(original.read_bytes())
-        for _ in range(data.draw(st.integers(1, 6))):
-            place = data.draw(st.integers(0, len(content) - 1))
-            content[place] = data.draw(st.integers(0, 255))
+        content = original.read_bytes()
+        changes = st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255))
         broken = tmp_path / "broken.db"
-        broken.write_bytes(content)
-        rocpd.probe(broken)
-        try:
-            rocpd.read(broken)
-        except CaptureError as error:
-            assert str(broken) in str(error)
+        broken.write_bytes(damaged(content, data.draw(st.lists(changes, min_size=1, max_size=6))))
+        read_or_refused(rocpd, broken)
 
 
 def test_the_capture_stays_as_it_was(made: Callable[..., Path]) -> None:

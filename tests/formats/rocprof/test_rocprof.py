@@ -11,8 +11,7 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import rocprof as rocprof_v1
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.parsing.counter_passes import COUNTER_DISPATCHES
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
+from tests.formats.readings import checked, damaged, read_or_refused, reasons
 from tests.places import SHARED
 
 COUNTERS = SHARED / "counters"
@@ -29,15 +28,6 @@ VERSION_2 = (
 )
 
 
-def checked(reading: CaptureTables) -> CaptureTables:
-    for name, frame in reading.tables.items():
-        conform(contract(name), frame, "20260101T000000Z-00000000")
-    items = [evidence.item for evidence in reading.evidence]
-    assert len(items) == len(set(items))
-    assert all(evidence.reason for evidence in reading.evidence if evidence.status != "present")
-    return reading
-
-
 def written(tmp_path: Path, text: str | bytes, name: str = "results.csv") -> Path:
     path = tmp_path / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -46,10 +36,6 @@ def written(tmp_path: Path, text: str | bytes, name: str = "results.csv") -> Pat
 
 def rows_of(reading: CaptureTables) -> dict[str, tuple[int, int]]:
     return {item: (rows_in, rows_out) for item, rows_in, rows_out in reading.details["source_rows"].rows()}
-
-
-def reasons(reading: CaptureTables, status: str) -> dict[str, str | None]:
-    return {evidence.item: evidence.reason for evidence in reading.evidence if evidence.status == status}
 
 
 @real
@@ -238,14 +224,6 @@ SMALL = (f"{HEADER},SQ_WAVES,BeginNs,EndNs\n" + (ROW.format(index=0, name="a, b"
 def test_damaged_bytes_give_a_reading_or_a_capture_error(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], end: int
 ) -> None:
-    content = bytearray(SMALL)
-    for position, value in changes:
-        content[position] = value
     path = tmp_path_factory.getbasetemp() / "damaged_v1.csv"
-    path.write_bytes(bytes(content[:end]))
-    rocprof_v1.probe(path)
-    try:
-        reading = rocprof_v1.read(path)
-    except CaptureError:
-        return
-    checked(reading)
+    path.write_bytes(damaged(SMALL, changes, end))
+    read_or_refused(rocprof_v1, path)

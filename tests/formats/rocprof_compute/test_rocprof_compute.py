@@ -13,8 +13,8 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import rocprof_compute
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.parsing.counter_passes import COUNTER_DISPATCHES
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
+from tests.formats import readings
+from tests.formats.readings import damaged, read_or_refused, reasons
 from tests.places import SHARED
 
 COUNTERS = SHARED / "counters"
@@ -40,11 +40,7 @@ LONG = (
 
 
 def checked(reading: CaptureTables) -> CaptureTables:
-    for name, frame in reading.tables.items():
-        conform(contract(name), frame, "20260101T000000Z-00000000")
-    items = [evidence.item for evidence in reading.evidence]
-    assert len(items) == len(set(items))
-    assert all(evidence.reason for evidence in reading.evidence if evidence.status != "present")
+    readings.checked(reading)
     assert reading.details["counter_dispatches"].schema == COUNTER_DISPATCHES
     return reading
 
@@ -63,10 +59,6 @@ def folder(tmp_path: Path, files: Mapping[str, str]) -> Path:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     return tmp_path
-
-
-def reasons(reading: CaptureTables, status: str) -> dict[str, str | None]:
-    return {evidence.item: evidence.reason for evidence in reading.evidence if evidence.status == status}
 
 
 @real
@@ -323,17 +315,9 @@ def test_damaged_bytes_give_a_reading_or_a_capture_error(
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
     for name, whole, places, cut in (("pmc_perf.csv", SMALL, changes, end), ("sysinfo.csv", INFO, info, len(INFO))):
-        content = bytearray(whole)
-        for position, value in places:
-            content[position] = value
-        (path / name).write_bytes(bytes(content[:cut]))
+        (path / name).write_bytes(damaged(whole, places, cut))
     (path / "roofline.csv").write_bytes((path / "sysinfo.csv").read_bytes())
-    rocprof_compute.probe(path)
-    try:
-        reading = rocprof_compute.read(path)
-    except CaptureError:
-        return
-    checked(reading)
+    read_or_refused(rocprof_compute, path)
 
 
 @pytest.mark.parametrize("number", ["", "x", "1e400", "-1", "18446744073709551616"])

@@ -12,8 +12,8 @@ from aaco_pipeline.formats import rocprof as rocprof_v1
 from aaco_pipeline.formats import rocprofv3_csv
 from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
 from aaco_pipeline.formats.parsing.counter_passes import COUNTER_DISPATCHES
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.validation import conform
+from tests.formats import readings
+from tests.formats.readings import damaged, reasons
 from tests.places import SHARED
 
 SAMPLES = SHARED / "captures" / "documentation_csv"
@@ -67,11 +67,7 @@ CALLS = '"Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Ti
 
 
 def checked(reading: CaptureTables) -> CaptureTables:
-    for name, frame in reading.tables.items():
-        conform(contract(name), frame, "20260101T000000Z-00000000")
-    items = [evidence.item for evidence in reading.evidence]
-    assert len(items) == len(set(items))
-    assert all(evidence.reason for evidence in reading.evidence if evidence.status != "present")
+    readings.checked(reading)
     if "counter_dispatches" in reading.details:
         assert reading.details["counter_dispatches"].schema == COUNTER_DISPATCHES
     return reading
@@ -82,10 +78,6 @@ def written(tmp_path: Path, name: str, content: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
-
-
-def reasons(reading: CaptureTables, status: str) -> dict[str, str | None]:
-    return {evidence.item: evidence.reason for evidence in reading.evidence if evidence.status == status}
 
 
 def kernel(dispatch: int, start: int, end: int, name: str = "k", *, agent: str = "Agent 1", queue: int = 1) -> str:
@@ -465,12 +457,9 @@ SMALL = {
 def test_damaged_bytes_give_a_reading_or_a_capture_error(
     tmp_path_factory: pytest.TempPathFactory, kind: str, changes: list[tuple[int, int]], cut: int
 ) -> None:
-    content = bytearray(SMALL[kind])
-    for position, value in changes:
-        content[position % len(content)] = value
     folder = tmp_path_factory.getbasetemp()
     whole = written(folder, "whole_kernel_trace.csv", SMALL["kernel_trace"])
-    path = written(folder, f"damaged_{kind}.csv", bytes(content[:cut]))
+    path = written(folder, f"damaged_{kind}.csv", damaged(SMALL[kind], changes, cut))
     rocprofv3_csv.probe(path)
     try:
         reading = rocprofv3_csv.read_run([whole, path])

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats import rocprofv3_json
-from aaco_pipeline.formats.capture_tables import CaptureTables, Limits
-from aaco_pipeline.lake.contracts import contract
-from aaco_pipeline.lake.evidence import evidence_frame
-from aaco_pipeline.lake.validation import conform
+from aaco_pipeline.formats.capture_tables import Limits
+from tests.formats.readings import checked, read_or_refused, reason
 from tests.places import SHARED
 
 REAL = SHARED / "captures" / "mi350x_rocprofv3_json" / "908_results.json.gz"
@@ -24,19 +22,6 @@ DATABASE = SHARED / "captures" / "mi350x_rocpd_43915_dispatches" / "derived_resu
 needs_captures = pytest.mark.skipif(not REAL.is_file(), reason=f"no real captures in {SHARED}")
 KEY = "20260101T000000Z-00000000"
 LAST = 2**64 - 1
-
-
-def checked(reading: CaptureTables) -> CaptureTables:
-    for table, frame in reading.tables.items():
-        conform(contract(table), frame, KEY)
-    items = [item.item for item in reading.evidence]
-    assert len(items) == len(set(items))
-    evidence_frame("test", reading.evidence)
-    return reading
-
-
-def reason(reading: CaptureTables, item: str) -> str:
-    return next(f"{e.status}: {e.reason}" for e in reading.evidence if e.item == item)
 
 
 def timed(start: int, end: int, internal: int, kind: int = 0, operation: int = 0) -> dict[str, Any]:
@@ -351,7 +336,4 @@ def test_any_bytes_give_a_reading_or_one_clear_error(
         content[at : at + 1] = new
     path = tmp_path_factory.mktemp("t") / "r.json"
     path.write_bytes(content)
-    try:
-        checked(rocprofv3_json.read(path))
-    except CaptureError as error:
-        assert str(path) in str(error)
+    read_or_refused(rocprofv3_json, path)

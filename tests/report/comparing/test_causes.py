@@ -158,7 +158,7 @@ def test_a_recorders_time_is_reported_as_such() -> None:
     assert verdict(layers)[1].startswith("A repetition takes 1.2 ms in place of 1 ms")
     unprofiled = verdict(described(0.0, latency_from="unprofiled iterations"))[1]
     assert unprofiled == (
-        "An iteration takes 600 µs in place of 500 µs (+20.0 %), unprofiled. What follows is of the recorded ones: "
+        "An iteration takes 600 µs in place of 500 µs (+20.0 %), unprofiled. The rest compares the recorded ones: "
         "1.2 ms in place of 1 ms."
     )
 

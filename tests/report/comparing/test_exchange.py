@@ -1,4 +1,4 @@
-"""What CI systems and services are given: every verdict's outcome, well-formed, with its reason and its figures."""
+"""The files for CI systems and services: every verdict's outcome, well-formed, with its reason and its figures."""
 
 import json
 from typing import Any

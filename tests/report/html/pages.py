@@ -12,7 +12,7 @@ SECTIONS: Final = (
 
 
 class Page(html.parser.HTMLParser):
-    """What elements a page has, and the text of those that a test looks into."""
+    """The elements of a page, and the text of those that a test looks into."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

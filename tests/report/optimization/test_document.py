@@ -1,4 +1,4 @@
-"""What a search's report is made from: the journal's own figures, and what is said when the journal is gone."""
+"""The document of a search: the journal's own figures, and the words when the journal is gone."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What limits kernels, in words, in the short and the long document, and in every form of them."""
+"""The limits of kernels in words, in the short and the long document, and in every form of them."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which rank is late and why, from a job's traces to sentences and bars; and what one rank alone cannot tell."""
+"""The late rank and its cause, from a job's traces to sentences and bars; and the limits of one rank alone."""
 
 import json
 import re

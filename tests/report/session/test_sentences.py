@@ -201,8 +201,8 @@ def test_a_campaigns_verdict_is_said_with_the_sessions_part_in_it() -> None:
     }
     row |= {"effect_ratio": 1.05, "ci_low": 1.03, "ci_high": 1.07}
     assert of_its_campaign("candidate", [row]) == [
-        "Its campaign compare-1, of which it is a session of the candidate, holds candidate against baseline: "
+        "Its campaign compare-1, of which it is a session of the candidate, compares candidate with baseline: "
         "regressed, 1.050 times as long (95 % interval 1.030 … 1.070)."
     ]
     bare = {**row, "verdict": "withheld", "effect_ratio": None, "ci_low": None, "ci_high": None}
-    assert of_its_campaign(None, [bare]) == ["Its campaign compare-1 holds candidate against baseline: withheld."]
+    assert of_its_campaign(None, [bare]) == ["Its campaign compare-1 compares candidate with baseline: withheld."]

@@ -1,8 +1,6 @@
 """The doors give what reading in the same process gives, and say in evidence how the reader was confined.
 
 However a child that reads a capture ends, it is one line naming the capture, and the next one is read.
-
-Real captures pass the doors: found, copied without loss and read in confined children, as in this process.
 """
 
 import os
@@ -19,7 +17,6 @@ from typing import Final
 import pytest
 
 from aaco_pipeline.capture import discovery, ingested
-from aaco_pipeline.capture.merging import read_run
 from aaco_pipeline.errors import CaptureError, LakeError, UnavailableError
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.resources import ingestion
@@ -27,7 +24,7 @@ from aaco_pipeline.resources.confinement import client
 from aaco_pipeline.resources.confinement.client import CONFINEMENT, Frames, Question
 from aaco_pipeline.resources.confinement.requests import bounds_for
 from tests.formats.examples import EXAMPLES
-from tests.places import ROOT, SHARED
+from tests.places import ROOT
 from tests.resources.confinement.conftest import ROOMY, Ask
 
 
@@ -235,26 +232,3 @@ assert asked() == own, "its parent keeps its own"
 def test_a_fork_of_the_program_has_a_server_of_its_own_and_leaves_the_other_alone() -> None:
     ended = subprocess.run([sys.executable, "-c", FORKS], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
-
-
-CAPTURES = (
-    *("captures/mi300x_att_ck_batched_gemm", "captures/mi300x_att_ck_batched_gemm/ui_output_agent_5600_dispatch_2"),
-    *("captures/mi350x_rocpd_43915_dispatches", "captures/gfx1151_rocprofv3_csv", "captures/gfx1250_rocpd"),
-    *("captures/mi300_pc_sampling_code_json", "captures/mi210_kineto_gpu_only", "counters/vcopy/MI300X_A1_rocpd"),
-)
-
-
-@pytest.mark.parametrize("place", CAPTURES)
-def test_a_real_capture_is_the_same_behind_the_doors(place: str, tmp_path: Path) -> None:
-    path = SHARED / place
-    if not path.exists():
-        pytest.skip(f"no {path}: the shared captures are not here")
-    (run,) = client.discover_runs(path).runs
-    (here,) = discovery.discover_runs(path).runs
-    assert run == here
-    (tmp_path / "raw").mkdir()
-    client.copy_capture(run, tmp_path / "raw", None)
-    taken, expected = client.open_capture(tmp_path / "raw").tables(), read_run(here).tables
-    rows = {name: frame.height for name, frame in expected.items()}
-    assert {name: taken[name].height for name in rows} == rows
-    assert sum(rows.values())

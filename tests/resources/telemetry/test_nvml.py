@@ -242,7 +242,7 @@ def test_of_a_gpu_in_instances_the_whole_is_read_and_that_is_said(
     assert samples.get_column("gfx_activity_ratio").null_count() == samples.height
     assert samples.get_column("power_w").min() == 321.5
     assert evidence["gpu_samples.gfx_activity_ratio"].reason == "nvmlDeviceGetUtilizationRates: Not Supported"
-    assert "of the whole GPU" in str(evidence["instances of GPU 0"].reason)
+    assert "describe the whole GPU" in str(evidence["instances of GPU 0"].reason)
     assert set(reading.details["gpu_devices"].get_column("partition_mode")) == {"MIG"}
 
 

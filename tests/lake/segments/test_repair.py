@@ -8,7 +8,7 @@ import pytest
 
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.health import Fault, faults, leftovers, mend
-from aaco_pipeline.lake.rebuilding import rebuild_manifest
+from aaco_pipeline.lake.repair import rebuild_manifest
 from aaco_pipeline.lake.segments import writing
 from aaco_pipeline.lake.segments.compaction import compact
 from aaco_pipeline.lake.segments.format import Segment, readable_lists
