@@ -22,7 +22,7 @@ _USUALLY: Final = "nothing is half-published"
 _LONGEST_SECONDS: Final = 12.0
 _KILL_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
-#: Polars has system calls go on after SIGINT; a signal that nobody uses makes the main thread's return.
+#: Polars restarts system calls after SIGINT; an otherwise unused signal interrupts the main thread's.
 _WAKING: Final = signal.SIGURG
 _WAKE_SECONDS: Final = 0.1
 #: Native code that is being loaded answers an exception with a panic: an import gets so long to end.
@@ -155,7 +155,7 @@ def _kill_descendants() -> None:
 
 
 def _descendants() -> list[int]:
-    """The processes below this one that have not ended."""
+    """Descendant processes that are still running."""
     from pathlib import Path  # half of what is imported before signals are heard
 
     children: dict[int, list[int]] = {}

@@ -269,7 +269,7 @@ def _of_pointers(capture: DispatchCapture) -> Iterator[Finding]:
             yield Finding("fault", f"argument {name} points to {pointer.address:#x}, which no region holds")
 
 
-#: The size of a page where nothing else is known. ROCm's own granularity for virtual memory can be larger.
+#: Fallback page size. ROCm's own granularity for virtual memory can be larger.
 LEAST_GRANULARITY_BYTES: Final = 4096
 
 

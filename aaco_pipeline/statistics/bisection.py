@@ -164,7 +164,7 @@ def least_detectable_ratio(deviation: float) -> float:
 
 
 def blocks_predicted(last: int, deviation: float, ratio: float) -> int:
-    """The median number of blocks of a search for a step, all builds together.
+    """Median number of blocks per search for a step, over all builds.
 
     Parameters
     ----------

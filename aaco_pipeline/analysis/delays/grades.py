@@ -17,7 +17,7 @@ from aaco_pipeline.lake.contracts import polars_types
 CLEAN: Final = "clean"
 DISTURBED: Final = "disturbed"
 ON_CPU_LONGER: Final = "on_cpu_longer"
-#: A spike exceeds the median by so many widths of the noise and by this share of the median.
+#: A spike exceeds the median by this many noise widths and by this share of the median.
 _NOISE_WIDTHS: Final = 5
 _LEAST_SHARE: Final = 0.1
 #: From a quartile to the width of normal noise.

@@ -1,7 +1,7 @@
 """Host calls that do one-time work: compilation, loading, initialization, allocation, capture, first touch.
 
-Some are recognised by name. Others are ordinary calls of which the first took far longer than the rest: the runtime
-loads a kernel's code when it is first launched, and creates its context in whatever call comes first.
+Some are recognised by name. Others are ordinary calls whose first invocation took far longer than the rest: the runtime
+loads a kernel's code at its first launch and creates its context in whichever call comes first.
 """
 
 from typing import Final

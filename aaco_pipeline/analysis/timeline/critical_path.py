@@ -100,7 +100,7 @@ def path_by_iteration(steps: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataF
 
     Args:
         steps: From `critical_path`.
-        iterations: Rows of that table of the pass to cut by.
+        iterations: Rows of `iterations` for the pass to split by.
     """
     windows = iterations.filter(pl.col("end_ns") > pl.col("start_ns")).sort("iteration")
     if windows.is_empty():

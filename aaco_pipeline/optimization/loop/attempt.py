@@ -255,7 +255,7 @@ def _steps(
         except Refused as refused:
             if refused.guard != "no_effect":
                 raise
-            # What runs here has changed: a GPU that would run the same instructions is reported, and is no fault.
+            # This target's code changed; a GPU whose instructions stay the same is reported but is not an error.
             seen["is_unchanged"] = True
 
     def correctness(way: _Way) -> None:

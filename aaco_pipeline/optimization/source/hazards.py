@@ -32,7 +32,7 @@ from aaco_pipeline.optimization.source.vocabulary import (
 CHANGES: Final = ("assignment_expression", "update_expression")
 _MARKS: Final = words("= += -= *= /= %= <<= >>= &= |= ^= ++ --")
 _AROUND_A_VALUE: Final = ("parenthesized_expression", "subscript_expression", "field_expression")
-#: Operators that are written as a change are seen where they are written.
+#: Mutating operators are detected where they appear as operators.
 _WRITTEN: Final = frozenset(f"operator{mark}" for mark in _MARKS)
 
 

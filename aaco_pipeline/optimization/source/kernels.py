@@ -125,7 +125,7 @@ class Unit:
 
 
 MOST_KERNELS: Final = 256
-#: What a mark adds to the depth of brackets, round or angled.
+#: Change in bracket depth per token, for round and angle brackets.
 _NESTING: Final = {**dict.fromkeys("([{<", 1), **dict.fromkeys(")]}>", -1), ">>": -2, ">>>": -3}
 RESTRICT: Final = ("__restrict__", "__restrict", "restrict")
 _POINTER_QUALIFIERS: Final = (*RESTRICT, "const", "volatile")

@@ -31,8 +31,8 @@ def roll_forward(lake: TraceLake, runner: InferenceRunner) -> list[str]:
 
     A night becomes the new baseline if the candidate is not slower, is the baseline itself, or the regression was
     acknowledged; never while an alert on it is open or its night's table waits for other campaigns. An inconclusive
-    candidate stays out: small regressions would add up unseen. The file, request and environment of the present
-    baseline are not kept again.
+    candidate stays out: small regressions would add up unseen. The current baseline's file, request and environment are
+    not stored again.
     """
     planned = lake.read("campaigns").filter(pl.col("night").is_not_null() & pl.col("confirms").is_null())
     newest = planned.sort("planned_at").group_by("workload", "backend", maintain_order=True).last()

@@ -263,7 +263,7 @@ def _prepared(
         "plan": plan_record(plan),
         "static": {"lacking": lacking},
         "emulated": {"lacking": not_emulated},
-        # Why compilers of sources are not confined to their installation and folder, if they are not.
+        # Reason why source compilers are not confined to their installation and folder; none if they are.
         "compiler_files": {"lacking": sandbox.why_no_landlock()},
         "floor": {"call_ns": floor, "lacking": no_floor},
         # Sources are compiled in an empty folder, and again in another one for the confirmation.

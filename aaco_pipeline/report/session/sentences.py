@@ -156,9 +156,8 @@ def facts(document: Document) -> str:
 
 
 def history(document: Document) -> list[str]:
-    """Rank the session among earlier ones, report its campaign's result and suggest what to run, a sentence each."""
-    told: list[str | None] = []
-    for place in document.get("place") or []:
+    """Rank the session among earlier ones, report its campaign's result and suggest what to run, in one sentence
+    each.""" told: list[str | None] = [] for place in document.get("place") or []:
         told.append(against_earlier(place, document["changes"]))
         told.append(advice(document["session_id"], place, document["changes"]))
     of_campaign = of_its_campaign(document.get("arm"), document.get("campaign_verdicts") or [])

@@ -240,8 +240,8 @@ def _open(places: Sequence[Path]) -> tuple[Path, int]:
 def _existing(places: Sequence[Path]) -> tuple[Path, int] | None:
     """The first lock file that is there, opened as it is; None where there is none.
 
-    It may be another user's. To open that with O_CREAT is refused in a folder that all may write to
-    (fs.protected_regular), and reading is all that a lock needs.
+    It may be another user's. Opening that with O_CREAT is refused in a world-writable folder (fs.protected_regular),
+    and a lock only needs read access.
     """
     for place in places:
         try:

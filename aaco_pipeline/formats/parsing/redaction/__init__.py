@@ -176,7 +176,7 @@ _LARGEST_TABLE: Final = 4 << 20
 _SHORTEST_CELL: Final = 4
 _DOCUMENTS: Final = "|".join(sorted(COMMANDS | ENVIRONMENTS))
 _JSON_KEY: Final = re.compile(rb'"(%s)"\s{0,16}:\s{0,16}(?=["\[{])' % _DOCUMENTS.encode(), re.IGNORECASE)
-#: Beginnings of places where only a command line or a document's key announces a secret.
+#: Prefixes of the places where only a command line or a document's key marks a secret.
 _FURTHER: Final = f'|{ANCHORED}|"(?i:{_DOCUMENTS})"'
 _DECODER: Final = json.JSONDecoder()
 

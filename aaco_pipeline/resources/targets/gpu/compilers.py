@@ -222,7 +222,7 @@ class _Nvcc:
             limit_seconds=_LIMIT_SECONDS,
             limits=_LIMITS,
             reach=Reach((*parts_of(self.program), INCLUDE)),
-            # Nothing of the user's environment, in which NVCC_APPEND_FLAGS would change what is compiled.
+            # Nothing inherited from the user's environment, where NVCC_APPEND_FLAGS would change the compilation.
             environment={"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LC_ALL": "C"},
         )
         said = log.read_text(errors="replace")
