@@ -83,7 +83,7 @@ def nightly_compaction(runner: Runner) -> dg.RunRequest:
 def forget_removed(lake: TraceLake, instance: dg.DagsterInstance, before: datetime | None) -> int:
     """Delete partitions and runs of what this lake has removed, and its ended runs from before a time.
 
-    A run stays while the lake holds one of its sessions, and for ever when nothing tells that it was of this lake.
+    A run stays while the lake holds one of its sessions, and forever when nothing tells that it was of this lake.
     Returns how many runs went.
     """
     forget(instance, gone(lake, instance))

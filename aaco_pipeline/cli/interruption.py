@@ -99,7 +99,7 @@ def _unraisable(what: "sys.UnraisableHookArgs") -> None:
 
 
 def _is_called_by_native_code(frame: FrameType | None) -> bool:
-    """Tell whether an import is in progress, or Polars is asking Python for a data type."""
+    """Return whether an import is in progress, or Polars is asking Python for a data type."""
     while frame is not None and not any(place in frame.f_code.co_filename for place in _CALLED_BY_NATIVE_CODE):
         frame = frame.f_back
     return frame is not None
@@ -130,7 +130,7 @@ def _watch(reader: int) -> None:
 
 
 def _is_ours(number: int) -> bool:
-    """Tell whether no command has put a handler of its own in place of ours."""
+    """Return whether no command has put a handler of its own in place of ours."""
     return number in _ENDING and signal.getsignal(number) is _unwind
 
 
@@ -189,7 +189,7 @@ def _leave(error: BaseException | None) -> NoReturn:
 
 
 def is_of_a_full_disk(error: BaseException | None) -> bool:
-    """Tell whether an error goes back to a disk without room, which SQLite says in words only."""
+    """Return whether an error goes back to a disk without room, which SQLite says in words only."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

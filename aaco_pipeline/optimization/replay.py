@@ -316,7 +316,7 @@ class RegionDifference:
 
     `state` is `equal`, `differs`, `only in first`, `only in second`, `other size` or `not captured`. As numbers:
     `elements_differing`, and of those that are numbers on both sides `greatest_difference`; both null where no type
-    was asked for.
+    was requested.
     """
 
     base: int

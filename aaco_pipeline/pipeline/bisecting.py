@@ -409,7 +409,7 @@ class _Work:
         return new_plan("bisect", arms, blocks=blocks, traced_blocks=traced_blocks)  # type: ignore[arg-type]
 
     def _is_made(self, number: int) -> bool:
-        """Make a build unless it is there, and tell whether it is; record one that cannot be made as failed."""
+        """Make a build unless it is there, and return whether it is; record one that cannot be made as failed."""
         build, recipe = self.search.builds[number], self.search.recipe
         if build.subject is not None:
             return True

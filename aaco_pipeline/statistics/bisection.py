@@ -31,7 +31,7 @@ LEAST_BLOCKS: Final = 5
 POLICY_RATIO: Final = 0.01
 #: Several steps are reported when builds after one step would fit this badly with a lower probability.
 _MISFIT: Final = 0.001
-#: Share of the blocks that is trimmed at either end.
+#: Share of the blocks that is trimmed at both ends.
 _TRIMMED: Final = 0.1
 #: Smallest standard deviation of log ratios: clocks count whole nanoseconds.
 _RESOLUTION: Final = 1e-9

@@ -27,7 +27,7 @@ _EXPLAINS: Final = 0.5
 #: Causes outside the program. Waits of its own doing (locks, its files, faults) are its own, and the timer ticks for
 #: every thread.
 _OUTSIDE: Final = (PREEMPTED, THROTTLED, STOPPED, QUEUED, INTERRUPTS)
-#: A quiet machine takes this, too: a wake-up and a tick of the timer. Less is no disturbance.
+#: A quiet machine takes this, too: a wake-up and a tick of the timer. Less is not a disturbance.
 _LEAST_DISTURBANCE_NS: Final = 50_000
 _DISTURBANCE_SHARE: Final = 0.01
 _LEAST_FOR_TAILS: Final = 100

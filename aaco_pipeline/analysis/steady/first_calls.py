@@ -52,7 +52,7 @@ _WAITS: Final = r"(?i)synchronize|query|wait|memcpy|memset|launch|elapsed|signal
 _LEAST_NS: Final = 1_000_000
 #: A first call this many times as long as the later ones of its name did something that they did not.
 _FAR_LONGER: Final = 5
-#: A name with at least so many calls, and this share of their time in the later half of the work, recurs.
+#: A name with at least this many calls, and this share of their time in the later half of the work, recurs.
 _RECURRING_CALLS: Final = 4
 _RECURRING_SHARE: Final = 0.3
 #: So many kernels of one family in a row, of which the steady part uses at most two, are trials.

@@ -86,7 +86,7 @@ class InferenceCapture:
 
     @property
     def is_traced(self) -> bool:
-        """Tell whether the runtime profiled a pass and left its profile."""
+        """Return whether the runtime profiled a pass and left its profile."""
         return "trace" in self.passes and self.passes["trace"]["profile"] is not None
 
     @property

@@ -214,7 +214,7 @@ def _named(tokens: Sequence[Token], opening: int) -> int | None:
 
 
 def _is_parameter_list(text: Text, macros: Macros, opening: int) -> bool:
-    """Tell whether brackets hold parameters: empty, `void`, or a type with a name; not the argument of a macro."""
+    """Return whether brackets hold parameters: empty, `void`, or a type with a name; not the argument of a macro."""
     if is_specifier(text.tokens[opening - 1].text, macros):
         return False
     return all(map(_looks_like_parameter, split(text.tokens[opening + 1 : closing(text.tokens, opening)])))

@@ -147,5 +147,5 @@ def hazard_of(name: str) -> Literal["barrier", "cross_lane", "atomic"] | None:
 
 
 def is_type(name: str) -> bool:
-    """Tell whether a call of this name converts to a type of the language or of HIP."""
+    """Return whether a call of this name converts to a type of the language or of HIP."""
     return name in TYPES

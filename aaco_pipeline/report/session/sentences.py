@@ -87,7 +87,7 @@ _LONGEST_NAME_IN_WORDS: Final = 80
 _NOTICEABLE_GAPS: Final = 0.02
 #: Note on a session whose stages ran before there were answers.
 OUTDATED: Final = "An earlier version judged this session: `aaco doctor --mend` has it say where the time went."
-#: From this part of the recording on what lies beside the judged window gets a sentence.
+#: From this part of the recording on what lies next to the judged window gets a sentence.
 _WORTH_SAYING_BESIDE: Final = 0.1
 #: From this part of the time on contention disturbs a run, and from this factor on a profiler does.
 _DISTURBING: Final = 0.1
@@ -156,8 +156,9 @@ def facts(document: Document) -> str:
 
 
 def history(document: Document) -> list[str]:
-    """Rank the session among earlier ones, report its campaign's result and suggest what to run, in one sentence
-    each.""" told: list[str | None] = [] for place in document.get("place") or []:
+    """Rank the session among earlier ones, report its campaign's result and suggest what to run, a sentence each."""
+    told: list[str | None] = []
+    for place in document.get("place") or []:
         told.append(against_earlier(place, document["changes"]))
         told.append(advice(document["session_id"], place, document["changes"]))
     of_campaign = of_its_campaign(document.get("arm"), document.get("campaign_verdicts") or [])

@@ -95,9 +95,9 @@ RANK_VARIABLES: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROC
 _ONE_VARIABLE: Final = "ENVIRONMENT_VARIABLE"
 _ALL_VARIABLES: Final = "DeviceEnvironment"
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-#: A block with fewer words between zeros is no environment.
+#: A block with fewer words between zeros is not an environment.
 _LEAST_OF_A_BLOCK: Final = 2
-#: A longer value of a variable is no setting.
+#: A longer value of a variable is not a setting.
 _LONGEST_VALUE: Final = 200
 
 

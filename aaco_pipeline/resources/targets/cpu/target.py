@@ -249,7 +249,7 @@ def _translation_unit(source: bytes, kernel: str, compiler: Compiler) -> bytes:
 
 
 def _compile(compiler: Compiler, text: bytes, flags: Sequence[str], home: Path) -> tuple[str, ...]:
-    """The warnings; kept beside the object, which is whole when it is there."""
+    """The warnings; kept next to the object, which is whole when it is there."""
     made, told = home / KERNEL_OBJECT, home / _WARNINGS
     if made.is_file():
         return tuple(told.read_text().splitlines())
