@@ -57,8 +57,8 @@ def roof_counts(kind: Row) -> bool:
 def rate_in_words(kind: Row) -> str | None:
     """Rate that the heaviest operator of a kind of work achieved, and its part of the roof.
 
-    As in `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of what is reached at best`: a share of what the product is
-    reported to reach, with that of the published peak beside it.
+    As in `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of the best reported rate`: a share of the rate that the
+    product is reported to reach, after that of the published peak.
     """
     text = rate_alone(kind)
     if text is None or not roof_counts(kind):
@@ -73,7 +73,7 @@ def rate_in_words(kind: Row) -> str | None:
     if kind["roof_source"] != "reported" or kind["peak_ratio"] is None:
         return f"{text}, {percent(kind['roof_ratio'])} of the {whose}{name} peak"
     peak = percent(kind["peak_ratio"])
-    return f"{text}, {peak} of the {name} peak, {percent(kind['roof_ratio'])} of what is reached at best"
+    return f"{text}, {peak} of the {name} peak, {percent(kind['roof_ratio'])} of the best reported rate"
 
 
 def is_one(name: str) -> bool:
