@@ -113,7 +113,7 @@ def _ended_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[Sequ
 
 
 class RetentionConfig(dg.Config):
-    """The limits of one round; without `keep` and `keep_last` no session goes."""
+    """The limits of one round; without `keep` and `keep_last` no session is deleted."""
 
     keep: str | None = Field(None, description="Keep sessions younger than this: a number and h, d or w, such as 90d.")
     keep_last: int | None = Field(None, description="Keep so many of the newest sessions.")
