@@ -39,8 +39,7 @@ TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="ceilings", section="Analysis",
         meaning="One row is one limit of a device: a rate that it cannot exceed, or the highest measured. Filled by "
-        "the "
-                "stage roofline.",
+        "the stage roofline.",
         sort_by=("device_id", "resource", "dtype", "source"),
         columns=(
             column("device_id", INT32, ID, "Device the limit holds for, in `devices`."),
@@ -142,7 +141,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("achieved_flops_per_s", FLOAT64, FLOP_PER_S, "Operations of all calls divided by kernel_ns and "
                 "copy_ns in seconds; null when flops is or nothing took time.", since=2),
             nullable("achieved_bytes_per_s", FLOAT64, BYTE_PER_S, "Minimum bytes of all calls divided by the same "
-            "time; null when least_bytes is null or nothing took time.", since=2),
+                "time; null when least_bytes is null or nothing took time.", since=2),
             nullable("bound", STRING, NAME, "Resource in `ceilings` whose roof is nearest; null when it cannot be "
                 "told.", since=2),
             nullable("share_ratio", FLOAT64, RATIO, "Shortest time at that roof divided by the time taken; null when "
