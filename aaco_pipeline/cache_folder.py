@@ -179,7 +179,7 @@ def _entered(folder: int, name: str) -> int:
 
 
 def _is_own(status: os.stat_result, *, is_above: bool = False) -> bool:
-    """Tell whether only this user can change a file; access lists show in the group's bits.
+    """Return whether only this user can change a file; access lists show in the group's bits.
 
     Above a cache it may be root's, or sticky like /tmp, where nobody can replace another's names.
     """

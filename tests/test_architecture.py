@@ -206,7 +206,7 @@ def modules_imported(path: Path, modules: set[str]) -> set[str]:
 
 
 def is_of_dagster(module: str) -> bool:
-    """Tell whether it is Dagster's, or of one of the packages that come with it."""
+    """Return whether it is Dagster's, or of one of the packages that come with it."""
     return module.partition(".")[0].partition("_")[0] == "dagster"
 
 

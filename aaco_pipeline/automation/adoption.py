@@ -56,7 +56,7 @@ JOB: Final = "adopt_sessions"
 MOST_ADOPTED: Final = 50
 #: So many of each Dagster is asked about at one tick.
 MOST_LOOKED_UP: Final = 200
-#: After so long Dagster is asked about everything again, so that what was wiped there is found.
+#: After this long Dagster is asked about everything again, so that what was wiped there is found.
 EVERYTHING_SECONDS: Final = 6 * 3600.0
 #: Under which kind the catalogue remembers the manifest of which Dagster shows everything.
 _ADOPTED: Final = "adopted"
@@ -273,7 +273,7 @@ class _Asking:
 
 
 def _is_of(record: dg.EventLogRecord, one: Published) -> bool:
-    """Tell whether a materialization is of what is published; campaigns have no version of their code."""
+    """Return whether a materialization is of what is published; campaigns have no version of their code."""
     made = record.asset_materialization
     tags = (made.tags or {}) if made is not None else {}
     is_by = not one.code_version or tags.get(CODE_VERSION_TAG) == one.code_version

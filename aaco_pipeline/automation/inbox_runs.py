@@ -48,7 +48,7 @@ class Due:
 
 
 def due(lake: LakeFolder, instance: dg.DagsterInstance, inbox: Path, memory: Memory, now: float) -> Due:
-    """Look at the inbox and decide what is asked for now; `memory` is brought up to date, `now` as in `look`."""
+    """Look at the inbox and decide what is requested now; `memory` is brought up to date, `now` as in `look`."""
     answer, now = Due(), round(now, 1)
     finished = look(inbox, memory, now)
     running = {run.tags.get(INBOX_TAG) for run in _unfinished(instance)}
@@ -111,7 +111,7 @@ def _looked_up(instance: dg.DagsterInstance, arrival: Arrival, seen: Seen, now: 
 
 
 def _is_delayed(seen: Seen, now: float) -> bool:
-    """Tell whether the next attempt still waits; a time beyond any delay comes from another boot."""
+    """Return whether the next attempt still waits; a time beyond any delay comes from another boot."""
     return now < seen.again <= now + delay_seconds(seen.failures)
 
 

@@ -42,7 +42,7 @@ def prepare_home(project: Project) -> None:
 
 
 def _holds(link: Path, settings: Path) -> bool:
-    """Tell whether the home's settings stay: `settings` themselves, or others that the user put there.
+    """Return whether the home's settings stay: `settings` themselves, or others that the user put there.
 
     A link to a project that has moved, or to the defaults of an installation of this package, is replaced.
     """
@@ -76,7 +76,7 @@ def _remove_half_made(home: Path) -> None:
 
 
 def _is_made(path: Path, table: str) -> bool:
-    """Tell whether a database has its version or any rows; one that SQLite cannot read is left alone."""
+    """Return whether a database has its version or any rows; one that SQLite cannot read is left alone."""
     try:
         with closing(sqlite3.connect(path, timeout=_WAIT_SECONDS)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

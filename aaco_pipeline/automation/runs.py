@@ -97,7 +97,7 @@ def sessions_of(run: dg.DagsterRun) -> set[str]:
 
 
 def _has_tags_of_parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Tell whether the tags are those that a re-executed run is created with: they are of its parent's process."""
+    """Return whether the tags are those that a re-executed run is created with: they are of its parent's process."""
     parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id is not None else None
     return parent is not None and all(
         parent.tags.get(name) == value for name, value in run.tags.items() if name.startswith(TAG_PREFIX)

@@ -83,7 +83,7 @@ def nightly_compaction(runner: Runner) -> dg.RunRequest:
 def forget_removed(lake: TraceLake, instance: dg.DagsterInstance, before: datetime | None) -> int:
     """Delete partitions and runs of what this lake has removed, and its ended runs from before a time.
 
-    A run stays while the lake holds one of its sessions, and for ever when nothing tells that it was of this lake.
+    A run stays while the lake holds one of its sessions, and forever when nothing tells that it was of this lake.
     Returns how many runs went.
     """
     forget(instance, gone(lake, instance))
@@ -113,7 +113,7 @@ def _ended_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[Sequ
 
 
 class RetentionConfig(dg.Config):
-    """The limits of one round; without `keep` and `keep_last` no session goes."""
+    """The limits of one round; without `keep` and `keep_last` no session is deleted."""
 
     keep: str | None = Field(None, description="Keep sessions younger than this: a number and h, d or w, such as 90d.")
     keep_last: int | None = Field(None, description="Keep so many of the newest sessions.")

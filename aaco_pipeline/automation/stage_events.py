@@ -37,7 +37,7 @@ _LONGEST_TEXT: Final = 200
 #: Dagster folds away a table of more than about a thousand characters.
 _LONGEST_KERNEL: Final = 40
 _PREVIEW_ROWS: Final = 10
-#: Records of Dagster that are asked for at once.
+#: Records of Dagster that are requested at once.
 _MOST_RECORDS: Final = 1000
 #: Whatever logs events of a run at once: the context of an asset or op.
 Context = dg.AssetExecutionContext | dg.OpExecutionContext

@@ -113,7 +113,7 @@ def due_campaigns(lake: TraceLake, instance: dg.DagsterInstance, now: datetime) 
 
 
 def _is_fresh(lake: TraceLake, session: str, now: float) -> bool:
-    """Tell whether the session was written to within the last minute, by this host's clock."""
+    """Return whether the session was written to within the last minute, by this host's clock."""
     for path in (lake.manifest_path(session, "session"), lake.request_path(session), lake.raw(session)):
         try:
             if 0 <= now - path.stat().st_mtime < STILL_SECONDS:

@@ -318,7 +318,7 @@ def _join_thread_traces(
 
 
 def _has_dispatch(members: Sequence[int], marks: Sequence[Marks], trace: Marks) -> bool:
-    """Tell whether a database among the parts has the dispatch of a thread trace."""
+    """Return whether a database among the parts has the dispatch of a thread trace."""
     agent, dispatch = trace.agent, trace.dispatch
     if agent is None or dispatch is None:
         return False

@@ -318,7 +318,7 @@ def _run_folder(path: Path, reader: Reader, top: Path) -> Path:
 
 
 def _is_host_folder(folder: Path, path: Path, reader: Reader) -> bool:
-    """Tell whether a folder is the one that rocprofv3 names after the host, below the folder of the run."""
+    """Return whether a folder is the one that rocprofv3 names after the host, below the folder of the run."""
     beside = [entry.path.name for entry in readable_entries(folder.parent) if entry.is_folder]
     if any(name.startswith("ui_output_") for name in beside) or _PASS_FOLDER.fullmatch(folder.parent.name):
         return True

@@ -97,7 +97,7 @@ _ABSENT: Final = (
 
 
 def is_untraced(raw: Path) -> bool:
-    """Tell whether a raw folder holds a session measured only for its latency."""
+    """Return whether a raw folder holds a session measured only for its latency."""
     return (raw / "latency.json").is_file() and not (raw / "trace.json").exists()
 
 

@@ -39,7 +39,7 @@ _TELEMETRY_TABLES: Final = ("system_samples", "gpu_samples", "scheduler_events")
 
 
 def probe(raw: Path) -> bool:
-    """Tell whether a session's raw folder holds a recording of `aaco record`."""
+    """Return whether a session's raw folder holds a recording of `aaco record`."""
     return ingested.probe(raw) and _recorded_in(raw) is not None
 
 

@@ -83,7 +83,7 @@ _STARTERS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("uv", "poetry", "pipenv", "pdm", "hatch"), "--with --python -p --project --extra --env-file"),
     **dict.fromkeys(("conda", "mamba", "micromamba"), "-n -p --name --prefix --cwd"),
 }
-#: The word behind a starter that is no program yet: `accelerate launch`, `uv run`, `perf record`.
+#: The word behind a starter that is not a program yet: `accelerate launch`, `uv run`, `perf record`.
 _SUBCOMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "accelerate": ("launch",),
     "perf": ("record", "stat", "trace"),
@@ -93,7 +93,7 @@ _SUBCOMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("uv", "poetry", "pipenv", "pdm", "hatch"), ("run",)),
     **dict.fromkeys(("conda", "mamba", "micromamba"), ("run",)),
 }
-#: Starters whose first word that is no option is a number or a mask of their own.
+#: Starters whose first word that is not an option is a number or a mask of their own.
 _WITH_A_VALUE_FIRST: Final = ("timeout", "taskset", "chrt")
 _PYTHON_VALUES: Final = ("-X", "-W", "--check-hash-based-pycs")
 #: Modules of Python that run a script given to them.

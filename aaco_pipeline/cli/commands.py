@@ -1,4 +1,4 @@
-"""The commands of `aaco`: each in the module of its group, imported when it is asked for."""
+"""The commands of `aaco`: each in the module of its group, imported when it is requested."""
 
 from importlib import import_module
 from typing import Final
@@ -51,7 +51,7 @@ _EPILOG: Final = (
 
 
 class _Commands(click.Group):
-    """The commands, each imported when it is asked for: a short one does not wait for the others."""
+    """The commands, each imported when it is requested: a short one does not wait for the others."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_MODULES)

@@ -89,9 +89,9 @@ def info(project: "Project", as_json: bool) -> None:
 def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: bool) -> int:
     """Find half sessions and campaigns, torn or orphaned files, and stale locks.
 
-    --mend finishes half sessions: it measures what was asked for and runs the stages that are not published.
+    --mend finishes half sessions: it measures what was requested and runs the stages that are not published.
 
-    What it says of optional tools, such as a compiler for AMD GPUs, is no problem.
+    What it says of optional tools, such as a compiler for AMD GPUs, is not a problem.
 
     Exits with 0 when all is well or mended, and with 8 when something is left to do or a table is not reproduced.
     """
@@ -133,7 +133,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
 
 
 def _treated(problem: "Problem", *, mend: bool) -> dict[str, str]:
-    """Describe a problem and its state, after mending it where that was asked for."""
+    """Describe a problem and its state, after mending it where that was requested."""
     row = {"kind": problem.kind, "subject": problem.subject, "why": problem.explanation, "state": "needs you"}
     if problem.mend is None:
         return row

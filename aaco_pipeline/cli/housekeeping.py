@@ -66,8 +66,8 @@ def gc(
     """Delete old sessions (with captures and runs) and orphaned files.
 
     A session stays when any of the limits keeps it, while it is requested or in progress, and while a campaign rests on
-    it. Without --keep and --keep-last no session goes. The lake's removals.jsonl records what went, when and why; after
-    a kill the next call continues.
+    it. Without --keep and --keep-last no session is deleted. The lake's removals.jsonl records what went, when and why;
+    after a kill the next call continues.
     """
     from aaco_pipeline.lake.retention import Limits
     from aaco_pipeline.pipeline.retention import clean_up

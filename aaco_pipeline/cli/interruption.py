@@ -22,7 +22,7 @@ _USUALLY: Final = "nothing is half-published"
 _LONGEST_SECONDS: Final = 12.0
 _KILL_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
-#: Polars has system calls go on after SIGINT; a signal that nobody uses makes the main thread's return.
+#: Polars restarts system calls after SIGINT; an otherwise unused signal interrupts the main thread's.
 _WAKING: Final = signal.SIGURG
 _WAKE_SECONDS: Final = 0.1
 #: Native code that is being loaded answers an exception with a panic: an import gets so long to end.
@@ -99,7 +99,7 @@ def _unraisable(what: "sys.UnraisableHookArgs") -> None:
 
 
 def _is_called_by_native_code(frame: FrameType | None) -> bool:
-    """Tell whether an import is in progress, or Polars is asking Python for a data type."""
+    """Return whether an import is in progress, or Polars is asking Python for a data type."""
     while frame is not None and not any(place in frame.f_code.co_filename for place in _CALLED_BY_NATIVE_CODE):
         frame = frame.f_back
     return frame is not None
@@ -130,7 +130,7 @@ def _watch(reader: int) -> None:
 
 
 def _is_ours(number: int) -> bool:
-    """Tell whether no command has put a handler of its own in place of ours."""
+    """Return whether no command has put a handler of its own in place of ours."""
     return number in _ENDING and signal.getsignal(number) is _unwind
 
 
@@ -155,7 +155,7 @@ def _kill_descendants() -> None:
 
 
 def _descendants() -> list[int]:
-    """The processes below this one that have not ended."""
+    """Descendant processes that are still running."""
     from pathlib import Path  # half of what is imported before signals are heard
 
     children: dict[int, list[int]] = {}
@@ -189,7 +189,7 @@ def _leave(error: BaseException | None) -> NoReturn:
 
 
 def is_of_a_full_disk(error: BaseException | None) -> bool:
-    """Tell whether an error goes back to a disk without room, which SQLite says in words only."""
+    """Return whether an error goes back to a disk without room, which SQLite says in words only."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

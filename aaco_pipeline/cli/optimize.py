@@ -30,7 +30,7 @@ _LONGEST_NS: Final = 7 * 24 * 3_600_000_000_000
 
 
 def is_of_a_model(source: Path | None, session: str | None) -> bool:
-    """Tell whether a model is meant: a SPEC starting with a name or an .onnx file, or a session without a source."""
+    """Return whether a model is meant: a SPEC starting with a name or an .onnx file, or a session without a source."""
     if source is None:
         return session is not None
     first = str(source).partition(" ")[0]

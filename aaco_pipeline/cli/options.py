@@ -162,6 +162,6 @@ def wait_option(tell: Callable[[str], None]) -> Callable[[Callable[..., Any]], C
         type=click.FloatRange(min=0, max=1e6),
         expose_value=False,
         callback=chosen,
-        help="Wait at most so long, each time, while another process measures on this host (default: until it is "
+        help="Longest time to wait, each time, while another process measures on this host (default: until it is "
         "done); then exit with 4.",
     )

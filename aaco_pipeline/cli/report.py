@@ -181,7 +181,7 @@ def _rendered(document: "Document", form: str) -> str:
     from aaco_pipeline.report.session.view import report_view, session_view
 
     if form == "json":
-        # The drawn timeline only serves the page.
+        # Only the page uses the drawn timeline.
         return json.dumps({key: part for key, part in document.items() if key != "drawn_timeline"}, indent=2) + "\n"
     return _laid_out(document, form, report_view, session_view)
 

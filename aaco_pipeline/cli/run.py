@@ -53,7 +53,7 @@ def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest"
 
 
 class Sizes(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases of click
-    """Whole numbers from 1, separated by commas."""
+    """Integers from 1, separated by commas."""
 
     name = "sizes"
 

@@ -67,7 +67,7 @@ def occupancy(frame: pl.DataFrame, architecture: Architecture) -> pl.DataFrame:
     """Compute the columns of the table `occupancy` that follow from resources, one row per row of `frame`.
 
     Args:
-        frame: the columns `INPUTS`, whole numbers: registers per wavefront's lane as allocated or used,
+        frame: the columns `INPUTS`, integers: registers per wavefront's lane as allocated or used,
             `lds_bytes` static and dynamic together, work-items of one work-group and of the grid, and the compute
             units of the device. A wavefront size may be null where the architecture has but one, accumulation
             registers where it has none, scalar registers where they never limit.

@@ -1,6 +1,6 @@
 """Artefacts: models of baselines and builds that the lake keeps by content, so that measurements can be repeated.
 
-Equal content under equal names is kept once, unless a fresh copy is asked for.
+Equal content under equal names is kept once, unless a fresh copy is requested.
 """
 
 import hashlib

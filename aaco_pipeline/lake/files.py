@@ -38,7 +38,7 @@ def temporary_beside(path: Path) -> Path:
 
 
 def writer_is_gone(temporary: Path) -> bool:
-    """Tell whether the writer of a temporary file has ended.
+    """Return whether the writer of a temporary file has ended.
 
     Processes of another host are invisible; such a writer counts as ended after `STALE_DAYS` without a change.
     """
@@ -215,7 +215,7 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
 
 
 def lock_is_free(path: Path) -> bool:
-    """Tell whether the lock on the existing file `path` is free right now."""
+    """Return whether the lock on the existing file `path` is free right now."""
     descriptor = _take_lock(path)
     if descriptor is not None:
         _let_go(descriptor)

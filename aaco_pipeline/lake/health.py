@@ -232,7 +232,7 @@ def _damaged_files(
         kind = _damage(lake, one)
         if kind is None or (is_held and kind == "missing file"):
             continue
-        # A writer may have superseded the file after its name was read: then it is no fault.
+        # A writer may have superseded the file after its name was read: then it is not a fault.
         if one not in lake.manifest(manifest.id, manifest.scope).on_disk:
             continue
         path = lake.path / one.file
@@ -332,7 +332,7 @@ def _unpublished_files(lake: LakeReader, published: set[str]) -> Iterator[Fault]
 
 
 def _is_left(lake: LakeReader, folder: Path) -> bool:
-    """Tell whether a folder belongs to a session or campaign on which nobody works."""
+    """Return whether a folder belongs to a session or campaign on which nobody works."""
     scope, identifier = owner_of(folder / "file")
     return is_id(identifier, scope) and not lake.storage.is_held(lake.lock_path(identifier))
 
@@ -382,7 +382,7 @@ def _stale_locks(lake: LakeReader) -> Iterator[Fault]:
 
 
 def _is_ours(lake: LakeReader, path: Path) -> bool:
-    """Tell whether an unpublished path is a file where only stages write; anything else is the user's."""
+    """Return whether an unpublished path is a file where only stages write; anything else is the user's."""
     scope, identifier = owner_of(path)
     state = lake.storage.state(path)
     return state is not None and not state.is_folder and is_id(identifier, scope)

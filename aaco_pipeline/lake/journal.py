@@ -80,7 +80,7 @@ class Journal:
         return {entry.session_id for entry in entries if entry is not None}
 
     def is_held(self, digest: str) -> bool:
-        """Tell whether somebody is ingesting this capture right now."""
+        """Return whether somebody is ingesting this capture right now."""
         with lake_errors(path := self._path(digest).with_suffix(".lock")):
             return self._storage.is_held(path)
 

@@ -106,7 +106,7 @@ class LakeFolder:
         return self._of_session(RAW, session)
 
     def has_raw(self, session: str) -> bool:
-        """Tell whether the session's capture exists, and so is complete."""
+        """Return whether the session's capture exists, and so is complete."""
         return self.storage.state(self.raw(session)) is not None
 
     def trace(self, session: str) -> Path:
@@ -118,7 +118,7 @@ class LakeFolder:
         return self._of_session("reports", session) / "report.html"
 
     def verdict_page(self, campaign: str) -> Path:
-        """The path of the page with the campaign's verdict; verdict.json lies beside it."""
+        """The path of the page with the campaign's verdict; verdict.json lies next to it."""
         return self.path / "reports" / f"campaign_id={require_campaign_id(campaign)}" / "verdict.html"
 
     def search_page(self, campaign: str) -> Path:
@@ -126,7 +126,7 @@ class LakeFolder:
         return self.path / "reports" / f"campaign_id={require_campaign_id(campaign)}" / "search.html"
 
     def has_campaign(self, name: str) -> bool:
-        """Tell whether a campaign of this name has published anything, even if its manifest is lost."""
+        """Return whether a campaign of this name has published anything, even if its manifest is lost."""
         places = (self.manifest_path, self.marker_path) if is_id(name, "campaign") else ()
         return any(self.storage.state(place(name, "campaign")) is not None for place in places)
 
@@ -143,7 +143,7 @@ class LakeFolder:
         return [name for name in self.storage.names(self.path / MARKERS[scope]) if is_id(name, scope)]
 
     def is_lost(self, identifier: str, scope: Scope) -> bool:
-        """Tell whether a session or campaign was committed, was not removed, and has no manifest."""
+        """Return whether a session or campaign was committed, was not removed, and has no manifest."""
         manifest, marker = self.manifest_path(identifier, scope), self.marker_path(identifier, scope)
         # The marker is made last and removed first; the second look at the manifest catches one made meanwhile.
         absent, marked, absent_still = (self.storage.state(one) is None for one in (manifest, marker, manifest))
@@ -198,12 +198,12 @@ class LakeFolder:
         return self.holding(self._measuring_lock(campaign), f"campaign {campaign}", wait_seconds)
 
     def is_measuring(self, campaign: str) -> bool:
-        """Tell whether anybody measures the campaign, on this host or another that shares the lake."""
+        """Return whether anybody measures the campaign, on this host or another that shares the lake."""
         with lake_errors(path := self._measuring_lock(campaign)):
             return self.storage.is_held(path)
 
     def is_running(self, session: str) -> bool:
-        """Tell whether anybody works on the session's stages, on this host or another that shares the lake."""
+        """Return whether anybody works on the session's stages, on this host or another that shares the lake."""
         for path in (self._run_lock(session, name) for name in ("attended", "running")):
             with lake_errors(path):
                 if self.storage.is_held(path):
@@ -225,7 +225,7 @@ class LakeFolder:
         return self.holding(self._compaction_lock, "the lake's compaction", 0.0)
 
     def is_compacting(self) -> bool:
-        """Tell whether anybody writes or removes segments, on this host or another that shares the lake."""
+        """Return whether anybody writes or removes segments, on this host or another that shares the lake."""
         with lake_errors(self._compaction_lock):
             return self.storage.is_held(self._compaction_lock)
 
@@ -254,7 +254,7 @@ class LakeFolder:
 
 
 def is_id(text: str, scope: Scope) -> bool:
-    """Tell whether a text is a valid id of this scope."""
+    """Return whether a text is a valid id of this scope."""
     is_session = SESSION_ID.fullmatch(text) is not None
     return is_session if scope == "session" else not is_session and CAMPAIGN_ID.fullmatch(text) is not None
 

@@ -50,7 +50,7 @@ def default_limits() -> Limits:
 
 
 def statement_goes_on() -> bool:
-    """Tell whether an abandoned statement still runs; only the end of the process stops it."""
+    """Return whether an abandoned statement still runs; only the end of the process stops it."""
     return any(thread.name == _THREAD for thread in threading.enumerate())
 
 

@@ -29,7 +29,7 @@ def seal(document: Mapping[str, object]) -> bytes:
 
 
 def is_sealed(content: bytes) -> bool:
-    """Tell whether the text begins with a digest. ValueError when it is not that of the bytes after it."""
+    """Return whether the text begins with a digest. ValueError when it is not that of the bytes after it."""
     if not content.startswith(_HEAD):
         return False
     if content[len(_HEAD) :][:_DIGITS] != _digest(content[len(_HEAD) + _DIGITS :]):
@@ -76,7 +76,7 @@ class StageState(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A view kept beside the tables (a trace or a page); like an `Entry`, with a digest of its sources.
+    """A view kept next to the tables (a trace or a page); like an `Entry`, with a digest of its sources.
 
     `rests_on` is that digest, "" if an earlier version made the view.
     """

@@ -60,7 +60,7 @@ def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
 
 
 def is_rebuildable(lake: LakeReader, identifier: str, scope: Scope) -> bool:
-    """Tell whether a manifest can be rebuilt: from a table's rows, or from the session's capture."""
+    """Return whether a manifest can be rebuilt: from a table's rows, or from the session's capture."""
     is_captured = scope == "session" and lake.has_raw(identifier)
     return is_captured or next(_entries(lake, scope, identifier), None) is not None
 
@@ -167,7 +167,7 @@ class Segments:
         self.faults += unfinished_segments(lake)
 
     def hold(self, owner: str, entry: Entry) -> bool:
-        """Tell whether a published table is intact in a segment."""
+        """Return whether a published table is intact in a segment."""
         return _short((owner, entry.stage, entry.sha256)) in self._whole.get(entry.table, ())
 
     def _is_whole(self, held: Held) -> bool:
@@ -229,7 +229,7 @@ def mend_segment(lake: TraceLake, path: Path) -> bool:
 
 
 def _is_whole_without(lake: TraceLake, table: str) -> bool:
-    """Tell whether everything published of a table is intact elsewhere; False if a manifest is torn."""
+    """Return whether everything published of a table is intact elsewhere; False if a manifest is torn."""
     declared = all_tables()[table]
     try:
         lake.places(declared, lake.published([declared])[table])

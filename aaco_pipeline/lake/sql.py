@@ -246,7 +246,7 @@ def _on_key(connection: "duckdb.DuckDBPyConnection", filters: str | list[str], k
 
 
 def reads_only(connection: "duckdb.DuckDBPyConnection", statement: str, names: Iterable[str]) -> bool:
-    """Tell whether one SELECT statement can read only these tables and views, and cannot list others.
+    """Return whether one SELECT statement can read only these tables and views, and cannot list others.
 
     Table functions, descriptions of the catalog and names in a schema may do either.
     """

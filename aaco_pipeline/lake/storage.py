@@ -115,7 +115,7 @@ class Storage(Protocol):
         """
 
     def is_held(self, path: Path) -> bool:
-        """Tell whether anybody holds this lock right now."""
+        """Return whether anybody holds this lock right now."""
 
     def drop_lock(self, path: Path) -> None:
         """Remove a lock that the caller holds, or that nobody will ask for again."""

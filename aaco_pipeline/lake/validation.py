@@ -71,7 +71,7 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
 
 
 def _in_order(frame: pl.DataFrame, by: Sequence[str]) -> bool:
-    """Tell whether the frame is already sorted, as far as that is known without sorting."""
+    """Return whether the frame is already sorted, as far as that is known without sorting."""
     return frame.height < 2 or (len(by) == 1 and frame.get_column(by[0]).is_sorted())
 
 
@@ -85,7 +85,7 @@ def _problem(values: pl.Series, expected: pl.DataType, nullable: bool) -> str | 
 
 
 def _holds_nan(series: pl.Series) -> bool:
-    """Tell whether the series contains a NaN, also within lists and records."""
+    """Return whether the series contains a NaN, also within lists and records."""
     if series.dtype == pl.Float64:
         return bool(series.is_nan().any())
     if isinstance(series.dtype, pl.List):

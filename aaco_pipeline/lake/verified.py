@@ -97,7 +97,7 @@ def raw_digests(folder: Path) -> dict[str, str]:
 
 
 def is_of_capture(name: str) -> bool:
-    """Tell whether a name in a raw folder belongs to the capture, and is not the list or a temporary file."""
+    """Return whether a name in a raw folder belongs to the capture, and is not the list or a temporary file."""
     return name != RAW_LIST and not name.startswith(TEMPORARY_PREFIX)
 
 

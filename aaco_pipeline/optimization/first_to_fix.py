@@ -80,7 +80,7 @@ def kernels_to_fix(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def same_kernel(recorded: str, name: str) -> bool:
-    """Tell whether a recorded kernel, with parameters or template arguments, is the source's `name`."""
+    """Return whether a recorded kernel, with parameters or template arguments, is the source's `name`."""
     plain = (
         recorded.removesuffix(".kd").replace("(anonymous namespace)::", "").split("(", 1)[0].split("<", 1)[0].strip()
     )

@@ -21,7 +21,7 @@ VERSION: Final = 1
 
 
 class JournalError(ValueError):
-    """A file is no journal, or one that this version cannot read."""
+    """A file is not a journal, or one that this version cannot read."""
 
 
 @dataclass(frozen=True)

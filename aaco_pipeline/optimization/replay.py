@@ -269,7 +269,7 @@ def _of_pointers(capture: DispatchCapture) -> Iterator[Finding]:
             yield Finding("fault", f"argument {name} points to {pointer.address:#x}, which no region holds")
 
 
-#: The size of a page where nothing else is known. ROCm's own granularity for virtual memory can be larger.
+#: Fallback page size. ROCm's own granularity for virtual memory can be larger.
 LEAST_GRANULARITY_BYTES: Final = 4096
 
 
@@ -316,7 +316,7 @@ class RegionDifference:
 
     `state` is `equal`, `differs`, `only in first`, `only in second`, `other size` or `not captured`. As numbers:
     `elements_differing`, and of those that are numbers on both sides `greatest_difference`; both null where no type
-    was asked for.
+    was requested.
     """
 
     base: int

@@ -62,7 +62,7 @@ class Estimate:
     """The ratio over layouts, its median; of baseline/candidate: above 1 the candidate is faster.
 
     `ci_low` and `ci_high` are one-sided bounds of the median ratio over layouts; each holds at all looks together with
-    an error of at most `alpha` (a repeated confidence interval). Zero and infinity where so few layouts give none.
+    an error of at most `alpha` (a repeated confidence interval). Zero and infinity where this few layouts give none.
     """
 
     ratio: float

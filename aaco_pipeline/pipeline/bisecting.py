@@ -1,7 +1,7 @@
 """Find which of many builds brought a change: make builds, measure them beside the first, and record the search.
 
-Which build to measure next is decided in `aaco_pipeline.statistics.bisection`. Each step is a campaign of its own: some
-blocks of one build beside the first. A killed search continues from the lake: nothing is measured or built twice.
+Which build to measure next is decided in `aaco_pipeline.statistics.bisection`. Each step is its own campaign: a few
+blocks of one build against the first. A killed search continues from the lake: nothing is measured or built twice.
 """
 
 import shutil
@@ -409,7 +409,7 @@ class _Work:
         return new_plan("bisect", arms, blocks=blocks, traced_blocks=traced_blocks)  # type: ignore[arg-type]
 
     def _is_made(self, number: int) -> bool:
-        """Make a build unless it is there, and tell whether it is; record one that cannot be made as failed."""
+        """Make a build unless it is there, and return whether it is; record one that cannot be made as failed."""
         build, recipe = self.search.builds[number], self.search.recipe
         if build.subject is not None:
             return True

@@ -23,14 +23,14 @@ INBOX_VARIABLE: Final = "AACO_INBOX"
 DONE_FILE: Final = ".done"
 TAKEN_FOLDER: Final = "taken"
 REJECTED_FOLDER: Final = "rejected"
-#: A capture without the mark is finished when nothing of it has changed for so long, and at so many looks.
+#: A capture without the mark is finished when nothing of it has changed for this long, and at this many looks.
 STILL_SECONDS: Final = 120.0
 STILL_LOOKS: Final = 3
-#: A capture without the mark stays where it is for so long after it was taken: whoever copies may only have paused.
+#: A capture without the mark stays where it is for this long after it was taken: whoever copies may only have paused.
 STAYS_SECONDS: Final = 3600.0
 #: A folder with more entries is not looked through further.
 _MOST_ENTRIES: Final = 20_000
-#: A look at the inbox stops after so many entries, a folder counting as ten more, and the next one goes on there.
+#: A look at the inbox stops after this many entries, a folder counting as ten more, and the next one goes on there.
 _ENTRIES_A_LOOK: Final = 6_000
 _FOLDER_COUNTS: Final = 10
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -143,7 +143,7 @@ def entry_of(inbox: Path, path: Path) -> Path:
 
 
 def says_done(path: Path) -> bool:
-    """Tell whether an entry of the inbox is marked as finished."""
+    """Return whether an entry of the inbox is marked as finished."""
     return os.path.lexists(path / DONE_FILE if path.is_dir() else path.with_name(path.name + DONE_FILE))
 
 

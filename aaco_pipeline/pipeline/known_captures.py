@@ -16,7 +16,7 @@ from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.layout import LakeFolder
 
 _PACKAGE: Final = Path(__file__).parents[1]
-#: A larger folder is looked into anew each time.
+#: A larger folder is scanned again each time.
 _MOST_FILES: Final = 20_000
 #: A file that changed so shortly before it was looked at may change again within one tick of its file system's clock.
 _SETTLED_NS: Final = 100_000_000

@@ -136,7 +136,8 @@ def _run_again(lake: TraceLake, session: str, planned: Plan, configs: Path) -> N
 
 
 def is_stale(manifest: Manifest, stage: str) -> bool:
-    """Tell whether a stage of a session was last run by another version of its code; one that never ran is missing."""
+    """Return whether a stage of a session was last run by another version of its code; one that never ran is
+    missing."""
     state = next((state for state in manifest.stages if state.stage == stage), None)
     return state is not None and state.code_version != stages()[stage].code_version
 

@@ -96,7 +96,7 @@ def run_session(lake: TraceLake, session: str, configs: Path) -> None:
 def finish_session(lake: TraceLake, session: str, configs: Path) -> bool:
     """Run the stages that a session still lacks, and those that depend on them; return whether there were any.
 
-    Those are stages that never ran, that failed, or whose tables were withdrawn. A session that was asked for and is
+    Those are stages that never ran, that failed, or whose tables were withdrawn. A session that was requested and is
     not captured is measured. While another process runs its stages this one waits, and then does what is left.
     Raises what a stage failed with.
     """
@@ -132,5 +132,5 @@ def _run_all(lake: TraceLake, session: str, configs: Path, names: Sequence[str])
 
 
 def _derives(one: Stage) -> bool:
-    """Tell whether the stage asks for what is computed once for several stages of a run."""
+    """Return whether the stage asks for what is computed once for several stages of a run."""
     return Session.derive.__name__ in one.function.__code__.co_names

@@ -49,5 +49,5 @@ def running_sessions(lake: TraceLake, sessions: Collection[str]) -> set[str]:
 
 
 def can_be_run(lake: TraceLake, session: str) -> bool:
-    """Tell whether there is anything to run a session's stages on: its capture, or a request to measure one."""
+    """Return whether there is anything to run a session's stages on: its capture, or a request to measure one."""
     return lake.raw(session).is_dir() or lake.request_path(session).is_file()

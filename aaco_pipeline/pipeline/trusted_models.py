@@ -69,7 +69,7 @@ def _copied(trusted: TrustedFolders, path: Path, folder: Path) -> Path:
 
 @contextmanager
 def _named(path: Path, folder: Path) -> Iterator[None]:
-    """Let an error name the file that was asked for, and not its copy, which is gone by then."""
+    """Let an error name the file that was requested, and not its copy, which is gone by then."""
     try:
         yield
     except AacoError as error:

@@ -28,7 +28,7 @@ _STRAGGLERS_SECONDS: Final = 0.2
 TERMINATE: Final = b"t"
 #: From SIGTERM, or Ctrl-C, to SIGKILL.
 _GRACE_SECONDS: Final = 5.0
-#: A process that lives so long after SIGKILL belongs to another user or hangs in the kernel.
+#: A process still alive this long after SIGKILL belongs to another user or hangs in the kernel.
 _KILL_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
 _LONGEST_COMMAND: Final = 4096
@@ -108,7 +108,7 @@ def _clocks() -> dict[str, int]:
 
 def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int, dict[str, int]] | str:
     """Fork and exec. Returns the process with its time, memory in bytes and CPU time just before exec, or the reason
-    that it does not start.
+    why it did not start.
 
     The kernel counts memory held before exec into a process's peak: a lower peak of the program is not visible.
     """

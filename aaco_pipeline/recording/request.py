@@ -22,7 +22,7 @@ MOST_RUNS: Final = 10_000
 MOST_COUNTED: Final = 100
 #: Signs that only a shell understands.
 _SHELL_SIGNS: Final = ("|", "&&", ";", ">", "<", "$(", "`")
-#: Programs that run another, named by their first word that is no option.
+#: Programs that run another, named by their first word that is not an option.
 _INTERPRETER: Final = re.compile(r"python[\d.]*|sh|bash|torchrun")
 
 

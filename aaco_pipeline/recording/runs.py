@@ -112,7 +112,7 @@ class Run:
 
     @property
     def failure(self) -> str | None:
-        """The failure in words; None when it ended well."""
+        """The failure in words; None on success."""
         if self.ended["timed_out"]:
             return "did not end within its time limit"
         if self.ended["signal"] is not None:
@@ -194,7 +194,7 @@ def _followed(
     job: Mapping[str, Any],
     started: Callable[[int], object],
 ) -> dict[str, Any]:
-    """Give the keeper its job and take its reports to the last; return them merged."""
+    """Send the keeper its job and read its reports until the last; return them merged."""
     said: dict[str, Any] = {}
     try:
         _write(control, json.dumps(job).encode() + b"\n")

@@ -241,7 +241,7 @@ def _service_levels(lake: TraceLake, campaign: str) -> list[Document]:
 
 
 def night_view(document: Document) -> View:
-    """Lay out the night: a row a benchmark, then service levels and what to do next, a line each."""
+    """Lay out the night: a row a benchmark, then service levels and what to do next, one per line."""
     rows = document["benchmarks"]
     parts: list[Part] = [Table(COLUMNS, rows, names=("benchmark",))]
     for row in rows:

@@ -154,7 +154,7 @@ def address_of(path: Path) -> str:
 
 
 def content_of(lake: TraceLake, address: str) -> bytes | None:
-    """The page or trace that an address means, made unless a current one is kept; None for any other address.
+    """The page or trace for an address, generated unless a current one is cached; None for any other address.
 
     LakeError when the session cannot be read; PassingLakeError while another process has been making it for minutes.
     """

@@ -143,5 +143,5 @@ def headline(findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def consequences(finding: Mapping[str, Any]) -> list[str]:
-    """List how a finding affects which figures, a line each."""
+    """List which figures a finding affects, and how, one per line."""
     return [f"{words}: {', '.join(finding[name])}." for name, words in CONSEQUENCES.items() if finding[name]]

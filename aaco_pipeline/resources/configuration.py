@@ -291,7 +291,7 @@ class _BackendsFile(Form):
     backends: Annotated[dict[_Name, BackendEntry], expecting("a mapping from names to entries")] | None = None
 
 
-#: The backends known without any file.
+#: Built-in backends, available without a configuration file.
 BUILT_IN_BACKENDS: Final[Mapping[str, BackendEntry]] = MappingProxyType(
     {
         "cpu": BackendEntry(provider=CPU_PROVIDER),

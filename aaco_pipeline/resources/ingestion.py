@@ -64,7 +64,7 @@ def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original:
     """Fill `folder` with the run's files, minus secrets, and the list of them.
 
     Files of the run that no reader takes are kept where they may be of use later (raw thread traces, code objects).
-    With `keep_original` a file that its copy differs from is kept beside it untouched, for its owner alone.
+    With `keep_original` a file that its copy differs from is kept next to it untouched, for its owner alone.
     CaptureError when a file cannot be copied, LakeError when there is no room for it.
     """
     read = [path for part in run.parts for path in part.files]

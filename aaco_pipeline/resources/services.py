@@ -200,7 +200,7 @@ def _end_children(group: int) -> None:
 
 
 def _gone(seconds: float) -> bool:
-    """Reap until no child is left, for so long at most."""
+    """Reap until no child is left, for this long at most."""
     deadline = time.monotonic() + seconds
     while True:
         list(_reaped())

@@ -219,7 +219,7 @@ class _Copy:
         """Count the table's rows, and note which columns hold text, long text and binary values."""
         asked = ["count(*)"]
         for one in columns:
-            # The largest value tells the kind: SQLite puts numbers before texts before binary values.
+            # The largest value identifies the kind: SQLite sorts numbers before text before blobs.
             asked.append(f"typeof(max({one.quoted}))")
             # Most texts are one that every row has, which need not be looked for row by row.
             same = f"min({one.quoted} COLLATE BINARY) = max({one.quoted} COLLATE BINARY)"

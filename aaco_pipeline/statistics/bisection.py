@@ -31,7 +31,7 @@ LEAST_BLOCKS: Final = 5
 POLICY_RATIO: Final = 0.01
 #: Several steps are reported when builds after one step would fit this badly with a lower probability.
 _MISFIT: Final = 0.001
-#: Share of the blocks that is trimmed at either end.
+#: Share of the blocks that is trimmed at both ends.
 _TRIMMED: Final = 0.1
 #: Smallest standard deviation of log ratios: clocks count whole nanoseconds.
 _RESOLUTION: Final = 1e-9
@@ -164,7 +164,7 @@ def least_detectable_ratio(deviation: float) -> float:
 
 
 def blocks_predicted(last: int, deviation: float, ratio: float) -> int:
-    """The median number of blocks of a search for a step, all builds together.
+    """Median number of blocks per search for a step, over all builds.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ def names_of(host: str, port: int, allowed: tuple[str, ...] = ()) -> Names:
     """The names of a server that listens on `host`: loopback's, its own, and `allowed` ones, also behind HTTPS.
 
     An allowed NAME is meant with the server's port and with a browser's default one, NAME:PORT with that port alone.
-    UsageError for what is no name.
+    UsageError for what is not a name.
     """
     own = {f"{name}:{port}" for name in (*_LOOPBACK, _bracketed(host))}
     if port == 80:

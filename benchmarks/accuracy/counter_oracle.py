@@ -373,7 +373,7 @@ def _equal(ours: float | None, theirs: float) -> bool:
 
 
 def _as_said(known: Difference, ours: float | None, theirs: float) -> bool:
-    """Tell whether a difference is of the kind that its description says."""
+    """Return whether a difference is of the kind that its description says."""
     if known.ours_is_null or ours is None:
         return known.ours_is_null and ours is None
     return known.factor is None or math.isclose(ours, known.factor * theirs, rel_tol=TOLERANCE)

@@ -356,7 +356,7 @@ def wilson(right: int, of: int) -> tuple[float, float]:
 
 
 def print_table(rows: Sequence[dict[str, Any]]) -> bool:
-    """Print the table; whether everything that is asked for holds."""
+    """Print the table; whether everything that is requested holds."""
     holds = True
     pooled = [0, 0, 0]
     print(f"{'injected':13} threads sessions delivered counted  right  95 % interval    wrong  causes")

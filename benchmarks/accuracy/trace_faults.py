@@ -25,7 +25,7 @@ _ON_THE_AXIS: Final = (
 _ADDED: Final = "void tiny_kernel_of_the_fault<float, 4>(float*, int)"
 #: Clocks that a fault of the clock is sampled at, in MHz.
 _FULL_CLOCK: Final = 1_980.0
-#: Less overlap than this part of the steps is no fault.
+#: Less overlap than this part of the steps is not a fault.
 _LEAST_OVERLAP: Final = 0.02
 _COMPUTE: Final = ("gemm", "attention", "conv")
 

@@ -33,7 +33,7 @@ Picks = npt.NDArray[np.int64]
 
 
 def local_sessions(shared: Path) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
-    """The sessions of `local_sessions.npz`, a row each with its number in `place`, and their latencies by place."""
+    """The sessions of `local_sessions.npz`, one row each with its number in `place`, and their latencies by place."""
     stored = np.load(shared / "regression" / "local_sessions.npz", allow_pickle=False)
     latency = stored["latency_ns"].astype(np.int64)
     count, each = latency.shape

@@ -256,7 +256,7 @@ def kernels_in(data: bytes) -> int:
 
 
 def has(program: Program, way: str) -> bool:
-    """Tell whether a program can be run in a way."""
+    """Return whether a program can be run in a way."""
     if way == "profiled":
         return program.language == TORCH
     return bool(program.removed) or not way.endswith("fixed")

@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def judge(folder: Path, lake: TraceLake) -> bool:
-    """Tell whether every amount of a recording is right; each that was looked at is printed."""
+    """Return whether every amount of a recording is right; each that was looked at is printed."""
     session = new_session_id()
     (run,) = discover_runs(folder).runs
     with lake.receive_raw(session) as raw:
@@ -98,7 +98,7 @@ def _products(rows: pl.DataFrame, document: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _first_ones(tables: Mapping[str, pl.DataFrame], first: int) -> bool:
-    """Tell whether as many executions of every kernel of the trace were counted as asked for, each at a dispatch."""
+    """Return whether as many executions of every kernel of the trace were counted as asked for, each at a dispatch."""
     dispatches = tables["dispatches"].select("dispatch_id", "kernel_id")
     ran = dispatches.group_by("kernel_id").agg(ran=pl.len())
     seen = tables["counters"].drop_nulls("dispatch_id").group_by("kernel_id").agg(pl.col("dispatch_id").n_unique())

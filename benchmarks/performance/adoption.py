@@ -115,7 +115,7 @@ def materialized(lake: TraceLake, instance: dg.DagsterInstance) -> dict[str, Cou
 
 
 def is_adopted(lake: TraceLake, instance: dg.DagsterInstance) -> bool:
-    """Tell whether Dagster has the last stage of every session and no run of the job is active."""
+    """Return whether Dagster has the last stage of every session and no run of the job is active."""
     last = lake.manifest(lake.sessions()[0]).expected[-1]
     shown = instance.get_materialized_partitions(dg.AssetKey(last))
     states = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.NOT_STARTED]

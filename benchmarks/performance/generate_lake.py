@@ -213,7 +213,7 @@ def _rows(manifest: Manifest) -> int:
 
 
 def _times(values: pl.Expr, thousandths: int) -> pl.Expr:
-    """Whole numbers times a factor, rounded down, without leaving 64 bits on the way."""
+    """Integers times a factor, rounded down, without leaving 64 bits on the way."""
     return values // 1_000 * thousandths + values % 1_000 * thousandths // 1_000
 
 

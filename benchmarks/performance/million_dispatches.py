@@ -68,7 +68,7 @@ def taken(capture: Path, checkout: Path) -> Taken:
 
 
 def holds(kind: str, dispatches: int, before: Path | None, folder: Path) -> bool:
-    """Tell whether one format meets its limits."""
+    """Return whether one format meets its limits."""
     capture = generated(kind, dispatches, folder)
     earlier = None if before is None else taken(capture, before)
     now = taken(capture, ROOT)

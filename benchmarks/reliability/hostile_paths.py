@@ -34,7 +34,7 @@ Kind = Literal["source", "harness", "model"]
 ENDING: Final[Mapping[Kind, str]] = {"source": ".hip", "harness": "_harness.py", "model": ".onnx"}
 _SAMPLE: Final = "row_dot"
 _QUIET: Final = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-#: Swaps what lies at two paths for ever, in a process of its own.
+#: Swaps what lies at two paths forever, in a process of its own.
 _SWAPPER: Final = """
 import os, sys
 at, other, aside = sys.argv[1:]
@@ -266,7 +266,7 @@ def made(make: Make, place: Place) -> AbstractContextManager[str]:
 
 
 def handed_over(place: Place, path: str) -> bool:
-    """Tell whether a run of Dagster came to its good end with this path as source, harness or model."""
+    """Return whether a run of Dagster came to its good end with this path as source, harness or model."""
     lake = TraceLake(place.root / "lake")
     resources = {
         "lake": LakeResource(path=str(lake.path)),
@@ -294,7 +294,7 @@ def handed_over(place: Place, path: str) -> bool:
 
 
 def was_run(place: Place, ran: Path) -> bool:
-    """Tell whether anything of the attacker's was run, or is kept in the lake to be."""
+    """Return whether anything of the attacker's was run, or is kept in the lake to be."""
     lake = TraceLake(place.root / "lake")
     if place.kind == "harness":
         return ran.exists()

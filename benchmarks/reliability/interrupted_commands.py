@@ -143,7 +143,7 @@ def usual_seconds(folder: Path, name: str) -> float:
 
 
 def try_once(folder: Path, name: str, mode: str, number: signal.Signals, seconds: float) -> Trial:
-    """Run a command, send it the signal after so many seconds, and look at everything that was promised."""
+    """Run a command, send it the signal after this many seconds, and look at everything that was promised."""
     trial, mark = Trial(name, mode, number, seconds), uuid4().hex
     with _workplace(folder) as work:
         starting = _in_terminal if mode == "foreground" else _in_background
@@ -277,7 +277,8 @@ def _environment(work: Path, mark: str) -> dict[str, str]:
 
 
 def _has_signal(process: int, mask: str) -> bool:
-    """Tell whether a process handles SIGTERM (`SigCgt`), or ignores it because it is done (`SigIgn`), or has ended."""
+    """Return whether a process handles SIGTERM (`SigCgt`), or ignores it because it is done (`SigIgn`), or has
+    ended."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
@@ -297,7 +298,7 @@ def _marked(mark: str) -> dict[int, str]:
 
 
 def _since(said: bytes, before: int) -> list[str]:
-    """The lines on a terminal's screen that were not on it before so many bytes had been written to it."""
+    """The lines on a terminal's screen that were not on it before this many bytes had been written to it."""
     then, now = _screen(said[:before]), _screen(said)
     same = next((at for at, (one, other) in enumerate(zip(then, now, strict=False)) if one != other), len(then))
     return now[same:]

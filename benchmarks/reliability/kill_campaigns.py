@@ -56,7 +56,7 @@ def kill_one(place: Workplace, number: int, rng: random.Random, usual_seconds: f
 
 
 def killed_after(place: Workplace, trial: Trial, seconds: float) -> None:
-    """Start or resume the campaign and kill the command after so many seconds; `trial` records what that met."""
+    """Start or resume the campaign and kill the command after this many seconds; `trial` records what that met."""
     process = place.start(*_command(place))
     try:
         process.communicate(timeout=seconds)

@@ -46,7 +46,8 @@ class Trial:
 
 
 def kill_one(place: Workplace, number: int, seconds: float, budget: str) -> Trial:
-    """Start a search on a fresh copy of the sample, kill it after so many seconds, and check all that was promised."""
+    """Start a search on a fresh copy of the sample, kill it after this many seconds, and check all that was
+    promised."""
     source = _source(place)
     before, known = _digest(source), set(_searches(place))
     process = place.start(*_command(source, budget))

@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def one_kill(place: Path, number: int, seconds: float) -> list[str]:
-    """Record, kill the recorder after so many seconds, and say what was found."""
+    """Record, kill the recorder after this many seconds, and say what was found."""
     target = place / "recordings" / f"made_{number}"
     mark = f"{os.getpid()}-{number}"
     recorder = subprocess.Popen(
@@ -106,7 +106,7 @@ def alive(mark: str) -> list[int]:
 
 
 def is_whole(folder: Path) -> bool:
-    """Tell whether every document that the folder's list of passes names is there and is JSON."""
+    """Return whether every document that the folder's list of passes names is there and is JSON."""
     try:
         capture = json.loads((folder / "capture.json").read_text())
         for one in capture["passes"]:

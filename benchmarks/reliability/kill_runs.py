@@ -241,7 +241,7 @@ def kill_daemon(place: Workplace, number: int, rng: random.Random) -> Kill:
 
 
 def leave_half(place: Workplace, seconds: float) -> None:
-    """A run that was killed after so many seconds."""
+    """A run that was killed after this many seconds."""
     process = place.start_run()
     with suppress(subprocess.TimeoutExpired):
         process.communicate(timeout=seconds)
@@ -388,7 +388,7 @@ def _sessions_named(place: Workplace, name: str) -> list[str]:
 
 
 def _is_done(place: Workplace, name: str) -> bool:
-    """Tell whether the capture is a whole session, every other session is whole, and no run is under way."""
+    """Return whether the capture is a whole session, every other session is whole, and no run is under way."""
     time.sleep(1)
     sessions = place.begun()
     is_whole = all(place.lake.progress(session).is_whole for session in sessions)

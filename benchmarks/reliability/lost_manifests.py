@@ -164,14 +164,14 @@ def _stage(place: Place, session: str) -> Callable[[], Answer]:
 
 
 def is_named(answer: Answer, rests: Collection[str]) -> bool:
-    """Tell whether a road ended with 8 and named what it rests on: each id, or the first and their number."""
+    """Return whether a road ended with 8 and named what it rests on: each id, or the first and their number."""
     named = [one for one in rests if one in answer.said]
     is_counted = f" {len(rests)} manifests are lost" in answer.said
     return answer.code == LakeError.exit_code and bool(named) and (len(named) == len(rests) or is_counted)
 
 
 def made(folder: Path, sessions: int) -> Place:
-    """A lake of so many sessions with one campaign."""
+    """A lake of this many sessions with one campaign."""
     project = Project(ROOT, folder / "lake", folder / "home")
     told = _command(project, ("compare", *_COMPARED, "--sessions", "5", "--traced", "1", "--format", "json"))()
     if told.code not in (0, 5):
@@ -191,7 +191,7 @@ def made(folder: Path, sessions: int) -> Place:
 
 
 def run(place: Place) -> tuple[dict[tuple[str, str], bool], list[str]]:
-    """Tell whether each road named each case, and what was wrong of roads that were to be well."""
+    """Return whether each road named each case, and what was wrong of roads that were to be well."""
     found: dict[tuple[str, str], bool] = {}
     member = members(place)[0]
     wrong = _well(place, member)

@@ -97,7 +97,7 @@ def pytest_sessionfinish():
     with open(os.path.join(HERE, "told.json"), "w") as file:
         json.dump(told, file)
 """
-#: By name, what lies beside the package while its rooms' tests are probed.
+#: By name, what lies next to the package while its rooms' tests are probed.
 _BESIDE: Final = {
     "aaco_probe.py": _PROBE,
     "aaco_probe_plugin.py": _PLUGIN,
@@ -130,7 +130,7 @@ class Function:
 
     @property
     def is_documented(self) -> bool:
-        """Tell whether the function has a docstring."""
+        """Return whether the function has a docstring."""
         first = self.node.body[0]
         return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
 

@@ -94,7 +94,7 @@ def secrets(seed: int, number: int, places: Sequence[str]) -> list[Secret]:
 
 
 def _fits(shape: str, line: str, place: str) -> bool:
-    """Tell whether a secret may be expected to be recognized at a place."""
+    """Return whether a secret may be expected to be recognized at a place."""
     if place.startswith("name of"):
         return shape.startswith("x ") and _FILE_NAME.fullmatch(_last(line)) is not None
     return shape != _UNANNOUNCED or place not in _NAMES
@@ -333,7 +333,7 @@ def found(folder: Path, planted: Sequence[Secret]) -> list[tuple[Secret, Path]]:
 
 
 def _is_told(one: Secret, path: Path) -> bool:
-    """Tell whether the terminal only repeats a name that the command was given."""
+    """Return whether the terminal only repeats a name that the command was given."""
     return one.place.startswith("name of") and path.suffix == ".log" and path.stem != "printed_daemon"
 
 

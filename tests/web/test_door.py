@@ -77,7 +77,7 @@ class Visitor:
         return told
 
     def passes(self, path: str = "/", *headers: tuple[str, str], **scope: Any) -> bool:
-        """Tell whether the application saw the request; otherwise it must be refused in one plain line."""
+        """Return whether the application saw the request; otherwise it must be refused in one plain line."""
         before = len(self.app.reached)
         told = self.ask(path, self.cookie, *headers, **scope)
         if len(self.app.reached) > before:

@@ -53,7 +53,7 @@ _BY_KIND: Final[Mapping[str, str]] = {
 }
 #: From this share of a roof on, little is left to tune.
 NEAR_ROOF: Final = 0.8
-#: Where a call starts at least so many kernels, graphs start them.
+#: Where a call starts at least this many kernels, graphs start them.
 _IN_GRAPHS: Final = 2
 #: Advice for kernels that can only be fused with their own kind.
 _INTO_EACH_OTHER: Final = "Fuse these kernels into one another"

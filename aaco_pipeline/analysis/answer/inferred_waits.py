@@ -17,7 +17,7 @@ from aaco_pipeline.analysis.timeline.activities import ENCLOSING_DOMAINS, OPERAT
 
 #: A thread that is heard again this soon after the device fell idle had waited for it.
 SOON_NS: Final = 50_000
-#: Silence at least this long while the device works is no pause between two launches.
+#: Silence at least this long while the device works is not a pause between two launches.
 LONG_NS: Final = 50_000
 #: An operator that waits for its copy outlasts its last call by this many times the usual.
 _OUTLASTS: Final = 3.0

@@ -268,7 +268,7 @@ def _sources_alone(ceilings: pl.DataFrame) -> pl.DataFrame:
     return by_format.agg(only_source=one)
 
 
-#: Findings on at least this part of a kind's time represent all of it.
+#: Findings that cover at least this fraction of a kind's time represent all of it.
 _SPEAKS_FOR: Final = 0.5
 #: An operator's rate is reported from this part of its kind's time on.
 _WORTH_TELLING: Final = 0.1

@@ -119,7 +119,7 @@ Cause = Literal["work", "device", "host", "data"]
 _MOSTLY: Final = 0.5
 #: The cause of its lateness is named where it explains at least this part of the others' shorter time.
 _EXPLAINS: Final = 0.5
-#: Lateness below this part of the time is not reported: of two ranks, one always comes last.
+#: Lateness below this share of the time is not reported: one of two ranks is always last.
 _WORTH_TELLING: Final = 0.01
 #: Kernels that take longer by less than this factor are reported as a percentage.
 _IN_PERCENT: Final = 1.1

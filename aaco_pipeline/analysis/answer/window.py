@@ -14,7 +14,7 @@ from aaco_pipeline.analysis.timeline.device_timeline import coverage
 
 INCOMPLETE: Final = "incomplete"
 COLD_START: Final = "cold_start"
-#: Work that repeats but is a smaller part of the device's work than this does not represent the recording.
+#: Repeating work below this fraction of the device's work does not represent the recording.
 _SPEAKS: Final = 0.25
 #: The finding on an interval in which work ran that was launched before the recording.
 BEFORE_RECORDING: Final = "wait_for_unrecorded_work"

@@ -373,7 +373,7 @@ def _occupancy(occupancy: pl.DataFrame) -> pl.DataFrame:
 
 
 def _kinds(kernels: pl.DataFrame, operator_kernels: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Tell whether a kernel reads through indices, and whether it communicates, by its operator or its family."""
+    """Return whether a kernel reads through indices, and whether it communicates, by its operator or its family."""
     types = (
         operator_kernels.drop_nulls("node_id")
         .join(nodes.select("node_id", "op_type"), on="node_id")

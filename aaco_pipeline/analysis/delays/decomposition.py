@@ -40,7 +40,7 @@ _LEAST_SHARE: Final = 0.5
 def calls_that_took_most(path: pl.DataFrame, events: pl.DataFrame, iterations: int) -> pl.DataFrame:
     """Find the call in which most of a part of an iteration passed, unless it usually does: row, cause, call.
 
-    `path`: row, thread_id, start_ns, end_ns and cause of pieces of so many iterations.
+    `path`: row, thread_id, start_ns, end_ns and cause of pieces of this many iterations.
     """
     returned = events.filter((pl.col("kind") == "syscall") & pl.col("duration_ns").is_not_null()).select(
         "thread_id", "name", start_ns="time_ns", end_ns=pl.col("time_ns") + pl.col("duration_ns")
@@ -195,7 +195,7 @@ def _cost_on_cpu(pieces: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl
 
 
 def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int, cost: pl.DataFrame) -> pl.DataFrame:
-    """The thread that decides each iteration's latency: row, thread_id. Time lost to another such thread is no loss.
+    """The thread that decides each iteration's latency: row, thread_id. Time lost to another such thread is not a loss.
 
     A thread other than the main one decides only where it ran, or would have: an idle thread loses nothing.
     """

@@ -17,7 +17,7 @@ from aaco_pipeline.lake.contracts import polars_types
 CLEAN: Final = "clean"
 DISTURBED: Final = "disturbed"
 ON_CPU_LONGER: Final = "on_cpu_longer"
-#: A spike exceeds the median by so many widths of the noise and by this share of the median.
+#: A spike exceeds the median by this many noise widths and by this share of the median.
 _NOISE_WIDTHS: Final = 5
 _LEAST_SHARE: Final = 0.1
 #: From a quartile to the width of normal noise.
@@ -27,7 +27,7 @@ _EXPLAINS: Final = 0.5
 #: Causes outside the program. Waits of its own doing (locks, its files, faults) are its own, and the timer ticks for
 #: every thread.
 _OUTSIDE: Final = (PREEMPTED, THROTTLED, STOPPED, QUEUED, INTERRUPTS)
-#: A quiet machine takes this, too: a wake-up and a tick of the timer. Less is no disturbance.
+#: A quiet machine takes this, too: a wake-up and a tick of the timer. Less is not a disturbance.
 _LEAST_DISTURBANCE_NS: Final = 50_000
 _DISTURBANCE_SHARE: Final = 0.01
 _LEAST_FOR_TAILS: Final = 100

@@ -129,7 +129,7 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
     **dict.fromkeys(("matrix_instruction", "architecture", "variant"), pl.String()),
 }
 
-#: A function's name says what it does within these characters; generated names continue with their parameters.
+#: Leading characters of a function name that identify its purpose; generated names continue with parameters.
 HEAD_CHARACTERS: Final = 120
 
 _FAMILIES: Final = tuple(PHRASES)

@@ -1,4 +1,4 @@
-"""Work implied by a model's nodes: floating-point operations by formula, and the least bytes to move.
+"""Work implied by a model's nodes: floating-point operations by formula, and the minimum bytes to move.
 
 Formulas for sums of products are `product_formulas`.
 """

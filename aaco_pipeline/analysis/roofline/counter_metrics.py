@@ -210,7 +210,7 @@ def metrics_of(table: pl.DataFrame) -> pl.DataFrame:
     """Metrics of each kernel over its counted dispatches, from the result of `counted`: `METRICS`, sorted.
 
     `value` is the sum of the numerators over the sum of the denominators; `mean`, `min` and `max` are over dispatches,
-    of which `n` gave the metric. Where none did, `value` is that of the kernel's executions that are no known dispatch:
+    of which `n` gave the metric. If none did, `value` comes from the kernel's executions that match no known dispatch:
     then `n` is 0 and the flag `joined_by_kernel` is set.
     """
     parts = [_of_family(part, Family(family)) for (family,), part in table.partition_by("family", as_dict=True).items()]

@@ -184,7 +184,7 @@ def _model(data: _Points, one: _Fit) -> Floats:
 
 
 def _fitted(data: _Points, overhead_ns: float | None, start: _Fit) -> _Fit:
-    """The best parameters, found on their logarithms."""
+    """The best-fit parameters, fitted in log space."""
 
     def decoded(x: Floats) -> _Fit:
         overhead = overhead_ns if overhead_ns is not None else float(np.exp(x[3]))

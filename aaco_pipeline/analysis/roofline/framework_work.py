@@ -136,7 +136,7 @@ def _column() -> pl.Expr:
     return pl.when("is_product").then(pl.coalesce(of_matrix, in_fp32)).otherwise(of_vector)
 
 
-#: Flag of every row: the work is derived from shapes, the least that they imply.
+#: Flag of every row: the work is a lower bound derived from shapes.
 MODEL_BASED: Final = "model_based"
 _SHARED: Final = "work_shared_by_time"
 _SERVES: Final = "serves_another_kernel"

@@ -1,7 +1,7 @@
 """Host calls that do one-time work: compilation, loading, initialization, allocation, capture, first touch.
 
-Some are recognised by name. Others are ordinary calls of which the first took far longer than the rest: the runtime
-loads a kernel's code when it is first launched, and creates its context in whatever call comes first.
+Some are recognised by name. Others are ordinary calls whose first invocation took far longer than the rest: the runtime
+loads a kernel's code at its first launch and creates its context in whichever call comes first.
 """
 
 from typing import Final
@@ -52,7 +52,7 @@ _WAITS: Final = r"(?i)synchronize|query|wait|memcpy|memset|launch|elapsed|signal
 _LEAST_NS: Final = 1_000_000
 #: A first call this many times as long as the later ones of its name did something that they did not.
 _FAR_LONGER: Final = 5
-#: A name with at least so many calls, and this share of their time in the later half of the work, recurs.
+#: A name with at least this many calls, and this share of their time in the later half of the work, recurs.
 _RECURRING_CALLS: Final = 4
 _RECURRING_SHARE: Final = 0.3
 #: So many kernels of one family in a row, of which the steady part uses at most two, are trials.

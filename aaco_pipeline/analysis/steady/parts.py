@@ -28,7 +28,7 @@ from aaco_pipeline.lake.contracts import polars_types
 _LEAST_WARM: Final = 8
 #: The outer fence of Tukey (1977): so many interquartile ranges beyond the quartiles.
 _FENCE: Final = 3
-#: A dispatch that differs by less than this share of the median is no outlier: clocks and caches do that.
+#: A dispatch that differs by less than this share of the median is not an outlier: clocks and caches do that.
 _LEAST_SHARE: Final = 0.5
 #: Dispatches that exceed this share of a part are another way of working, such as another shape, and no outliers.
 _MOST_SHARE: Final = 0.1
@@ -173,7 +173,7 @@ class Repetition:
 
 @dataclass(frozen=True)
 class SteadyPart:
-    """The steady part of a session, and what lies beside it.
+    """The steady part of a session, and what lies next to it.
 
     `parts`: device_id, part (`set_up`, `steady`, `tear_down` or `interruption`), start_ns, end_ns, reason, phase and
     lacking, by device and time; the parts of a device are its window from first to last activity, exactly. phase

@@ -17,7 +17,7 @@ import polars as pl
 Numbers = npt.NDArray[np.int64]
 Shares = npt.NDArray[np.float64]
 
-#: A pattern that occurs less often is no repetition.
+#: A pattern that occurs less often is not a repetition.
 LEAST_REPETITIONS: Final = 3
 #: A phase of fewer numbers is too short to distinguish a repetition from chance.
 LEAST_LENGTH: Final = 20
@@ -210,7 +210,7 @@ def _divided(phase: Phase, sequence: Numbers, sizes: Numbers) -> list[Phase]:
     bounds = [0, *changes.tolist(), len(lengths)]
     parts = [from_repetition(phase, start, end) for start, end in pairwise(bounds)]
     whole = [part for part in parts if part is not None]
-    # One odd repetition is no phase, and does not divide one.
+    # One odd repetition is not a phase, and does not divide one.
     return whole if len(whole) == len(parts) else [phase]
 
 

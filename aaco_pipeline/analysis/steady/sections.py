@@ -22,7 +22,7 @@ LONG_PERIODS: Final = 5
 LEAST_INTERRUPTION_NS: Final = 100_000
 #: From this share of known launches on, the sequence is the order of launches, which streams do not disturb.
 _KNOWN_LAUNCHES: Final = 0.9
-#: The least share of the work that repeats, in all patterns and in one: less is blocks of layers in a single pass. A
+#: Minimum share of the work that repeats, over all patterns and in one: less may be repeated layers in one pass. A
 #: recording that is warm from the start has no set-up to leave out, so more of it has to repeat.
 _LEAST_COVERED: Final = 0.5
 _LEAST_COVERED_WARM: Final = 0.75

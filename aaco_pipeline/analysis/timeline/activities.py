@@ -99,7 +99,7 @@ def host_calls(api_calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def group_codes(frame: pl.DataFrame, by: Sequence[str]) -> Codes:
-    """A small number per row that is equal where all columns `by` (whole numbers or null) are."""
+    """A small number per row that is equal where all columns `by` (integers or null) are."""
     codes = np.zeros(frame.height, np.int64)
     for name in by:
         column = frame.get_column(name).cast(pl.Int64)

@@ -100,7 +100,7 @@ def path_by_iteration(steps: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataF
 
     Args:
         steps: From `critical_path`.
-        iterations: Rows of that table of the pass to cut by.
+        iterations: Rows of `iterations` for the pass to split by.
     """
     windows = iterations.filter(pl.col("end_ns") > pl.col("start_ns")).sort("iteration")
     if windows.is_empty():
@@ -346,7 +346,7 @@ def effect_of_kernel(run: Recorded, iterations: pl.DataFrame, kernel: int, speed
 def effect_in(graph: Network, iterations: pl.DataFrame, kernel: int, speedups: Sequence[float]) -> Effect | None:
     """`effect_of_kernel` for a network; None where its windows have no length.
 
-    The path is computed anew for each speed-up. An iteration shortens by how much earlier everything that had ended by
+    The path is recomputed for each speed-up. An iteration shortens by how much earlier everything that had ended by
     its end would then have ended, less the same at its beginning. Unexplained waits stay as they were.
     """
     if any(not factor >= 1 for factor in speedups):

@@ -83,7 +83,7 @@ def _facts(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
     own = pl.col("stream_id"), pl.col("stream_id").gather(before)
     other = own[0].ne_missing(own[1]) & pl.col("queue_id").is_not_null()
     by_queue = pl.when(other).then(pl.col("end_ns").gather(before))
-    # Activities of a device lie in order of start.
+    # Activities of a device are sorted by start.
     first = pl.col("call_id").is_first_distinct()
     facts = activities.select("activity", *_LAUNCH, first_of_call=first, by_queue=by_queue)
     facts = facts.join(by_event, on="activity", how="left", maintain_order="left")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Numbers = npt.NDArray[np.int64]
 Nodes = npt.NDArray[np.int32]
-#: Whole numbers of ns up to here are exact in the float64 that the graph routines compute in.
+#: Integer nanoseconds up to this value are exact in float64, which the graph routines use.
 _EXACT: Final = 2**53
 
 
@@ -139,7 +139,7 @@ class _Ends:
 
 
 class _Rows:
-    """Edges by their first node, as the graph routines expect them: one entry each, also parallel ones."""
+    """Edges by their first node, as the graph routines expect them: one entry each, including parallel edges."""
 
     def __init__(self, first: Nodes, second: Nodes, count: int) -> None:
         self._count = count

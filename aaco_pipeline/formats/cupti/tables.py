@@ -311,7 +311,7 @@ def distinct(values: Numbers) -> Numbers:
 
 
 def _ascending(values: Numbers) -> bool:
-    """Tell whether each value is larger than the one before."""
+    """Return whether each value is larger than the one before."""
     last = -1
     for rows in pieces_of(len(values)):
         piece = values[rows]

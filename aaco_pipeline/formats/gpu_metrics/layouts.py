@@ -113,7 +113,7 @@ def dotted(version: Version) -> str:
 
 
 def is_table(head: bytes) -> bool:
-    """Tell whether the bytes begin with a table, or with one of a version that cannot be read."""
+    """Return whether the bytes begin with a table, or with one of a version that cannot be read."""
     size, version = header(head)
     if version != SELF_DESCRIBING:
         return size == (layout(version).itemsize if version in VERSIONS else len(head))

@@ -242,7 +242,7 @@ def _end(stream: _Stream, head: bytes) -> bytes | None:
     if not isinstance(stream, Unpacked):
         stream.seek(max(stream.seek(0, io.SEEK_END) - LOOKED_BYTES, 0))
         return stream.read(LOOKED_BYTES)
-    # GzipFile.read gives all that was asked for, or the end.
+    # GzipFile.read gives all that was requested, or the end.
     kept, taken = head, len(head)
     while piece := stream.read(LOOKED_BYTES):
         kept, taken = (kept + piece)[-LOOKED_BYTES:], taken + len(piece)

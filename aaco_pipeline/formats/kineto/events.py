@@ -217,7 +217,7 @@ _ONLY_ONE: Final = {"9.4": "gfx942", "9.5": "gfx950"}
 
 
 def is_amd(metadata: Mapping[str, Any], calls: pl.DataFrame) -> bool | None:
-    """Tell whether the devices are AMD's; None when nothing says."""
+    """Return whether the devices are AMD's; None when nothing says."""
     if not metadata.keys().isdisjoint(_AMD_VERSIONS):
         return True
     if not metadata.keys().isdisjoint(_NVIDIA_VERSIONS):
@@ -239,7 +239,7 @@ def described_devices(metadata: Mapping[str, Any]) -> dict[int, Mapping[str, Any
 def properties_of(
     seen: Iterable[int], described: Mapping[int, Mapping[str, Any]], amd: bool | None
 ) -> dict[int, Mapping[str, Any]]:
-    """Assign properties to each device with activities, by its number there; other devices are kept beside them.
+    """Assign properties to each device with activities, by its number there; other devices are kept next to them.
 
     ROCm's tracer numbers a device among all agents of the host, CPUs first, and the properties among the devices alone,
     so a number without properties is one of the described devices. Where all described devices are alike, so are its
@@ -291,7 +291,7 @@ def _architecture(amd: bool | None, major: int | None, minor: int | None) -> str
 
 
 def clocks(metadata: Mapping[str, Any], starts: Iterable[pl.Series]) -> tuple[pl.DataFrame, bool]:
-    """Build `clock_domains`: the trace's clock, and wall-clock where the trace ties it; and tell whether it does."""
+    """Build `clock_domains`: the trace's clock, and wall-clock where the trace ties it; and return whether it does."""
     base, first = whole(metadata.get("baseTimeNanoseconds")), pl.concat(starts).min()
     rows: list[tuple[str, int, int | None, str]] = []
     if base is not None:

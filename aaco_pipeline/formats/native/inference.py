@@ -86,7 +86,7 @@ class InferenceCapture:
 
     @property
     def is_traced(self) -> bool:
-        """Tell whether the runtime profiled a pass and left its profile."""
+        """Return whether the runtime profiled a pass and left its profile."""
         return "trace" in self.passes and self.passes["trace"]["profile"] is not None
 
     @property
@@ -185,7 +185,7 @@ class InferenceCapture:
         return table_of("clock_domains", rows)
 
     def profile_axis_start_ns(self) -> int:
-        """Return where the profile's time zero lies on the session's axis; for a traced session."""
+        """Return the position of the profile's time zero on the session's axis, for traced sessions."""
         trace = self.passes["trace"]
         clocks = trace["clocks_before"]
         since = int(trace["profile"]["start_realtime_ns"]) - int(clocks["realtime_ns"])

@@ -226,7 +226,7 @@ def _span(document: Mapping[str, Any]) -> tuple[int, int]:
 def _from_tool(document: Mapping[str, Any], folder: Path, limits: Limits) -> _Known:
     """Read what perf or bpftrace printed: only switches and wake-ups. Losses without a place may be anywhere.
 
-    perf's events of a CPU end when that goes offline, even if it comes back.
+    perf events on a CPU stop when it goes offline, even if it comes back.
     """
     trace, tool = document.get("trace"), document["source"]
     if trace is None:

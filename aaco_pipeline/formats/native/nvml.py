@@ -18,7 +18,7 @@ from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 LIBRARY: Final = "nvml"
-#: Limits by their bit in NVML's clocks event reasons. An idle GPU's low clock (bit 0) is no limit that held it down.
+#: Limits by their bit in NVML's clocks event reasons. An idle GPU's low clock (bit 0) is not a limit that held it down.
 _REASONS: Final = (
     *("applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown"),
     *("hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting", "board_limit", "reliability"),

@@ -56,7 +56,7 @@ DOCUMENTATION: Final = FormatRow("Nsight Compute, `ncu --csv`, both pages", "the
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     """Read one table of ncu.
 
-    Tables: `processes`, `devices`, `kernels` (names as they are, mangled where they were asked for so), `counters`
+    Tables: `processes`, `devices`, `kernels` (names as they are, mangled where they were requested so), `counters`
     (`counter` is ncu's name of the metric with its roll-up, `dram__bytes_read.sum`). Details: `counter_dispatches` (see
     `aaco_pipeline.formats.parsing.counter_passes`; no execution has times), `mangled_kernels` (the column `name`),
     `source_rows`. Raises CaptureError for anything else.

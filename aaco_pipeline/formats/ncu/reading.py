@@ -121,7 +121,7 @@ def _table(path: Path, limits: Limits) -> tuple[tuple[str, ...], pl.DataFrame, b
 
 
 def _is_whole(line: bytes, columns: int) -> bool:
-    """Tell whether a line has all its fields, which ncu always quotes."""
+    """Return whether a line has all its fields, which ncu always quotes."""
     return line.endswith(b'"') and line.count(b'","') + 1 >= columns
 
 
@@ -156,7 +156,7 @@ def _of_long(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_counter(name: str, names: Collection[str]) -> bool:
-    """Tell whether a metric is a counter to keep.
+    """Return whether a metric is a counter to keep.
 
     A counter has a roll-up after a dot; metrics without describe the device and the launch. The raw page adds roll-ups
     over units (`.avg`, `.min`, `.max`) to every requested sum. ncu's own work and durations are no counters.

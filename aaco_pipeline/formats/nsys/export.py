@@ -86,7 +86,7 @@ class Export:
             raise CaptureError(f"{self.database.path}: {reason}; {_REMEDY}")
 
     def has(self, kind: str, *columns: str) -> bool:
-        """Tell whether there is a table of this kind with these columns."""
+        """Return whether there is a table of this kind with these columns."""
         return kind in self.kinds and self.set.has(self.kinds[kind][0], *columns)
 
     def count(self, kind: str) -> int:

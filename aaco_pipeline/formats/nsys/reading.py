@@ -422,7 +422,7 @@ class _Reading:
         return whole
 
     def _numbers_waits_right(self) -> bool:
-        """Tell whether wait kinds are numbered as the export's own list says, true since schema 3.25."""
+        """Return whether wait kinds are numbered as the export's own list says, true since schema 3.25."""
         version = re.match(r"(\d{1,4})\.(\d{1,4})", self.settings.export.get("EXPORT_SCHEMA_VERSION", ""))
         return version is not None and (int(version[1]), int(version[2])) >= _WAITS_NUMBERED
 

@@ -140,7 +140,7 @@ class CollectedGraph:
         self.attributes[node_id] = known
 
     def holds_other_than_text(self) -> bool:
-        """Tell whether a name is not UTF-8, in which case protobuf gives bytes."""
+        """Return whether a name is not UTF-8, in which case protobuf gives bytes."""
         columns: list[Iterable[Any]] = [chain.from_iterable((*node[:3], node[4]) for node in self.nodes)]
         columns.append(name for name, *_ in self.initializers)
         columns += (chain.from_iterable(lists) for lists in (self.inputs, self.outputs))
@@ -278,7 +278,7 @@ def inferred_shapes(
 
 
 def _has_long_vector(graph: Any) -> bool:
-    """Tell whether a one-dimensional tensor is too long to be a shape; onnx follows it element by element."""
+    """Return whether a one-dimensional tensor is too long to be a shape; onnx follows it element by element."""
     values = (*graph.input, *graph.value_info)
     shapes = [value.type.tensor_type.shape.dim for value in values if value.type.HasField("tensor_type")]
     lengths = [dims[0].dim_value for dims in shapes if len(dims) == 1]

@@ -1,4 +1,4 @@
-"""An ONNX model without its weights: the part of the file that is kept beside a session and read for its graph.
+"""An ONNX model without its weights: the part of the file that is kept next to a session and read for its graph.
 
 The graph becomes frames in `aaco_pipeline.formats.onnx`. Importing onnx takes a noticeable part of a second.
 """

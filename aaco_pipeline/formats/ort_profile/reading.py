@@ -70,7 +70,7 @@ def read_events(path: Path, limits: Limits) -> tuple[pl.DataFrame, pl.DataFrame,
 
 
 def _parse_chunk(path: Path, body: bytes, before: int, last: bool) -> tuple[pl.DataFrame, bool]:
-    """Parse one chunk, and tell whether it ends the array. A last chunk that does not is read up to the cut."""
+    """Parse one chunk, and return whether it ends the array. A last chunk that does not is read up to the cut."""
     if last and body.endswith(b"]"):
         try:
             return _parse(path, body[:-1], before, cut=False), True

@@ -76,7 +76,7 @@ def data_bytes(descriptor: int) -> int:
 def open_decompressed(path: Path, limits: Limits | None = None) -> Unpacked | io.BufferedReader:
     """Open a file for reading, through gzip when it starts with gzip's magic number.
 
-    CaptureError when it cannot be opened, is no regular file, or holds more than the limits allow, holes included.
+    CaptureError when it cannot be opened, is not a regular file, or holds more than the limits allow, holes included.
     """
     limits = limits or Limits()
     try:

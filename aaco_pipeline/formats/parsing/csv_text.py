@@ -202,7 +202,7 @@ def _balanced(content: bytes) -> tuple[bytes, bool]:
 
 
 def _ends_within_record(frame: pl.DataFrame) -> bool:
-    """Tell whether the last record, without a line end, lacks fields or the end of its last number.
+    """Return whether the last record, without a line end, lacks fields or the end of its last number.
 
     A number without its last digits still parses; a time shorter than the previous row's gives it away.
     """

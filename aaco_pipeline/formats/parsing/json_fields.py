@@ -190,11 +190,11 @@ class Objects:
         return columns[0], columns[1], columns[2]
 
     def any_has(self, name: str) -> bool:
-        """Tell whether any of the objects holds a key."""
+        """Return whether any of the objects holds a key."""
         return bool((self._where[name] != _ABSENT).any())
 
     def lists(self, name: str, rows: Positions) -> pl.Series:
-        """Read a key's lists as text, null where the key is absent or its value is no list."""
+        """Read a key's lists as text, null where the key is absent or its value is not a list."""
         valid, start = self._values(name, rows)
         valid = valid & (self.piece[start] == ord("["))
         if not valid.any():

@@ -233,7 +233,7 @@ class Cursor:
                 return
 
     def follows(self, byte: bytes) -> bool:
-        """Tell whether the next byte that is no white space is this one; after a key, behind its colon."""
+        """Return whether the next byte that is not a white space is this one; after a key, behind its colon."""
         while True:
             found = _NEXT.search(self._text, self._at)
             if found:

@@ -33,7 +33,7 @@ class Lookup:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Any, object]], dtype: PolarsDataType) -> "Lookup":
-        """Build a lookup from ids with their values; anything that is no integer is skipped."""
+        """Build a lookup from ids with their values; anything that is not an integer is skipped."""
         known = [(one, value) for one, value in pairs if isinstance(one, int)]
         return cls([one for one, _ in known], pl.Series([value for _, value in known], dtype=dtype))
 

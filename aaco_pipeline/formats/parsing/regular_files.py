@@ -79,13 +79,13 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def is_regular(path: Path) -> bool:
-    """Tell whether `path` is a regular file, reached through no link."""
+    """Return whether `path` is a regular file, reached through no link."""
     status = status_of(path)
     return status is not None and stat.S_ISREG(status.st_mode)
 
 
 def is_folder(path: Path) -> bool:
-    """Tell whether `path` is a folder, reached through no link."""
+    """Return whether `path` is a folder, reached through no link."""
     status = status_of(path)
     return status is not None and stat.S_ISDIR(status.st_mode)
 

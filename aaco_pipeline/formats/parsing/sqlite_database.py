@@ -55,7 +55,7 @@ class TableSet:
         return quoted(f"{self.prefix}{kind}{self.suffix}")
 
     def has(self, kind: str, *columns: str) -> bool:
-        """Tell whether the set has the table of a kind with these columns."""
+        """Return whether the set has the table of a kind with these columns."""
         return kind in self.tables and set(columns) <= self.tables[kind]
 
 

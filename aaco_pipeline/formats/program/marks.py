@@ -1,6 +1,7 @@
 """Read a file of marks as arrays; its layout is in `aaco_pipeline/recording/mark.py`.
 
-A file of a killed process ends anywhere: its whole records are read, and a beginning without its end is no iteration.
+A file of a killed process ends anywhere: its whole records are read, and a beginning without its end is not an
+iteration.
 """
 
 import os

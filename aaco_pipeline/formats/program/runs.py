@@ -321,7 +321,7 @@ def _say_marks(marks: Marks, source: str, findings: Findings) -> None:
 def _of_run(one: _Marked, documents: ProgramDocuments, findings: Findings) -> pl.DataFrame:
     """Return the iterations of a run on the axis: those marked on the thread that began first, else the whole run.
 
-    A run under a profiler is no iteration by itself.
+    A run under a profiler is not an iteration by itself.
     """
     run, zero = one.run, documents.axis_zero_monotonic_ns
     ranges = _iterations_of(one)

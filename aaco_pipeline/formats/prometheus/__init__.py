@@ -46,7 +46,7 @@ class Sensor:
     zero_is_nothing: bool = False
 
     def is_of(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether an instance of the metric with these labels measures the column."""
+        """Return whether an instance of the metric with these labels measures the column."""
         if self.where is None:
             return True
         label, values = self.where

@@ -242,7 +242,7 @@ def tables(found: Sequence[Named], series: Sequence[Series], values: pl.DataFram
 
 
 def _is_divided(labels: Mapping[str, str]) -> bool:
-    """Tell whether the device is one of several partitions of a GPU."""
+    """Return whether the device is one of several partitions of a GPU."""
     return (_stated(labels, "gpu_compute_partition_type") or "SPX").lower() != "spx"
 
 

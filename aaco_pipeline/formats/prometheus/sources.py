@@ -185,7 +185,7 @@ def _labels(block: str) -> dict[str, str]:
 
 
 def _is_open_metrics(path: Path, limits: Limits) -> bool:
-    """Tell whether the file's last line marks its times as seconds."""
+    """Return whether the file's last line marks its times as seconds."""
     with open_decompressed(path, limits) as stream:
         last = b""
         try:

@@ -70,7 +70,7 @@ def stated_processes(path: Path) -> tuple[StatedProcess, ...]:
 
 
 def traced(path: Path, agent: str, dispatch: int, kernels: frozenset[str]) -> bool:
-    """Tell whether a database has the dispatch of that number on that agent (its handle), of one of these kernels."""
+    """Return whether a database has the dispatch of that number on that agent (its handle), of one of these kernels."""
     from aaco_pipeline.formats.rocpd import process
 
     return process.traced(path, agent, dispatch, kernels)

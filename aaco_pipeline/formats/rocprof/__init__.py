@@ -30,7 +30,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def is_wide(names: frozenset[str]) -> bool:
-    """Tell whether plain column names are those of one row per execution with counters as columns."""
+    """Return whether plain column names are those of one row per execution with counters as columns."""
     identified = not names.isdisjoint(("index", "dispatch_id")) and "gpu_id" in names
     return identified and not names.isdisjoint(("kernelname", "kernel_name")) and "counter_name" not in names
 

@@ -2,7 +2,7 @@
 
 `pmc_perf.csv` holds the counters, wide (one row per dispatch, one column per counter, per channel where its name ends
 in `[n]`) or long (one row per dispatch and counter); `SQ_*.csv` are separate passes with accumulated counters.
-`timestamps.csv`, `sysinfo.csv`, `roofline.csv` and `profiling_config.yaml` may lie beside them.
+`timestamps.csv`, `sysinfo.csv`, `roofline.csv` and `profiling_config.yaml` may lie next to them.
 
 The times in `pmc_perf.csv` are true in some releases only. Others average them over the passes, or set the start to 0
 and the end to a median duration; some published folders went through a spreadsheet that cut their digits. Such times

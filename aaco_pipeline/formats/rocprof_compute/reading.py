@@ -114,7 +114,7 @@ def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
 
 
 def _is_plain(content: bytes) -> bool:
-    """Tell whether a file is flat, as the tool writes it, without merged mappings, which may grow exponentially.
+    """Return whether a file is flat, as the tool writes it, without merged mappings, which may grow exponentially.
 
     Over thousands of levels the parser takes seconds, until its stack ends.
     """

@@ -45,7 +45,7 @@ DOCUMENTATION: Final = FormatRow(
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
-    """Read one database; times are int64 ns of the profiler's own clock, which nothing ties to another.
+    """Read one database; times are int64 ns on the profiler's own clock, which cannot be aligned with another.
 
     Tables: `processes`, `devices` (by number alone), `clock_domains`, `kernels`, `dispatches`, `api_calls`,
     `memory_copies`, `markers`, `counters`. Details: `source_rows`, and of a run without `OPS` those of

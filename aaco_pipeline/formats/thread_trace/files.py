@@ -131,7 +131,7 @@ def integers(path: Path, rows: Any, width: int, what: str) -> npt.NDArray[np.int
 
 
 def code(path: Path, limits: Limits) -> tuple[pl.DataFrame | None, bool]:
-    """Read the rows of `code.json` as `CODE_SCHEMA`, and tell whether they come from program-counter sampling.
+    """Read the rows of `code.json` as `CODE_SCHEMA`, and return whether they come from program-counter sampling.
 
     Rows are distinguished by length, not by the header, which the viewer writes differently. None when the file states
     that there is no code. CaptureError when a row has another form.

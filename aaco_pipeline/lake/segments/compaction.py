@@ -110,11 +110,11 @@ class Published:
         return [] if self.unreadable else sorted(self._known.rows_of_tables().keys() - all_tables().keys())
 
     def may_need(self, table: Table, part: Part) -> bool:
-        """Tell whether a manifest names the part, or may name it because it cannot be read."""
+        """Return whether a manifest names the part, or may name it because it cannot be read."""
         return part.id in self.unreadable or part[:3] in self.entries(table)
 
     def is_removed(self, part: Part) -> bool:
-        """Tell whether the session or campaign of the part was removed."""
+        """Return whether the session or campaign of the part was removed."""
         return part.id not in self._owners
 
     def needed(self, table: Table, one: SegmentList, held: Mapping[PartKey, Held]) -> list[Part]:

@@ -116,7 +116,7 @@ def _write_one(
 
 
 def _is_listed(lake: Path, segment: Segment) -> bool:
-    """Tell whether the segment has a readable list. NewerSegmentError when a later version wrote it."""
+    """Return whether the segment has a readable list. NewerSegmentError when a later version wrote it."""
     try:
         return read_list(lake, segment.table, f"{segment.name}.json") is not None
     except NewerSegmentError:

@@ -297,7 +297,7 @@ TABLES: Final[tuple[Table, ...]] = (
         sort_by=("build",), scope="campaign",
         columns=(
             column("build", INT32, ID, "Place in the order, from 0: the build that all others are measured beside."),
-            column("label", STRING, TEXT, "What it is called: its SPEC, or its revision in short."),
+            column("label", STRING, TEXT, "Name: its SPEC, or its abbreviated revision."),
             nullable("revision", STRING, ID, "Commit that it is made from; null when it was there."),
             nullable("title", STRING, TEXT, "First line of that commit's message; null when it was there."),
             nullable("specification", STRING, TEXT, "The measurement request of its sessions, as JSON; null until it "

@@ -38,8 +38,8 @@ from aaco_pipeline.lake.declaration import (
 TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="ceilings", section="Analysis",
-        meaning="One row is one limit of a device: a rate it cannot exceed, or was never measured to. Filled by the "
-                "stage roofline.",
+        meaning="One row is one limit of a device: a rate that it cannot exceed, or the highest measured. Filled by "
+        "the stage roofline.",
         sort_by=("device_id", "resource", "dtype", "source"),
         columns=(
             column("device_id", INT32, ID, "Device the limit holds for, in `devices`."),
@@ -140,8 +140,8 @@ TABLES: Final[tuple[Table, ...]] = (
                 "once; null when reason says why.", since=2),
             nullable("achieved_flops_per_s", FLOAT64, FLOP_PER_S, "Operations of all calls divided by kernel_ns and "
                 "copy_ns in seconds; null when flops is or nothing took time.", since=2),
-            nullable("achieved_bytes_per_s", FLOAT64, BYTE_PER_S, "Least bytes of all calls divided by the same time; "
-                "null when least_bytes is or nothing took time.", since=2),
+            nullable("achieved_bytes_per_s", FLOAT64, BYTE_PER_S, "Minimum bytes of all calls divided by the same "
+                "time; null when least_bytes is null or nothing took time.", since=2),
             nullable("bound", STRING, NAME, "Resource in `ceilings` whose roof is nearest; null when it cannot be "
                 "told.", since=2),
             nullable("share_ratio", FLOAT64, RATIO, "Shortest time at that roof divided by the time taken; null when "

@@ -286,8 +286,8 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("workgroup_x", INT64, COUNT, "Work-items of a workgroup along x; null when not known."),
             nullable("workgroup_y", INT64, COUNT, "Work-items of a workgroup along y; null when not known."),
             nullable("workgroup_z", INT64, COUNT, "Work-items of a workgroup along z; null when not known."),
-            nullable("named_by", STRING, NAME, "Who tells the kernel: `call` states it itself, or `warm_up`, the same "
-                "operators before the capture; null when none does."),
+            nullable("named_by", STRING, NAME, "How the kernel is known: `call` states it itself, or `warm_up`, the "
+                "same operators before the capture; null if unknown."),
             nullable("operator_call", INT32, ID, "Call of the operator in its own trace, by which the launches of one "
                 "call are reported; null outside every operator with recorded inputs."),
             nullable("operator", STRING, NAME, "The operator that launched; null like operator_call."),

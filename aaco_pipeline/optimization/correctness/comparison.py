@@ -15,7 +15,7 @@ worst, with errors as shares of their bounds: a bound for the worst case has roo
 own error has not. A candidate's error counts only beyond a few units in the last place of the value, so that a baseline
 that happens to be exact refuses nobody.
 
-Bit-exact candidates equal the baseline bit by bit, except that one NaN is as good as another: instruction selection
+Bit-exact candidates equal the baseline bit for bit, except that one NaN is as good as another: instruction selection
 decides which operand's payload and sign survive. Otherwise -0 equals 0.
 
 Outputs are poisoned before a call, so that an element that was never written is recognized: floating-point numbers are
@@ -55,7 +55,7 @@ def poison(dtype: str, elements: int) -> NDArray[Any]:
 
 
 def untouched(values: NDArray[Any], element: bytes | None = None) -> NDArray[np.bool_]:
-    """Mark the elements that still are poison, bit by bit: the bytes `element`, or what `poison` gives."""
+    """Mark the elements that still are poison, bit for bit: the bytes `element`, or what `poison` gives."""
     held = _bits(values.dtype) if element is None else np.frombuffer(element, _unsigned(values.dtype))
     return np.asarray(bits(values) == held)
 
@@ -142,7 +142,7 @@ class Comparison:
             self._output(_Output(one, expected[one.name], initial, overflows), baseline, candidate)
 
     def undecided(self) -> bool:
-        """Tell whether the candidate looks too inaccurate, on too few elements to be sure.
+        """Return whether the candidate looks too inaccurate, on too few elements to be sure.
 
         Contents that repeat have errors that repeat: there only many calls mean something.
         """
@@ -313,7 +313,7 @@ def differs(one: NDArray[Any], other: NDArray[Any]) -> Flags:
 
 
 def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Tell whether two outputs are the same, bit by bit, NaN payloads included."""
+    """Return whether two outputs are the same, bit for bit, NaN payloads included."""
     return bool(np.array_equal(bits(one), bits(other)))
 
 
@@ -376,7 +376,7 @@ def joined(runs: Sequence[Outputs], times: int) -> list[Outputs]:
 
 
 def depend_on_inputs(runs: Sequence[Outputs]) -> bool:
-    """Tell whether any output differs between runs on different inputs; if none does, equal outputs mean little."""
+    """Return whether any output differs between runs on different inputs; if none does, equal outputs mean little."""
     first = runs[0]
     return any(
         not np.array_equal(first[name], one[name], equal_nan=_is_float(first[name])) for one in runs for name in first

@@ -36,7 +36,7 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Array:
-    """Extents, outermost first, None where one is no constant; `text` is the whole declaration.
+    """Extents, outermost first, None where one is not a constant; `text` is the whole declaration.
 
     Arrays in LDS are indexed by work-items, about which little is known here.
     """
@@ -229,7 +229,8 @@ def _types(old: Subject) -> Iterator[str]:
 
 
 def _is_plain_read(node: Node, known: set[str]) -> bool:
-    """Tell whether only a lasting variable's value is taken, no address or reference; or all is as in the baseline."""
+    """Return whether only a lasting variable's value is taken, no address or reference; or all is as in the
+    baseline."""
     current, parent = node, node.parent
     while parent is not None and (
         parent.type in ("field_expression", "parenthesized_expression")
@@ -249,7 +250,7 @@ def _is_plain_read(node: Node, known: set[str]) -> bool:
 
 
 def _is_value(node: Node) -> bool:
-    """Tell whether an expression is surely a value: a member, an element, or the name of a plain constant."""
+    """Return whether an expression is surely a value: a member, an element, or the name of a plain constant."""
     if node.type == "parenthesized_expression":
         return all(_is_value(each) for each in node.named_children)
     return node.type in ("field_expression", "subscript_expression") or text_of(node) in BUILTIN_NAMES - _WHOLE

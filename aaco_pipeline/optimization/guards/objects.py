@@ -112,13 +112,13 @@ def writable_bytes(sections: Iterable[Section], symbols: Iterable[Symbol]) -> in
 
 
 def is_writable_data(section: Section) -> bool:
-    """Tell whether a program can write to a section while it runs, other than as local data share."""
+    """Return whether a program can write to a section while it runs, other than as local data share."""
     relocated_once = section.name == ".data.rel.ro" or section.name.startswith(".data.rel.ro.")
     return section.loaded and section.writable and not section.thread_local and not relocated_once
 
 
 def uses_meetings(symbols: Iterable[Symbol]) -> bool:
-    """Tell whether work-items wait for one another, so that each needs a stack of its own."""
+    """Return whether work-items wait for one another, so that each needs a stack of its own."""
     return any(symbol.name in MEETINGS for symbol in symbols if symbol.section is None)
 
 

@@ -89,7 +89,7 @@ class _Known:
         self.calls = {plain_text(field(node, "function")) for node in old.nodes if node.type == "call_expression"}
 
     def has(self, node: Node) -> bool:
-        """Tell whether the baseline's kernel has the same construct, word for word."""
+        """Return whether the baseline's kernel has the same construct, word for word."""
         return (node.type, plain_text(node)) in self._texts
 
 
@@ -230,7 +230,7 @@ class _Views:
                     self.own_arrays.add(text_of(name))
 
     def is_address(self, node: Node) -> bool:
-        """Tell whether the value of an expression may be an address."""
+        """Return whether the value of an expression may be an address."""
         if node.type == "identifier":
             return text_of(node) in self.types
         if node.type == "pointer_expression":
@@ -246,11 +246,11 @@ class _Views:
         return changes and any(map(self.is_address, node.named_children))
 
     def is_pointer(self, node: Node) -> bool:
-        """Tell whether a name is that of a pointer that can be assigned."""
+        """Return whether a name is that of a pointer that can be assigned."""
         return node.type == "identifier" and text_of(node) in self.types and text_of(node) not in self.own_arrays
 
     def begins_in_buffer(self, node: Node) -> bool:
-        """Tell whether an expression's address surely lies in a buffer; for a condition, both of its values."""
+        """Return whether an expression's address surely lies in a buffer; for a condition, both of its values."""
         node = stripped(node)
         if node.type == "conditional_expression":
             values = (field(node, "consequence"), field(node, "alternative"))
@@ -295,7 +295,7 @@ def _check_view(views: _Views, new: Subject, made: _Type, cast: tuple[Node, Node
 
 
 def _tests_alignment(new: Subject, node: Node) -> bool:
-    """Tell whether an address is made a number only to test that it is a multiple of a small power of two."""
+    """Return whether an address is made a number only to test that it is a multiple of a small power of two."""
     current, parent = node, node.parent
     while parent is not None and (
         parent.type == "parenthesized_expression" or (parent.type == "binary_expression" and operands(parent)[1] == "|")

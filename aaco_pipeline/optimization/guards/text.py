@@ -30,7 +30,7 @@ _LITERAL: Final = re.compile(r'^(?:u8|[uUL])?(R?)"(.*)"$', re.DOTALL)
 
 
 def check_files(source: bytes) -> None:
-    """Refuse a source that names a file that is no header: in a directive, or to the assembler."""
+    """Refuse a source that names a file that is not a header: in a directive, or to the assembler."""
     text = read(source)
     for directive in text.directives:
         _check_directive(text, directive)
@@ -160,7 +160,7 @@ def _without_launch_bounds(tokens: Sequence[Token]) -> tuple[list[Token], list[T
 
 
 def _check_launch_bounds(bounds: Sequence[Token]) -> None:
-    """Allow nothing, or one or two whole numbers: a name or an expression might have any value."""
+    """Allow nothing, or one or two integers: a name or an expression might have any value."""
     words = [token.text for token in bounds]
     if words and not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,2})?", "".join(words)):
         raise Refused("signature", f"__launch_bounds__({' '.join(words)}) is not one or two whole numbers")

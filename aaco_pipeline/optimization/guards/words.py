@@ -76,7 +76,7 @@ class Subject:
 
     @cached_property
     def outer_names(self) -> frozenset[str]:
-        """The names that the file declares outside functions: a local one that is the same would hide it."""
+        """The names that the file declares outside functions: a local with the same name would hide them."""
         facts = self.reading.facts
         names = {text_of(each) for node in _at_file_level(self.reading.outside.node) for each in declared_by(node)}
         return frozenset(names) | facts.types | frozenset(self.reading.macros) | frozenset(_functions(self.reading))

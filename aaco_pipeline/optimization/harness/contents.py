@@ -1,7 +1,7 @@
 """Contents of buffers: numbers of many kinds, since a shortcut is often right for one kind alone.
 
 Each kind is drawn from a generator whose seed a candidate cannot know. Scales depend on the type, so that `huge`
-squared does not overflow and `tiny` squared is no zero. Inputs that are all of one kind hide what goes wrong between
+squared does not overflow and `tiny` squared is not a zero. Inputs that are all of one kind hide what goes wrong between
 two kinds, a zero here and an infinity there: `mixed` gives each a kind and a scale of its own.
 """
 
@@ -22,7 +22,7 @@ Distribution = Literal[
 DISTRIBUTIONS: Final[tuple[Distribution, ...]] = get_args(Distribution)
 #: At most one in so many elements is not zero in `sparse`, or planted in `nan`, `inf` and `overflow`.
 _ONE_IN: Final = 37
-#: Kinds between which shortcuts go wrong: what is ordinary, holds zeros, is no number, or is of another scale.
+#: Kinds between which shortcuts go wrong: what is ordinary, holds zeros, is not a number, or is of another scale.
 _FAMILIES: Final[tuple[tuple[Distribution, ...], ...]] = (
     ("normal", "uniform", "constant", "ties", "runs"),
     ("zeros", "sparse", "negative_zero"),

@@ -29,7 +29,8 @@ class Harness:
     `call(size, distribution, rng)` draws all contents from `rng`, so that two generators give two contents.
     `reference(call)` computes in float64 and states the bound of the error of the kernel's own precision, in the
     manner of `c · n · eps · Σ|a||b|` (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5).
-    `floor(size)` is the least work that any right kernel does: floating-point operations and bytes to and from memory.
+    `floor(size)` is the minimum work that any right kernel does: floating-point operations and bytes to and from
+    memory.
 
     `launch(size, block)` says how the kernel is launched with another workgroup; without it the workgroup is never
     changed. A kernel that adds floating-point numbers in an order that is not its own (atomics) sets

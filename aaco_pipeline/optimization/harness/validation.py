@@ -167,7 +167,7 @@ def checked_floor(harness: Harness, size: Size) -> tuple[float, float]:
 
 
 def checked_takes(harness: Harness, size: Size) -> bool:
-    """Tell whether the kernel is made for a size, or raise UsageError with the fault of `takes`."""
+    """Return whether the kernel is made for a size, or raise UsageError with the fault of `takes`."""
     if harness.takes is None:
         return True
     fault = _faults(harness)

@@ -81,7 +81,7 @@ def _decided(stop: Stop | None, ruling: Ruling | None, measured_in: str | None) 
         return Decision("accepted", "confirmation", ruling.reason, *figures)
     said = stop or ruling
     assert said is not None, "the callers have looked"
-    # A gain that the first processes showed and the second did not is no gain, whatever the rule calls it.
+    # A gain that the first processes showed and the second did not is not a gain, whatever the rule calls it.
     guard = said.guard or ("not_faster" if measured_in == "search" else "confirmation")
     return Decision("undecided" if guard in UNDECIDED_BY else "rejected", guard, said.reason, *figures)
 
@@ -214,7 +214,7 @@ def sha256(source: bytes) -> str:
 
 
 def is_unchanged(baseline_code: str, code: str, block: object, baseline_block: object) -> bool:
-    """Tell whether a candidate runs the same instructions in the same workgroups."""
+    """Return whether a candidate runs the same instructions in the same workgroups."""
     return baseline_code == code and block == baseline_block
 
 
@@ -226,7 +226,7 @@ def _steps(
 ) -> dict[str, Callable[[_Way], None]]:
     builder, version = builders.search, version_of(candidate, held.version)
     asked = replace(version, bit_exact=version.bit_exact and held.is_exact)
-    # Confirmation reuses nothing of the first processes: built anew in an empty folder, other layouts and inputs.
+    # Confirmation reuses nothing of the first processes: rebuilt in an empty folder, other layouts and inputs.
     cold = cache(builders.cold)
 
     def text(way: _Way) -> None:
@@ -255,7 +255,7 @@ def _steps(
         except Refused as refused:
             if refused.guard != "no_effect":
                 raise
-            # What runs here has changed: a GPU that would run the same instructions is reported, and is no fault.
+            # This target's code changed; a GPU whose instructions stay the same is reported but is not an error.
             seen["is_unchanged"] = True
 
     def correctness(way: _Way) -> None:

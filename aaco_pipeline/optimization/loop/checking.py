@@ -155,7 +155,7 @@ class _Emulated:
         return worker
 
     def _call(self, size: Size, before: EmulatedWorker, after: EmulatedWorker, block: Block | None) -> bool:
-        """Emulate one call of both; tell whether their outputs have the same bits."""
+        """Emulate one call of both; return whether their outputs have the same bits."""
         call = checked_call(self._harness, size, _DISTRIBUTION, self._rng)
         changed = call if block is None else with_block(self._harness, call, size, block)
         comparison, expected = Comparison(self._harness, size, _DISTRIBUTION, bit_exact=False), None

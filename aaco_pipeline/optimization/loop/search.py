@@ -79,7 +79,7 @@ def time_whole(
 
 
 def is_kept(decision: str | None, guard: str | None) -> bool:
-    """Tell whether accepted changes are kept, by the decision on them as a whole; null where that was not asked.
+    """Return whether accepted changes are kept, by the decision on them as a whole; null where that was not asked.
 
     They are where the whole was confirmed, and where only time was lacking: each of them was proved by itself. Whatever
     else spoke against the whole leaves the source as it was.
@@ -91,7 +91,7 @@ def gain_of(accepted: Sequence[Mapping[str, Any]], whole: Mapping[str, Any] | No
     """Compute the gain that a search reports from its journal; null where nothing was accepted, or the whole fell.
 
     The ends of a product are the products of the ends. A larger batch of a model is another question: what it gains for
-    each item is no part of what an iteration gained.
+    each item is not part of what an iteration gained.
     """
     accepted = [line for line in accepted if line.get("ratio_of") != "item"]
     if not accepted or (whole is not None and not is_kept(whole["decision"], whole["guard"])):
@@ -130,7 +130,7 @@ class Outcome:
 
     @property
     def is_kept(self) -> bool:
-        """Tell whether what was accepted is kept: nothing spoke against it as a whole."""
+        """Return whether what was accepted is kept: nothing spoke against it as a whole."""
         return self.whole is None or is_kept(self.whole.decision, self.whole.guard)
 
     @property
@@ -329,7 +329,7 @@ class _Search:
         return attempt
 
     def _is_new(self, candidate: Candidate) -> bool:
-        """Tell whether it was not tried yet, on this baseline or one before; it counts as tried from now on."""
+        """Return whether it was not tried yet, on this baseline or one before; it counts as tried from now on."""
         before = len(self._tried)
         self._tried.add((candidate.source, candidate.block))
         return len(self._tried) > before

@@ -221,7 +221,7 @@ class _Recorded:
 def _ruling(passed: bool, guard: str | None, reason: str, interval: Estimate | None) -> Ruling:
     if interval is None:
         return Ruling(passed, guard, reason)
-    # Bounds that so few layouts do not give are infinite, which is no figure.
+    # Bounds that this few layouts do not give are infinite, which is not a figure.
     known = [float(one) if np.isfinite(one) and one > 0 else None for one in (interval.ci_low, interval.ci_high)]
     return Ruling(passed, guard, reason, float(interval.ratio), *known)
 

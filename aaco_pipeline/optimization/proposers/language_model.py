@@ -53,7 +53,7 @@ class Question:
 Ask = Callable[[Question], str]
 
 
-#: A longer body is no change to a kernel; a longer answer is not searched for JSON.
+#: A longer body is not a change to a kernel; a longer answer is not searched for JSON.
 LONGEST_BODY: Final = 64 * 1024
 LONGEST_ANSWER: Final = 512 * 1024
 #: Places in an answer where a JSON object may begin that are tried.
@@ -260,7 +260,7 @@ def _plain(text: str) -> str:
     return _printable(text)[:_LONGEST_DECISION]
 
 
-#: How many changes are asked for, one after the other.
+#: How many changes are requested, one after the other.
 _PROPOSALS: Final = 3
 
 
@@ -275,7 +275,7 @@ class LanguageModelProposer:
         self._model = model
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Up to three different candidates, each asked for when it is wanted; ends at the first that does not come."""
+        """Up to three different candidates, each requested when it is wanted; ends at the first that does not come."""
         try:
             kernel = self._kernel(task)
             proposed: list[str] = []

@@ -142,7 +142,7 @@ def _row_and_column(subject: Subject, place: Node) -> tuple[Node, Node]:
 
 
 def _is_of_lane(subject: Subject, index: Node) -> bool:
-    """Tell whether an index changes from lane to lane: it has `threadIdx.x`, or a local that is set to just that."""
+    """Return whether an index changes from lane to lane: it has `threadIdx.x`, or a local that is set to just that."""
     lanes = {"threadIdx.x"}
     for node in descend(subject.body):
         if node.type == "init_declarator" and text_of(field(node, "value")) == "threadIdx.x":

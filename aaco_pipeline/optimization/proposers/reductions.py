@@ -192,13 +192,13 @@ def _sum(subject: Subject, loop: Loop, statement: Node) -> tuple[str, list[Node]
 
 
 def _adds(node: Node, place: Node) -> bool:
-    """Tell whether an expression is `acc + term` or `term + acc`."""
+    """Return whether an expression is `acc + term` or `term + acc`."""
     left, operator, right = operands(node)
     return node.type == "binary_expression" and operator == "+" and place in (left, right)
 
 
 def _fuses(subject: Subject, node: Node, place: Node) -> bool:
-    """Tell whether the sum is the addend of a fused multiply-add in the sum's own type."""
+    """Return whether the sum is the addend of a fused multiply-add in the sum's own type."""
     called = text_of(field(node, "function")) if node.type == "call_expression" else ""
     arguments = field(node, "arguments")
     if called not in _FUSED or arguments is None or arguments.named_child_count != 3:
@@ -234,7 +234,7 @@ WIDTHS: Final = (4, 8, 2)
 class Accumulators:
     """Several sums in place of one, in each loop that provably sums: additions that need not wait for one another.
 
-    The order of additions changes, so results differ in the last bits (whole numbers apart): not bit exact.
+    The order of additions changes, so results differ in the last bits (integers apart): not bit exact.
     """
 
     name: Final = "accumulators"
@@ -350,7 +350,8 @@ def _loads(subject: Subject, one: Reduction) -> list[_Load]:
 
 
 def _is_of_neighbours(subject: Subject, one: Reduction, node: Node, own: set[str]) -> bool:
-    """Tell whether a subscript is `pointer[... + counter]`, loaded in every pass, of nothing that the body declares."""
+    """Return whether a subscript is `pointer[... + counter]`, loaded in every pass, of nothing that the body
+    declares."""
     index = single_index(node)
     if subject.element(node) not in VECTORS or index is None:
         return False

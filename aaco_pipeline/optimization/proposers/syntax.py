@@ -41,7 +41,7 @@ class Subject:
     """A task's kernel with its tree, in which comments and directives are blank and every byte is where it was.
 
     `types` are those of parameters, of locals that are declared once, and of the file's own constants: as written, a
-    pointer's without const. `macros` are the names that the file defines as more than a whole number, whose names are
+    pointer's without const. `macros` are the names that the file defines as more than an integer, whose names are
     `numbers`; `tokens`, `directives` and `words` are of the whole source.
     """
 
@@ -74,7 +74,7 @@ class Subject:
         return name
 
     def is_signed(self, node: Node) -> bool | None:
-        """Tell whether an expression has 32 bits and a sign: False without one, None for another or an unknown type.
+        """Return whether an expression has 32 bits and a sign: False without one, None for another or an unknown type.
 
         A number without suffix is signed by itself; beside another operand it takes that one's sign.
         """
@@ -105,7 +105,7 @@ class Subject:
         return written.removesuffix("*") if written.endswith("*") else ""
 
     def is_number(self, node: Node) -> bool:
-        """Tell whether an expression is written as a whole number, or is the file's name for one."""
+        """Return whether an expression is written as an integer, or is the file's name for one."""
         text = text_of(node)
         return text.isdigit() if node.type == "number_literal" else node.type == "identifier" and text in self.numbers
 
@@ -182,7 +182,7 @@ def _number(definitions: Sequence[Macro]) -> int | None:
 
 
 def _declared(top: Node) -> Iterator[tuple[str, str]]:
-    """Yield every variable declared in `top` with its type; an empty text for what is no plain value or pointer."""
+    """Yield every variable declared in `top` with its type; an empty text for what is not a plain value or pointer."""
     for node in descend(top):
         if node.type != "declaration":
             continue

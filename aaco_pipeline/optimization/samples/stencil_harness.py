@@ -1,4 +1,5 @@
-"""stencil: second derivatives of a box of values. Sizes are (nx, ny, nz); rows are padded, and padding is no output."""
+"""stencil: second derivatives of a box of values. Sizes are (nx, ny, nz); rows are padded, and padding is not
+output."""
 
 import numpy as np
 

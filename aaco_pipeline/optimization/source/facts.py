@@ -51,7 +51,7 @@ class _NotConstant(Exception):
 
 
 def evaluate(tokens: Sequence[Token], names: Lookup) -> Constant | None:
-    """Evaluate an integer expression; None where it is no constant, or too long or large to be one of interest."""
+    """Evaluate an integer expression; None where it is not a constant, or too long or large to be one of interest."""
     if not 0 < len(tokens) <= MOST_TOKENS:
         return None
     try:

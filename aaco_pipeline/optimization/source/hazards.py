@@ -32,7 +32,7 @@ from aaco_pipeline.optimization.source.vocabulary import (
 CHANGES: Final = ("assignment_expression", "update_expression")
 _MARKS: Final = words("= += -= *= /= %= <<= >>= &= |= ^= ++ --")
 _AROUND_A_VALUE: Final = ("parenthesized_expression", "subscript_expression", "field_expression")
-#: Operators that are written as a change are seen where they are written.
+#: Mutating operators are detected where they appear as operators.
 _WRITTEN: Final = frozenset(f"operator{mark}" for mark in _MARKS)
 
 
@@ -54,7 +54,7 @@ def changing_calls(facts: Facts, part: Part, expression: Node) -> Iterator[str]:
 
 
 def _changes(facts: Facts, name: str, seen: set[str]) -> bool:
-    """Tell whether a macro or function of this file, or what it uses, changes more than its own variables."""
+    """Return whether a macro or function of this file, or what it uses, changes more than its own variables."""
     if name in seen:
         return False
     seen.add(name)
@@ -228,7 +228,7 @@ class Hazards:
         for index, token in enumerate(tokens):
             before, after, argument = texts[index - 1], texts[index + 1], texts[index + 2]
             if token.text == "[" and after == "[":
-                # Double brackets hold an attribute, which is no code.
+                # Double brackets hold an attribute, which is not code.
                 attribute = max(attribute, closing(tokens, index))
             if token.kind != "word" or token.text in parameters or index < attribute:
                 continue

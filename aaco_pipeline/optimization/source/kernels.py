@@ -125,7 +125,7 @@ class Unit:
 
 
 MOST_KERNELS: Final = 256
-#: What a mark adds to the depth of brackets, round or angled.
+#: Change in bracket depth per token, for round and angle brackets.
 _NESTING: Final = {**dict.fromkeys("([{<", 1), **dict.fromkeys(")]}>", -1), ">>": -2, ">>>": -3}
 RESTRICT: Final = ("__restrict__", "__restrict", "restrict")
 _POINTER_QUALIFIERS: Final = (*RESTRICT, "const", "volatile")
@@ -214,7 +214,7 @@ def _named(tokens: Sequence[Token], opening: int) -> int | None:
 
 
 def _is_parameter_list(text: Text, macros: Macros, opening: int) -> bool:
-    """Tell whether brackets hold parameters: empty, `void`, or a type with a name; not the argument of a macro."""
+    """Return whether brackets hold parameters: empty, `void`, or a type with a name; not the argument of a macro."""
     if is_specifier(text.tokens[opening - 1].text, macros):
         return False
     return all(map(_looks_like_parameter, split(text.tokens[opening + 1 : closing(text.tokens, opening)])))

@@ -174,7 +174,7 @@ def _values(first: int, sign: str, bound: int, step: str, by: int) -> tuple[int,
 
 
 def _only_read(facts: Facts, part: Part, loop: Node, name: str) -> bool:
-    """Tell whether a loop's body, with the macros that it uses, leaves the variable as it is."""
+    """Return whether a loop's body, with the macros that it uses, leaves the variable as it is."""
     body = field(loop, "body")
     if body is None or any(name in expanded_words(one.text, facts.macros) for one in tokens_of(facts.text, part, body)):
         return False
@@ -196,7 +196,7 @@ def _is_read(facts: Facts, node: Node) -> bool:
 
 
 def _reads_its_arguments(facts: Facts, arguments: Node) -> bool:
-    """Tell whether a call only reads: a conversion, mathematics, a vector, or a macro without an assignment."""
+    """Return whether a call only reads: a conversion, mathematics, a vector, or a macro without an assignment."""
     call = arguments.parent
     if call is not None and call.type == "init_declarator":
         return True
@@ -321,7 +321,7 @@ class Loops:
         return "an attribute" if [token.text for token in before[-2:]] == ["]", "]"] else None
 
     def _is_pragma(self, name: str) -> bool:
-        """Tell whether a macro stands for a pragma: one that expands to nothing does not."""
+        """Return whether a macro stands for a pragma: one that expands to nothing does not."""
         macros = self._facts.macros
         return is_specifier(name, macros) and any(macro.body for macro in macros[name])
 
@@ -333,7 +333,7 @@ class Loops:
         return self._counts[at]
 
     def _holds_a_runtime_loop(self, part: Part, loop: Node) -> bool:
-        """Tell whether a loop whose trips are not proven runs inside, in the same body or in what it calls."""
+        """Return whether a loop whose trips are not proven runs inside, in the same body or in what it calls."""
         if self._has_runtime_loop(part, loop):
             return True
         waiting, seen = words_in(tokens_of(self._facts.text, part, loop)), set[str]()
@@ -393,7 +393,7 @@ def _leaves(loop: Node) -> Iterator[Node]:
 
 
 def _last_group(tokens: Sequence[Token]) -> int | None:
-    """Find the bracket that the last token closes; None where that is no round bracket."""
+    """Find the bracket that the last token closes; None where that is not a round bracket."""
     if not tokens or tokens[-1].text != ")":
         return None
     depth = 0

@@ -326,7 +326,7 @@ def closing(tokens: Sequence[Token], opening: int) -> int:
 
 
 def expanded_words(name: str, macros: Macros) -> frozenset[str]:
-    """Return every word that expanding a macro may bring, through other macros too; empty for what is no macro."""
+    """Return every word that expanding a macro may bring, through other macros too; empty for what is not a macro."""
     return macros.words[name] if name in macros else frozenset()
 
 
@@ -342,7 +342,7 @@ def _expanded_words(name: str, macros: Macros) -> frozenset[str]:
 
 
 def is_specifier(name: str, macros: Macros) -> bool:
-    """Tell whether a macro expands to nothing but specifiers, attributes or a `_Pragma`: to no code."""
+    """Return whether a macro expands to nothing but specifiers, attributes or a `_Pragma`: to no code."""
     return name in macros and macros.specifiers[name]
 
 
@@ -411,7 +411,7 @@ def code_alone(text: Text, macros: Macros) -> bytes:
 
 
 def _is_statement(name: str, macros: Macros) -> bool | None:
-    """Tell whether a macro that ends as a statement does takes arguments; None where it is something else.
+    """Return whether a macro that ends as a statement does takes arguments; None where it is something else.
 
     Without arguments, some of its definitions may be empty: a fence or a check that is switched off.
     """
@@ -424,7 +424,7 @@ def _is_statement(name: str, macros: Macros) -> bool | None:
 
 
 def _plain(token: Token) -> bytes:
-    """Write a token for the grammar: the content of a string is no code."""
+    """Write a token for the grammar: the content of a string is not code."""
     if token.kind == "string":
         return b'"' + b"x" * (token.end - token.start - 2) + b'"'
     return token.text.encode("latin-1")

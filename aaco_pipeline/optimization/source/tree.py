@@ -51,7 +51,7 @@ def descend(node: Node | None) -> Iterator[Node]:
 
 
 def is_broken(node: Node) -> bool:
-    """Tell whether the grammar gave up here, or added what is not written."""
+    """Return whether the grammar gave up here, or added what is not written."""
     return node.type == "ERROR" or node.is_missing
 
 
@@ -189,7 +189,7 @@ def tokens_of(text: Text, part: Part, node: Node) -> tuple[Token, ...]:
 
 
 def is_seen(offset: int, kernel: int | None, kernels: Sequence[Span]) -> bool:
-    """Tell whether a byte lies outside all kernels but this one; always true with None."""
+    """Return whether a byte lies outside all kernels but this one; always true with None."""
     if kernel is None:
         return True
     index = bisect_right(kernels, offset, key=lambda span: span.start) - 1

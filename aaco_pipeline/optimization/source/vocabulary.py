@@ -19,7 +19,7 @@ KEYWORDS: Final = words("""
     static_cast struct switch template this thread_local throw true try typedef typeid typename union
     unsigned using virtual void volatile wchar_t while xor xor_eq
 """)
-#: Words of specifiers: blanked before the grammar sees them, as nothing in a body depends on them.
+#: Specifier keywords: blanked before parsing, since nothing in a body depends on them.
 SPECIFIERS: Final = words("""
     __global__ __device__ __host__ __forceinline__ __noinline__ __inline__ __inline __restrict__ __restrict
     restrict __launch_bounds__ __attribute__ __attribute __align__ __extension__ __cluster_dims__
@@ -147,5 +147,5 @@ def hazard_of(name: str) -> Literal["barrier", "cross_lane", "atomic"] | None:
 
 
 def is_type(name: str) -> bool:
-    """Tell whether a call of this name converts to a type of the language or of HIP."""
+    """Return whether a call of this name converts to a type of the language or of HIP."""
     return name in TYPES

@@ -183,7 +183,7 @@ def _remarks(lake: TraceLake, sessions: pl.DataFrame) -> list[str]:
 
 
 def is_identical(plan: Plan, candidate: Arm) -> bool:
-    """Tell whether an arm is the baseline once more: a file of the same content, measured in the same way."""
+    """Return whether an arm is the baseline once more: a file of the same content, measured in the same way."""
     compared = plan.arms["baseline"], plan.arms[candidate]
     asked = [{**dict(one.request), "model": one.artefact_sha256, "artefact": None} for one in compared]
     return asked[0] == asked[1]

@@ -75,7 +75,7 @@ def measure_campaign(lake: TraceLake, campaign: str, configs: Path, log: Log) ->
 
 
 def require_resumable(lake: TraceLake, plan: Plan) -> None:
-    """Raise UsageError or LakeError when a campaign cannot go on.
+    """Raise UsageError or LakeError when a campaign cannot continue.
 
     That is when the file of an arm has changed, or when a finished block has lost a session.
     """

@@ -229,7 +229,7 @@ def read_plan(lake: TraceLake, campaign: str) -> Plan:
 
 
 def is_between_nights(lake: TraceLake, campaign: str) -> bool:
-    """Tell whether a campaign only compares nights that others measured, and has nothing to measure itself."""
+    """Return whether a campaign only compares nights that others measured, and has nothing to measure itself."""
     return lake.read("campaigns", campaign).get_column("kind").cast(pl.String).to_list() == [BETWEEN_NIGHTS_KIND]
 
 
@@ -273,7 +273,7 @@ class History:
     traced_ns: int | None
 
     def time_ns(self, sessions: int, traced: int) -> int | None:
-        """Estimate the time of so many sessions; None where one kind of them has no history."""
+        """Estimate the time of this many sessions; None where one kind of them has no history."""
         if (sessions and self.session_ns is None) or (traced and self.traced_ns is None):
             return None
         return sessions * (self.session_ns or 0) + traced * (self.traced_ns or 0)

@@ -31,8 +31,8 @@ def roll_forward(lake: TraceLake, runner: InferenceRunner) -> list[str]:
 
     A night becomes the new baseline if the candidate is not slower, is the baseline itself, or the regression was
     acknowledged; never while an alert on it is open or its night's table waits for other campaigns. An inconclusive
-    candidate stays out: small regressions would add up unseen. The file, request and environment of the present
-    baseline are not kept again.
+    candidate stays out: small regressions would add up unseen. The current baseline's file, request and environment are
+    not stored again.
     """
     planned = lake.read("campaigns").filter(pl.col("night").is_not_null() & pl.col("confirms").is_null())
     newest = planned.sort("planned_at").group_by("workload", "backend", maintain_order=True).last()
@@ -52,7 +52,7 @@ def roll_forward(lake: TraceLake, runner: InferenceRunner) -> list[str]:
 
 
 def _may_enter(lake: TraceLake, plan: Plan, events: pl.DataFrame) -> bool:
-    """Tell whether the night's candidate may become the baseline of later nights; `events` are its benchmark's."""
+    """Return whether the night's candidate may become the baseline of later nights; `events` are its benchmark's."""
     if plan.night is None or not may_enter_rolling(events.drop("campaign_id"), plan.night):
         return False
     primary = (pl.col("role") == "primary") & (pl.col("candidate") == "candidate")
@@ -65,7 +65,7 @@ def _may_enter(lake: TraceLake, plan: Plan, events: pl.DataFrame) -> bool:
 
 
 def _is_the_same(now: Mapping[str, Any] | None, plan: Plan, fingerprint: str | None) -> bool:
-    """Tell whether the present baseline has the candidate's file, request and environment."""
+    """Return whether the present baseline has the candidate's file, request and environment."""
     if now is None:
         return False
     candidate = plan.arms["candidate"]

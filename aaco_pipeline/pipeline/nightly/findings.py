@@ -79,7 +79,7 @@ def _alerts(lake: TraceLake, manifest: Manifest) -> Iterator[Finding]:
 
 
 def tell(lake: TraceLake, found: Iterable[Finding], hook: Hook | None, log: Log) -> list[str]:
-    """Report new findings and try failed commands once more; return in words what was done for each.
+    """Report new findings and retry failed commands; return a description of what was done for each.
 
     A finding is a line in the log, a JSON file in the lake and the configured command. The file is also the memory: a
     finding that has one was reported. The attempt is written before the command runs, so that a kill leads to one more

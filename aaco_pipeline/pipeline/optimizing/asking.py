@@ -43,7 +43,7 @@ DEFAULT_THRESHOLD: Final = 0.02
 
 
 def choose_target(choice: TargetChoice) -> Target:
-    """Find the target that was asked for; `auto` is an AMD GPU, else an NVIDIA GPU, else this processor.
+    """Find the target that was requested; `auto` is an AMD GPU, else an NVIDIA GPU, else this processor.
 
     UnavailableError says in one line what is missing.
     """

@@ -1,4 +1,4 @@
-"""Making a model faster by how the runtime is asked to run it: what is asked for, measured and kept.
+"""Making a model faster by how the runtime is asked to run it: what is requested, measured and kept.
 
 What is tried in which order, and what decides, is `aaco_pipeline.optimization.loop.configurations`. Each look is a
 campaign of its own, planned before its first session; its sessions are in the lake as all are. No model is changed.
@@ -261,7 +261,7 @@ class _Work:
         return max(1, min(cores, int(quota) // int(period))) if quota.isdigit() and period.isdigit() else cores
 
     def _batch_is_free(self) -> bool:
-        """Tell whether doubling the batch doubles the first dimension of every input."""
+        """Return whether doubling the batch doubles the first dimension of every input."""
         if self.batch is None:
             return False
         try:
@@ -282,7 +282,7 @@ class _Work:
             )
 
     def _require_time(self, sessions: int) -> None:
-        """Raise Refused where so many sessions, each as long as the longest so far, would exceed the budget."""
+        """Raise Refused where this many sessions, each as long as the longest so far, would exceed the budget."""
         left = self.order.budget_ns - (time.monotonic_ns() - self._began_ns)
         if sessions * self._session_ns > left or left <= 0:
             raise Refused("budget", f"{sessions} sessions would take more time than is left: give a larger --budget")

@@ -191,7 +191,7 @@ def run(
 
 
 def decide_again(content: bytes, source: str) -> tuple[Journal, list[Replayed]]:
-    """Repeat a journal's decisions from what it holds. UsageError when it is no journal, or contradicts itself."""
+    """Repeat a journal's decisions from what it holds. UsageError when it is not a journal, or contradicts itself."""
     try:
         journal = read_journal(content)
         if "specification" in journal.begin:
@@ -263,7 +263,7 @@ def _prepared(
         "plan": plan_record(plan),
         "static": {"lacking": lacking},
         "emulated": {"lacking": not_emulated},
-        # Why compilers of sources are not confined to their installation and folder, if they are not.
+        # Reason why source compilers are not confined to their installation and folder; none if they are.
         "compiler_files": {"lacking": sandbox.why_no_landlock()},
         "floor": {"call_ns": floor, "lacking": no_floor},
         # Sources are compiled in an empty folder, and again in another one for the confirmation.
@@ -274,7 +274,7 @@ def _prepared(
 
 
 def _kept(recorder: Recorder, folder: Path, ask: Ask) -> Ask:
-    """Wrap an asker so that each exchange is kept beside the journal and both digests are written into it."""
+    """Wrap an asker so that each exchange is kept next to the journal and both digests are written into it."""
     keeping = Recorded(ask, folder)
 
     def asked(prompt: Prompt) -> str:

@@ -202,7 +202,7 @@ def _numbers(path: Path) -> list[int]:
 
 
 def _at(root: Path, includes: Sequence[Path], libraries: Sequence[Path]) -> Iterator[Cupti]:
-    """The CUPTI of one place, if its headers are whole and a library of their major version lies beside them."""
+    """The CUPTI of one place, if its headers are whole and a library of their major version lies next to them."""
     own = next((folder for folder in includes if all((folder / name).is_file() for name in _OWN_HEADERS)), None)
     if own is None:
         return

@@ -129,7 +129,7 @@ def sides(document: Row) -> list[dict[str, str | None]]:
 
 
 def environment(document: Row) -> list[str]:
-    """List what else differs, a line each."""
+    """List what else differs, one per line."""
     rows: Sequence[Row] = document["environment"]
     more = [f"{len(rows) - LISTED} more in `--json`"] if len(rows) > LISTED else []
     return [*(row["in_words"] for row in rows[:LISTED]), *more]

@@ -170,12 +170,12 @@ def reasons(document: Row) -> list[str]:
 
 
 def selected(document: Row) -> list[str]:
-    """List what was selected differently, a line each."""
+    """List what was selected differently, one per line."""
     return _listed([f"{row['in_words']}." for row in document["selections"]])
 
 
 def environment(document: Row) -> list[str]:
-    """List what else differs between the arms' sessions, a line each with what it can prove."""
+    """List what else differs between the arms' sessions, one per line with what it can prove."""
     return _listed([f"{row['subject']} ({row['evidence_grade']})" for row in document["environment"]])
 
 

@@ -27,7 +27,7 @@ from aaco_pipeline.report.session.answer import class_in_words
 from aaco_pipeline.report.session.sentences import CHANGES, Document, Row, history, value
 from aaco_pipeline.report.session.statements import KERNEL_PAGES
 
-#: A profiled pass alone has a plot of its latencies from so many iterations on.
+#: A profiled pass alone has a plot of its latencies from this many iterations on.
 _PLOTTED_ITERATIONS: Final = 10
 #: Rows that a table lists at most, and those that a folded one shows at first.
 LISTED_ROWS: Final = 200

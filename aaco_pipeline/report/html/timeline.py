@@ -115,7 +115,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
 COLOURS: Final = 7
 #: Activities without a kind of work, as the page numbers them.
 OTHER_KINDS: Final[Mapping[str, int]] = {"call": -1, "copy": -2, "idle": -3}
-#: A name is given in full up to so many characters; a template's may have tens of thousands.
+#: A name is given in full up to this many characters; a template's may have tens of thousands.
 FULL_NAME: Final = 1500
 #: Parts of the recording and iterations that are marked, at most.
 MARKED: Final = 1000

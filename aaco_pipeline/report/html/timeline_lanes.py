@@ -15,7 +15,7 @@ from aaco_pipeline.report.formatting import size
 
 #: More queues and streams of a device than this are not told apart: they share a lane, in rows where they overlap.
 MOST_LANES_OF_A_DEVICE: Final = 8
-#: Several devices have so many lanes of kernels together, but one each at least.
+#: Several devices have this many lanes of kernels together, but one each at least.
 MOST_LANES_OF_KERNELS: Final = 16
 #: So many threads have lanes of their own, the busiest ones; the others share one.
 MOST_THREADS: Final = 12

@@ -176,7 +176,7 @@ def _gain(row: Row) -> str | None:
 
 
 def _reason(row: Row) -> str:
-    """Why, without the figures that stand beside it."""
+    """Why, without the figures that stand next to it."""
     told = str(row["reason"])
     return told if row["speedup_ratio"] is None else _FIGURES_FIRST.sub("", told)
 

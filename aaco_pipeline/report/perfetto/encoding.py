@@ -1,8 +1,8 @@
 """Encode tracks and frames as the bytes of a Perfetto trace, filling all records of a kind by columns.
 
 How records become bytes is `aaco_pipeline.report.perfetto.records`, lanes for slices that overlap are
-`aaco_pipeline.report.perfetto.lanes`. What becomes a track or a slice is decided by the caller; nothing here knows a
-table of the lake or runs a viewer.
+`aaco_pipeline.report.perfetto.lanes`. The caller decides what becomes a track or a slice; nothing here depends on the
+lake's tables or a viewer.
 """
 
 import gzip

@@ -178,7 +178,7 @@ def _by_all(every: Slices, lane: Integers, rows: Integers) -> Integers:
 
 
 def _out_of_order(every: Slices, lane: Integers, before: Integers, after: Integers) -> bool:
-    """Tell whether a row of `before` wrongly precedes its simultaneous row of `after`."""
+    """Return whether a row of `before` wrongly precedes its simultaneous row of `after`."""
     wrong = np.zeros(len(before), np.bool_)
     for keys in (every.row, lane, every.track, -every.end):  # the most significant key comes last
         step = keys[after] - keys[before]
@@ -187,7 +187,7 @@ def _out_of_order(every: Slices, lane: Integers, before: Integers, after: Intege
 
 
 def _lanes_ascend(every: Slices, lane: Integers, begins: Integers, opened: int) -> bool:
-    """Tell whether the order of begins, found without lanes, is also right with them."""
+    """Return whether the order of begins, found without lanes, is also right with them."""
     for rows in (_by_all(every, np.zeros_like(lane), np.arange(opened)), begins):
         tied = np.flatnonzero(np.diff(every.start[rows]) == 0)
         if _out_of_order(every, lane, rows[tied], rows[tied + 1]):

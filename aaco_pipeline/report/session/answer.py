@@ -216,7 +216,7 @@ def _side(document: Row, row: Row) -> str | None:
 
 
 def _next(document: Row, name: str) -> Row | None:
-    """The largest other share, where it is large enough to be said; None when the class is no share itself."""
+    """The largest other share, where it is large enough to be said; None when the class is not a share itself."""
     shares = [one for one in document.get("time_shares") or [] if one["reason"] is None]
     if name not in {one["share"] for one in shares}:
         return None
@@ -231,7 +231,8 @@ def _verb(name: str) -> str:
 
 
 def _form(document: Row, row: Row) -> str:
-    """The sentence for a class: a device that is idle for long is no limit, and an inferred share is marked as such."""
+    """The sentence for a class: a device that is idle for long is not a limit, and an inferred share is marked as
+    such."""
     name = str(row["class"])
     if name == "device" and document.get("provider") != CPU_PROVIDER and (row["class_ratio"] or 0.0) < _LIMITING:
         return "device, in part"

@@ -87,7 +87,7 @@ _LONGEST_NAME_IN_WORDS: Final = 80
 _NOTICEABLE_GAPS: Final = 0.02
 #: Note on a session whose stages ran before there were answers.
 OUTDATED: Final = "An earlier version judged this session: `aaco doctor --mend` has it say where the time went."
-#: From this part of the recording on what lies beside the judged window gets a sentence.
+#: From this part of the recording on what lies next to the judged window gets a sentence.
 _WORTH_SAYING_BESIDE: Final = 0.1
 #: From this part of the time on contention disturbs a run, and from this factor on a profiler does.
 _DISTURBING: Final = 0.1

@@ -96,7 +96,7 @@ def read_result(text: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
 
 #: Time of measuring; compiling, and choosing among the kernels of a library, come on top.
 DEFAULT_SECONDS: Final = 20.0
-#: Ends only what waits for ever, however busy the machine is.
+#: Ends only what waits forever, however busy the machine is.
 _COMPILE_SECONDS: Final = 3_600.0
 _SPARE_SECONDS: Final = 120.0
 #: Architectures on which the kernels of `_TO_PROVE` were seen to do what they are named after: by counters all bytes of

@@ -28,7 +28,7 @@ _MEMORY_PER_BYTE: Final = 8
 _MOST_OF_MACHINE: Final = 0.75
 _LEAST_SECONDS: Final = 120
 _SECONDS_PER_GIB: Final = 240
-#: Wall-clock seconds for each second of CPU time: ends only what waits for ever, however busy the machine is.
+#: Wall-clock seconds for each second of CPU time: ends only what waits forever, however busy the machine is.
 _PATIENCE: Final = 60
 _LEAST_RESULTS: Final = 256 << 20
 _RESULTS_PER_BYTE: Final = 32

@@ -426,7 +426,7 @@ def stack_facts() -> dict[str, str | None]:
 
 
 def changes_of_stack(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[str]:
-    """List the facts that changed, old and new, in the order of their names; an unreadable fact is no change."""
+    """List the facts that changed, old and new, in the order of their names; an unreadable fact is not a change."""
     return [
         f"{name}: {before.get(name) or 'unknown'} → {value}"
         for name, value in sorted(after.items())

@@ -46,7 +46,7 @@ class Probed:
 
 
 def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -> Probed:
-    """Probe every CPU of this process's affinity for so long; `folder` gets the recording of the kernel.
+    """Probe every CPU of this process's affinity for this long; `folder` gets the recording of the kernel.
 
     `tick` gets the number of seconds that have passed. Raises UnavailableError when a probe does not answer.
     """

@@ -61,7 +61,7 @@ class KernelPlane:
         self._tool: SchedulerTrace | None = None
 
     def __enter__(self) -> Self:
-        # First check for what makes every source's events useless, or would fill the disk.
+        # First check for conditions that would make all events useless or fill the disk.
         if (apart := why_apart()) is not None:
             self._refused(*apart)
             return self
@@ -165,7 +165,7 @@ class KernelPlane:
         self._document["state"] = "present"
 
     def _start_a_tool(self) -> None:
-        """Have perf or bpftrace record what they can: neither faults nor interrupts nor system calls."""
+        """Record what perf or bpftrace can capture: no faults, interrupts or system calls."""
         (self._folder / FOLDER).mkdir()
         tool = SchedulerTrace(self._folder / FOLDER, self._tools)
         tool.__enter__()

@@ -255,7 +255,7 @@ def _keep_graphs(model: Path, folder: Path) -> None:
 class _Measurement:
     """Shared by the passes of one session: the folder for their files, the slot, the time limit, the sampler.
 
-    There is no sampler where nothing is timed, and a recording of the kernel's events only where it was asked for.
+    There is no sampler where nothing is timed, and a recording of the kernel's events only where it was requested.
     """
 
     folder: Path

@@ -51,7 +51,7 @@ _OF_A_THREAD: Final = 0b110
 _FAULT_ROUNDS: Final = 3
 _FAULT_PAGES: Final = 8_192
 _HOT_PAGES: Final = 64
-#: A page that takes so many times as long as most was not there to be had.
+#: A page that takes this many times as long as most was not there to be had.
 _SLOW_TIMES: Final = 10
 #: ONNX Runtime silently stops recording at 1,000,000 events; the traced pass is cut to stay below it.
 PROFILE_EVENT_BUDGET: Final = 900_000
@@ -215,7 +215,7 @@ class _Readings:
 
     Between two borders nothing is read but the clock, which takes no system call. To read CPU time, the kernel settles
     the thread's account first; preemption and throttling that were due then strike on the way back, outside every timed
-    interval, and no latency would show them. So borders are few: at either end of each phase, and within one after at
+    interval, and no latency would show them. So borders are few: at both ends of each phase, and within one after at
     least 100 iterations and a second.
     """
 
@@ -387,7 +387,7 @@ class _LanguageModel:
 
         batch, width = step.shape
         values: dict[str, np.ndarray[Any, Any]] = {}
-        # Only what is asked for: this lies within the timed step.
+        # Only what is requested: this lies within the timed step.
         if "attention_mask" in self.types:
             values["attention_mask"] = np.ones((batch, seen), np.int64)
         if "position_ids" in self.types:
@@ -410,7 +410,7 @@ class _Account:
 
     def cpu_time_ns(self) -> int:
         """The process's CPU time. The kernel counts a thread on another CPU as of that one's last tick, milliseconds
-        ago, unless it is asked for that thread's time first.
+        ago, unless it is requested that thread's time first.
         """
         for clock in self._clocks:
             with suppress(OSError):  # it has ended, and all that it spent is counted
@@ -596,7 +596,7 @@ def _placement(session: "ort.InferenceSession", job: dict[str, Any]) -> dict[str
     """Nodes by the provider that runs them; Refusal when the one asked for does not run all of them.
 
     The runtime falls back to the CPU without an error, so both its provider list and its own record of the
-    assignment are compared with what was asked for.
+    assignment are compared with what was requested.
     """
     provider = job["provider"]
     active = list(session.get_providers())

@@ -35,7 +35,7 @@ _LOCKS: Final = Path("/proc/locks")
 
 @dataclass(frozen=True)
 class _Patience:
-    """Longest wait of a command for the slot each time, for ever if None, and the function that informs the user."""
+    """Longest wait of a command for the slot each time, forever if None, and the function that informs the user."""
 
     seconds: float | None = None
     tell: Tell | None = None
@@ -46,7 +46,7 @@ _patience: Final[ContextVar[_Patience | None]] = ContextVar("aaco_slot_patience"
 
 @contextmanager
 def slot_patience(seconds: float | None, tell: Tell) -> Iterator[None]:
-    """Wait for the slot at most so many seconds each time within the block, and report its holder to `tell`."""
+    """Wait for the slot at most this many seconds each time within the block, and report its holder to `tell`."""
     token = _patience.set(_Patience(seconds, tell))
     try:
         yield
@@ -240,8 +240,8 @@ def _open(places: Sequence[Path]) -> tuple[Path, int]:
 def _existing(places: Sequence[Path]) -> tuple[Path, int] | None:
     """The first lock file that is there, opened as it is; None where there is none.
 
-    It may be another user's. To open that with O_CREAT is refused in a folder that all may write to
-    (fs.protected_regular), and reading is all that a lock needs.
+    It may be another user's. Opening that with O_CREAT is refused in a world-writable folder (fs.protected_regular),
+    and a lock only needs read access.
     """
     for place in places:
         try:

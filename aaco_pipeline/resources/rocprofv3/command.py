@@ -94,7 +94,7 @@ def folder_name(number: int) -> str:
 def known_release(version: str) -> Release:
     """The newest known release that is not newer than `version`, such as 7.1 or 7.1.1.
 
-    UsageError when it is no version, UnavailableError when it is older than any known.
+    UsageError when it is not a version, UnavailableError when it is older than any known.
     """
     found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})(\.\d+)*", version)
     if found is None:

@@ -1,4 +1,4 @@
-"""Read this host's clocks together, tell whether the kernel counts threads and time as we do, and pace our threads.
+"""Read this host's clocks together, return whether the kernel counts threads and time as we do, and pace our threads.
 
 What is sampled at these times is decided in the modules beside this one.
 """

@@ -18,7 +18,7 @@ Reading = TypeVar("Reading")
 
 #: The firmware's own averages move about this often; reading sooner tells nothing new.
 GPU_PERIOD_NS: Final = 100_000_000
-#: Readings kept of one device: above half an hour at the shortest period. Beyond it every second one goes.
+#: Readings kept per device: more than half an hour at the shortest period. Beyond it every second one is dropped.
 READING_LIMIT: Final = 20_000
 
 

@@ -61,7 +61,7 @@ class Field(Structure):
 
 #: The driver's library, found as the loader finds libraries.
 LIBRARY: Final = "libnvidia-ml.so.1"
-#: Values that are asked for together, by their number in NVML: `held_…` count the ns in which a limit held the clocks.
+#: Values that are requested together, by their number in NVML: `held_…` count the ns in which a limit held the clocks.
 FIELDS: Final[Mapping[str, int]] = {
     "memory_temperature_c": 82,
     "ecc_corrected": 3,

@@ -1,6 +1,6 @@
 """Records when threads of the measured processes get, lose and wait for a CPU, with bpftrace or else perf.
 
-It is asked for explicitly, and starts before anything is timed, so that no process starts beside a measurement. What
+It is requested explicitly, and starts before anything is timed, so that no process starts beside a measurement. What
 the tool wrote is kept as it is; making events of it is `aaco_pipeline.formats.native.telemetry`.
 """
 

@@ -19,7 +19,7 @@ from aaco_pipeline.resources.toolchains.limited import ending, run_limited
 
 REVISION: Final = "{revision}"
 OUTPUT: Final = "{output}"
-#: A command may print gigabytes: only so much of its end is read, and so many lines are reported.
+#: A command may print gigabytes: only so much of its end is read, and this many lines are reported.
 _TAIL_BYTES: Final = 1 << 16
 TOLD_LINES: Final = 8
 

@@ -165,7 +165,7 @@ def run_limited(
 
 
 def ending(status: int) -> str:
-    """A status that is no success, in words."""
+    """A status that is not a success, in words."""
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
 
 

@@ -237,7 +237,7 @@ def is_over(alert: Row, now: Row) -> bool:
 
 
 def are_apart(first: Row, second: Row) -> bool:
-    """True when two campaigns are two time slots: of different nights, or half an hour apart."""
+    """True when two campaigns are separate time slots: different nights, or half an hour apart."""
     if first["night"] != second["night"]:
         return True
     began = (first["last_at"], second["first_at"])

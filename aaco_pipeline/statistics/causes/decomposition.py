@@ -126,8 +126,8 @@ def decompose(baseline: Arm, candidate: Arm, replaced: Sequence[Replaced]) -> De
 
     Intervals come from resampling sessions through the whole split: blocks when both arms ran in the same ones, else
     the sessions of each arm. The half width is the standard deviation of the resampled rows times Student's t at the
-    level for all rows together (Bonferroni); percentiles of so few sessions would be too narrow. Recorded times include
-    the overhead of the recorder.
+    level for all rows together (Bonferroni); percentiles of this few sessions would be too narrow. Recorded times
+    include the overhead of the recorder.
     """
     arms = baseline.accounts, candidate.accounts
     groups = groups_of(*arms, replaced)

@@ -116,7 +116,7 @@ def run(program: Callable[[bool], Step], steps: int, fixed: bool, profiled: bool
 
 
 def one(programs: Programs, words: list[str]) -> None:
-    """Run what was asked for."""
+    """Run what was requested."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=programs)
     parser.add_argument("--steps", type=int, default=20)
@@ -161,7 +161,7 @@ def serve() -> list[str] | None:
 
 
 def main(programs: Programs) -> None:
-    """One program, or as many as the server is asked for, each in a process of its own."""
+    """One program, or as many as the server is requested, each in a process of its own."""
     arguments: list[str] | None = sys.argv[1:]
     if arguments == ["--serve"]:
         print(json.dumps({"torch": torch.__version__}), flush=True)

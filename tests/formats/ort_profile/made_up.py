@@ -102,7 +102,7 @@ def is_node(one: Event) -> bool:
 
 
 def conserved(dispatches: pl.DataFrame) -> bool:
-    """Tell whether the self times below every top-level dispatch sum to its duration, and none is negative."""
+    """Return whether the self times below every top-level dispatch sum to its duration, and none is negative."""
     all_rows = {row["dispatch_id"]: row for row in dispatches.iter_rows(named=True)}
     sums: Counter[int] = Counter()
     for row in all_rows.values():

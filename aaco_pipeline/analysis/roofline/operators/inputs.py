@@ -80,7 +80,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one call: operations, and the least bytes, with inputs read once and outputs written once.
+    """The work of one call: operations, and the minimum bytes, with inputs read once and outputs written once.
 
     `dtype` is the number format of the operations; `is_product` marks sums of products, which matrix units do. `detail`
     distinguishes the call from others of the same shapes, in words. Unknown figures are None, and `lacking` says why.

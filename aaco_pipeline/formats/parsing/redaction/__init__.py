@@ -95,9 +95,9 @@ RANK_VARIABLES: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROC
 _ONE_VARIABLE: Final = "ENVIRONMENT_VARIABLE"
 _ALL_VARIABLES: Final = "DeviceEnvironment"
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-#: A block with fewer words between zeros is no environment.
+#: A block with fewer words between zeros is not an environment.
 _LEAST_OF_A_BLOCK: Final = 2
-#: A longer value of a variable is no setting.
+#: A longer value of a variable is not a setting.
 _LONGEST_VALUE: Final = 200
 
 
@@ -176,7 +176,7 @@ _LARGEST_TABLE: Final = 4 << 20
 _SHORTEST_CELL: Final = 4
 _DOCUMENTS: Final = "|".join(sorted(COMMANDS | ENVIRONMENTS))
 _JSON_KEY: Final = re.compile(rb'"(%s)"\s{0,16}:\s{0,16}(?=["\[{])' % _DOCUMENTS.encode(), re.IGNORECASE)
-#: Beginnings of places where only a command line or a document's key announces a secret.
+#: Prefixes of the places where only a command line or a document's key marks a secret.
 _FURTHER: Final = f'|{ANCHORED}|"(?i:{_DOCUMENTS})"'
 _DECODER: Final = json.JSONDecoder()
 

@@ -258,7 +258,7 @@ def _same(one: str, other: str) -> int:
 
 
 def may_hold_secrets(text: str) -> bool:
-    """Tell whether `safe_prose` may change a line of this text; asking for many texts at once is cheaper."""
+    """Return whether `safe_prose` may change a line of this text; asking for many texts at once is cheaper."""
     return _is_command(text) or safe_text(text) != text
 
 
@@ -320,7 +320,7 @@ def _recognize(plain: str, after: str, state: _State) -> None:
     if not is_option and state.takes.runs:
         state.takes = _NOTHING
     name = PurePosixPath(plain).name.removesuffix(".exe") if not is_option and len(plain) < _LONGEST_PROGRAM else ""
-    # The value of an option is no program: `docker run --name mysql -p 3306:3306`.
+    # The value of an option is not a program: `docker run --name mysql -p 3306:3306`.
     if (name in PROGRAMS or name in LOG_IN or name in _ECHOED) and (after == "--" or not after.startswith("--")):
         state.program, state.takes, state.before_passwords = name, PROGRAMS.get(name, _NOTHING), None
     elif plain == "login" and state.program in LOG_IN:
@@ -365,7 +365,7 @@ def _safe_option(word: str, plain: str, state: _State) -> str:
 
 
 def _is_argument_secret(plain: str, state: _State) -> bool:
-    """Tell whether a word is a password by its place after a command: `rabbitmqctl add_user NAME SECRET`."""
+    """Return whether a word is a password by its place after a command: `rabbitmqctl add_user NAME SECRET`."""
     is_due = state.before_passwords is not None and state.before_passwords <= 1
     return is_due and not plain.startswith("-") and is_secret(plain, Announced.SURELY)
 
@@ -385,7 +385,7 @@ def _is_positional_secret(plain: str, after: str, state: _State) -> bool:
 
 
 def _is_known(plain: str, after: str) -> bool:
-    """Tell whether the word after `-p` is of another kind: `-p NAME=value`, an address, ports, `-p no:plugin`."""
+    """Return whether the word after `-p` is of another kind: `-p NAME=value`, an address, ports, `-p no:plugin`."""
     if after not in ("-p", "-P"):
         return False
     pair = _PAIR.fullmatch(plain)

@@ -100,7 +100,7 @@ def _glued(words: list[str]) -> Announced:
 
 
 def is_secret(value: str, surety: Announced) -> bool:
-    """Tell whether a value is to be hidden after a name of this certainty."""
+    """Return whether a value is to be hidden after a name of this certainty."""
     if surety is Announced.NOTHING or _STAND_IN.fullmatch(value) or _SWITCH.fullmatch(value):
         return False
     if _PATH.fullmatch(value) and not is_random(value):
@@ -113,7 +113,7 @@ def is_secret(value: str, surety: Announced) -> bool:
 
 
 def looks_chosen(value: str) -> bool:
-    """Tell whether a value looks like a password or token, and not like a word, number, path or data type."""
+    """Return whether a value looks like a password or token, and not like a word, number, path or data type."""
     if len(value) < 6 or _TECHNICAL.fullmatch(value) or _PATH.fullmatch(value) or _NUMBER.fullmatch(value):
         return is_login(value)
     if is_login(value) or is_random(value):
@@ -123,12 +123,12 @@ def looks_chosen(value: str) -> bool:
 
 
 def is_technical(value: str) -> bool:
-    """Tell whether a value is a data type, a version, a shape or port numbers."""
+    """Return whether a value is a data type, a version, a shape or port numbers."""
     return _TECHNICAL.fullmatch(value) is not None
 
 
 def is_login(value: str) -> bool:
-    """Tell whether a value is `user:password`, plain or as base64, and not two numbers or an address."""
+    """Return whether a value is `user:password`, plain or as base64, and not two numbers or an address."""
     user, colon, password = value.partition(":")
     if colon:
         return bool(user and password) and not password[0].isdigit() and not password.startswith(("/", "\\", ":"))
@@ -140,7 +140,7 @@ def is_login(value: str) -> bool:
 
 
 def is_random(word: str) -> bool:
-    """Tell whether a word holds a long run of letters and digits that nobody would spell: a key without a name.
+    """Return whether a word holds a long run of letters and digits that nobody would spell: a key without a name.
 
     Digests, hexadecimal identifiers, mangled names and kernel names are no such runs.
     """
@@ -259,7 +259,7 @@ def pattern(shape: bytes) -> re.Pattern[bytes]:
 
 
 def begins(content: bytes, at: int, anchor: bytes) -> bool:
-    """Tell whether a secret may begin here, or a longer word continues."""
+    """Return whether a secret may begin here, or a longer word continues."""
     if at == 0 or anchor in _ANYWHERE or not _WORD.match(content, at - 1):
         return True
     return _ESCAPE.fullmatch(content, max(0, at - 6), at) is not None
@@ -329,7 +329,7 @@ def redacted_prose(text: str) -> tuple[str, int]:
 
 
 def _is_code(text: str, word: re.Match[str]) -> bool:
-    """Tell whether the word is a C++ name: `space::name`, `name<…>`, `name(…)`."""
+    """Return whether the word is a C++ name: `space::name`, `name<…>`, `name(…)`."""
     return text[max(0, word.start() - 2) : word.start()] == "::" or text[word.end() : word.end() + 1] in ("<", "(")
 
 
@@ -408,7 +408,7 @@ def replaced(content: bytes, found: Sequence[tuple[int, int]]) -> bytes:
 
 
 def _is_bare_number(content: bytes, start: int, end: int) -> bool:
-    """Tell whether the span is a JSON number, which stays a number so that the document stays valid."""
+    """Return whether the span is a JSON number, which stays a number so that the document stays valid."""
     named = content[max(0, start - 3) : start].rstrip().endswith(b'":')
     return named and content[start:end].isdigit() and content[end : end + 1] in (b",", b"}", b"\n", b" ")
 

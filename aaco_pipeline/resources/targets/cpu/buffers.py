@@ -77,7 +77,7 @@ class Buffers:
             address += (placed.mapped_bytes + _GAP - 1) // _GAP * _GAP + _GAP
 
     def place(self, *, is_aligned: bool) -> None:
-        """Move every buffer within its pages to the place for the next call; its content must be written anew."""
+        """Move every buffer within its pages to the place for the next call; its content must be rewritten."""
         if is_aligned == self._is_aligned:
             return
         alignment = _DEVICE_ALIGNMENT if is_aligned else _ALIGNMENT
@@ -165,7 +165,7 @@ def _moved(placed: Placed, alignment: int) -> Placed:
 
 
 def _poison(dtype: np.dtype[Any]) -> int:
-    """A value that no kernel computes: a NaN of random payload, or random bits for whole numbers."""
+    """A value that no kernel computes: a NaN of random payload, or random bits for integers."""
     if dtype.kind == "f":
         exponent, free = _NOT_A_NUMBER[dtype.itemsize]
         return exponent | secrets.randbits(free)

@@ -32,7 +32,7 @@ from aaco_pipeline.optimization.targets import Layout
 from aaco_pipeline.resources import elf
 from aaco_pipeline.resources.toolchains.limited import Limits, Reach, ending, parts_of, run_limited
 
-#: Ends only what waits for ever: what a compiler computes is limited in CPU time.
+#: Ends only what waits forever: what a compiler computes is limited in CPU time.
 _WALL_SECONDS: Final = 3_600
 _LIMITS: Final = Limits(memory_bytes=4 << 30, cpu_seconds=60, file_bytes=128 << 20)
 _TOLD_LINES: Final = 6

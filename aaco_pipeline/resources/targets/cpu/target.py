@@ -200,9 +200,9 @@ class CpuTarget:
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
         """Compile the source's device part alone, judge the object, and link it as the layout's seed says.
 
-        The object is kept in `folder` by its content, so that further layouts of one source only link. `resources` are
-        `lds_bytes`, `writable_bytes` (data that outlive a call) and `code_bytes`. Refused with guard `compile`,
-        `parse`, `symbols`, `constructors` or `resources`; UsageError when there is no compiler.
+        The object is cached in `folder` by content, so that other layouts of the same source only need linking.
+        `resources` are `lds_bytes`, `writable_bytes` (data that outlive a call) and `code_bytes`. Refused with guard
+        `compile`, `parse`, `symbols`, `constructors` or `resources`; UsageError when there is no compiler.
         """
         compiler = find_compiler(self.compiler)
         if len(source) > _MOST_SOURCE_BYTES:
@@ -249,7 +249,7 @@ def _translation_unit(source: bytes, kernel: str, compiler: Compiler) -> bytes:
 
 
 def _compile(compiler: Compiler, text: bytes, flags: Sequence[str], home: Path) -> tuple[str, ...]:
-    """The warnings; kept beside the object, which is whole when it is there."""
+    """The warnings; kept next to the object, which is whole when it is there."""
     made, told = home / KERNEL_OBJECT, home / _WARNINGS
     if made.is_file():
         return tuple(told.read_text().splitlines())

@@ -45,7 +45,7 @@ _NO_ADDRESS: Final = 0x80
 _MEMORY_BYTES: Final = 512 << 20
 _START_NS: Final = 10_000_000_000
 _END_SECONDS: Final = 20
-#: Seconds of the clock for each second of CPU time: ends only what waits for ever, however busy the machine is.
+#: Seconds of the clock for each second of CPU time: ends only what waits forever, however busy the machine is.
 _PATIENCE: Final = 60
 _LOOK_MS: Final = 50
 #: CPU time that a waiting process may use between two calls. It is at rest and uses none; this allows for the

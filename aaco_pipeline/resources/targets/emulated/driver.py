@@ -140,7 +140,7 @@ class Kernel:
         self._where = ctypes.c_int64.from_buffer(mmap.mmap(given["progress"], 8))
 
     def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """One launch: memory made anew, outputs and local memory poisoned, wavefronts in the order given."""
+        """One launch: memory made again, outputs and local memory poisoned, wavefronts in the order given."""
         poison = int(given["poison"])
         for offset, size in self._given["writable"]:
             self._memory.write(self._image[offset : offset + size], offset)

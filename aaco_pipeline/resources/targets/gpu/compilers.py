@@ -116,7 +116,7 @@ def _kernels(code: CodeObject) -> set[str]:
 INCLUDE: Final = Path(__file__).with_name("include")
 _SOURCE: Final = "kernel.hip"
 _LIMITS: Final = Limits(memory_bytes=8 << 30, cpu_seconds=120, file_bytes=256 << 20)
-#: Ends only what waits for ever: what a compiler computes is limited in CPU time.
+#: Ends only what waits forever: what a compiler computes is limited in CPU time.
 _LIMIT_SECONDS: Final = 3_600.0
 _TOLD_LINES: Final = 4
 #: The place of a toolkit that is not on the path.
@@ -222,7 +222,7 @@ class _Nvcc:
             limit_seconds=_LIMIT_SECONDS,
             limits=_LIMITS,
             reach=Reach((*parts_of(self.program), INCLUDE)),
-            # Nothing of the user's environment, in which NVCC_APPEND_FLAGS would change what is compiled.
+            # Nothing inherited from the user's environment, where NVCC_APPEND_FLAGS would change the compilation.
             environment={"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LC_ALL": "C"},
         )
         said = log.read_text(errors="replace")

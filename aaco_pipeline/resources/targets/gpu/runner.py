@@ -25,7 +25,7 @@ from aaco_pipeline.resources.targets.gpu.driver import LAUNCH_ERRORS, MEMORY_ERR
 
 #: Alignment of a driver's own allocations; the same in every layout.
 ALIGNMENT: Final = 256
-#: The least band between two buffers, and before the first and after the last.
+#: The smallest band between two buffers, and before the first and after the last.
 BAND_BYTES: Final = 1 << 20
 _MOST_STEPS: Final = 1024
 _MOST_DECOYS: Final = 3

@@ -77,7 +77,7 @@ class KernelMetadata:
 
 
 class CodeObject:
-    """A code object's bytes, taken apart. CodeObjectError when they are none."""
+    """A parsed code object. CodeObjectError when they are none."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) > _LARGEST_BYTES:
@@ -273,7 +273,7 @@ def _up_to_four(size: int) -> int:
 
 
 _DEEPEST: Final = 64
-#: R_AMDGPU_REL32_LO and _HI: how far behind the address that is meant they stand, after s_getpc_b64.
+#: R_AMDGPU_REL32_LO and _HI: their offset past the base address that s_getpc_b64 returns.
 _BEHIND: Final = {10: 4, 11: 12}
 
 

@@ -29,7 +29,7 @@ from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject, Co
 from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain
 from aaco_pipeline.resources.toolchains.limited import Limits, Reach, ending, parts_of, prefix_parts, run_limited
 
-#: The passes whose remarks are asked for.
+#: The passes whose remarks are requested.
 PASSES: Final = "kernel-resource-usage|loop-unroll|transform-warning"
 _LARGEST_BYTES: Final = 16 << 20
 _FIGURES: Final = (
@@ -118,7 +118,7 @@ def _number(value: str) -> int:
 
 
 _LIMITS: Final = Limits(memory_bytes=6 << 30, cpu_seconds=60, file_bytes=64 << 20)
-#: Ends only what waits for ever: what a compiler computes is limited in CPU time.
+#: Ends only what waits forever: what a compiler computes is limited in CPU time.
 _LIMIT_SECONDS: Final = 3_600.0
 _TOLD_BYTES: Final = 64 << 10
 _TOLD_LINES: Final = 3
@@ -223,7 +223,7 @@ def compile_command(toolchain: Toolchain, architecture: str, runner: Runner) -> 
         "-fno-crash-diagnostics",
     ]
     command += ["-fsave-optimization-record", "-foptimization-record-file=kernel.yaml"]
-    # The resources go into the record only where their remarks are asked for, too.
+    # The resources go into the record only where their remarks are requested, too.
     command += [f"-foptimization-record-passes={PASSES}", "-Rpass-analysis=kernel-resource-usage"]
     if toolchain.kind == "packages":
         return command + _packages_flags(toolchain, architecture, runner)
