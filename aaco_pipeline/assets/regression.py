@@ -19,7 +19,7 @@ from aaco_pipeline.report.session.sentences import against_earlier
 from aaco_pipeline.statistics.causes.accounts import ACCOUNTED_FROM
 from aaco_pipeline.statistics.causes.arms import FACTS, Arm, arm
 from aaco_pipeline.statistics.session_history import MOST_EARLIER, alike, changes, newest, place
-from aaco_pipeline.statistics.session_quantiles import (
+from aaco_pipeline.statistics.verdicts.session_quantiles import (
     UNUSABLE,
     disturbed_ratios,
     leave_out_disturbed,

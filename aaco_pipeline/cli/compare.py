@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.pipeline.comparing.plan import History, Plan
     from aaco_pipeline.resources.project import Project
-    from aaco_pipeline.statistics.service_level import Limit
+    from aaco_pipeline.statistics.verdicts.service_level import Limit
 
 
 REGRESSION: Final = 5
@@ -174,7 +174,7 @@ def limit_in(text: str) -> "Limit":
 
     Raises click.UsageError when it is none.
     """
-    from aaco_pipeline.statistics.service_level import LIMITED, Limit, usual_budget
+    from aaco_pipeline.statistics.verdicts.service_level import LIMITED, Limit, usual_budget
 
     match = _LIMIT.fullmatch(text.strip())
     metric = f"latency_{match[1].lower()}" if match else ""

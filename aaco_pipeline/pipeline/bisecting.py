@@ -23,7 +23,7 @@ from aaco_pipeline.formats.parsing.redaction import safe_name
 from aaco_pipeline.lake.artefacts import BUILDS, keep_artefact
 from aaco_pipeline.lake.files import lake_errors, temporary_beside
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.campaigns import new_name, publish
+from aaco_pipeline.pipeline.comparing.campaigns import new_name, publish
 from aaco_pipeline.pipeline.comparing.judging import sessions_of
 from aaco_pipeline.pipeline.comparing.measuring import bury, finished_sessions, members
 from aaco_pipeline.pipeline.comparing.plan import (

@@ -10,7 +10,7 @@ import polars as pl
 from aaco_pipeline.analysis.sessions.metrics import scaling_curve
 from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.campaigns import new_name, publish
+from aaco_pipeline.pipeline.comparing.campaigns import new_name, publish
 
 STAGE = "sweep"
 

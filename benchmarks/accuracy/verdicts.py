@@ -17,10 +17,10 @@ import polars as pl
 from scipy import stats
 
 from aaco_pipeline.lake.contracts import polars_types
-from aaco_pipeline.statistics.session_quantiles import session_quantiles
 from aaco_pipeline.statistics.verdicts.comparison import LEAST_CANARY_NIGHTS, Plan, compare, compare_between_nights
 from aaco_pipeline.statistics.verdicts.decision import ledger_rows
 from aaco_pipeline.statistics.verdicts.effects import LEAST_BLOCKS
+from aaco_pipeline.statistics.verdicts.session_quantiles import session_quantiles
 from benchmarks.common import SHARED, Claims
 
 BASELINE: Final = "baseline"

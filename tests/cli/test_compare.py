@@ -24,7 +24,7 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.pipeline.comparing import measuring, running
 from aaco_pipeline.resources.measure.inference import capture_inference
 from aaco_pipeline.resources.project import Project
-from aaco_pipeline.statistics.service_level import Limit
+from aaco_pipeline.statistics.verdicts.service_level import Limit
 from tests.cli.conftest import Aaco, Refused
 from tests.pipeline.comparing.made_up import BASELINE, measured, planned
 from tests.places import SHARED

@@ -16,7 +16,7 @@ from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
-from aaco_pipeline.pipeline.campaigns import Tables, publish
+from aaco_pipeline.pipeline.comparing.campaigns import Tables, publish
 from aaco_pipeline.pipeline.comparing.measuring import finished_sessions
 from aaco_pipeline.pipeline.comparing.plan import STAGE as PLAN
 from aaco_pipeline.pipeline.comparing.plan import Plan, is_between_nights, read_plan
@@ -29,11 +29,15 @@ from aaco_pipeline.statistics.causes.arms import FACTS, arm, environment_differe
 from aaco_pipeline.statistics.causes.decomposition import attribution_rows, decompose, selection_rows
 from aaco_pipeline.statistics.causes.matching import replaced_kernels
 from aaco_pipeline.statistics.causes.selection import selections
-from aaco_pipeline.statistics.service_level import service_levels
-from aaco_pipeline.statistics.session_quantiles import disturbed_ratios, leave_out_disturbed, session_quantiles
 from aaco_pipeline.statistics.verdicts import comparison
 from aaco_pipeline.statistics.verdicts.comparison import compare
 from aaco_pipeline.statistics.verdicts.decision import ledger_rows, withheld
+from aaco_pipeline.statistics.verdicts.service_level import service_levels
+from aaco_pipeline.statistics.verdicts.session_quantiles import (
+    disturbed_ratios,
+    leave_out_disturbed,
+    session_quantiles,
+)
 
 #: The stage that publishes what is judged: with it a campaign is done.
 STAGE: Final = "judging"

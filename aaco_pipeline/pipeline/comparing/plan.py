@@ -18,12 +18,12 @@ import polars as pl
 from aaco_pipeline.capture.request import Arm, MeasurementRequest
 from aaco_pipeline.errors import LakeError, ModelError, UsageError
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.campaigns import new_name, publish
+from aaco_pipeline.pipeline.comparing.campaigns import new_name, publish
 from aaco_pipeline.resources.measure.inference import plan as resolved
 from aaco_pipeline.resources.measure.models import model_digest
-from aaco_pipeline.statistics.service_level import Limit
 from aaco_pipeline.statistics.verdicts.decision import INTERLEAVED
 from aaco_pipeline.statistics.verdicts.effects import LEVEL, minimum_detectable_ratio, t_interval
+from aaco_pipeline.statistics.verdicts.service_level import Limit
 
 Kind = Literal["compare", "nightly", "bisect", "configure", "stack"]
 #: Kinds that are steps of a search: alone they answer nothing, and a step may measure a few blocks only.

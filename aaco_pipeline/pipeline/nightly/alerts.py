@@ -15,7 +15,7 @@ from aaco_pipeline.capture.request import Arm
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table
-from aaco_pipeline.pipeline.campaigns import Tables, new_name, publish
+from aaco_pipeline.pipeline.comparing.campaigns import Tables, new_name, publish
 from aaco_pipeline.pipeline.comparing.judging import STAGE as JUDGING
 from aaco_pipeline.pipeline.comparing.judging import is_identical, shared_facts, timed_sessions
 from aaco_pipeline.pipeline.comparing.measuring import finished_sessions

@@ -16,7 +16,7 @@ from aaco_pipeline.capture.request import MeasurementRequest
 from aaco_pipeline.errors import AacoError, LakeError, UsageError
 from aaco_pipeline.lake.artefacts import keep_artefact
 from aaco_pipeline.lake.store import TraceLake
-from aaco_pipeline.pipeline.campaigns import new_name, publish
+from aaco_pipeline.pipeline.comparing.campaigns import new_name, publish
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, new_plan
 from aaco_pipeline.resources.host.facts import changes_of_stack
 from aaco_pipeline.resources.measure.inference import plan as resolved

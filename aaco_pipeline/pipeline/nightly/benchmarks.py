@@ -25,7 +25,7 @@ from aaco_pipeline.pipeline.nightly.alerts import Confirmation
 from aaco_pipeline.pipeline.nightly.baselines import Kind
 from aaco_pipeline.resources.configuration import Form, expecting, load_backends, load_form, load_models
 from aaco_pipeline.resources.host.backends import backend_states
-from aaco_pipeline.statistics.service_level import Limit, usual_budget
+from aaco_pipeline.statistics.verdicts.service_level import Limit, usual_budget
 
 FILE: Final = "nightly.yaml"
 #: Keys of an entry's `options`: as on the command line, without the dashes. Model and backend have keys of their own.

@@ -14,7 +14,7 @@ import polars as pl
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.validation import empty_table, to_contract
-from aaco_pipeline.pipeline.campaigns import Tables, publish
+from aaco_pipeline.pipeline.comparing.campaigns import Tables, publish
 from aaco_pipeline.pipeline.comparing.judging import STAGE as JUDGING
 from aaco_pipeline.pipeline.comparing.judging import sessions_of
 from aaco_pipeline.pipeline.comparing.measuring import finished_sessions

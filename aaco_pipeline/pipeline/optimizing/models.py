@@ -33,7 +33,7 @@ from aaco_pipeline.optimization.loop.configurations import (
 from aaco_pipeline.optimization.loop.means import Limits, Record, TimingStep
 from aaco_pipeline.optimization.loop.timing import MOST_CONFIGURATIONS
 from aaco_pipeline.optimization.proposers.onnx import LARGEST_BATCH_FACTOR, Measured, OnnxCandidate, onnx_candidates
-from aaco_pipeline.pipeline.campaigns import new_name
+from aaco_pipeline.pipeline.comparing.campaigns import new_name
 from aaco_pipeline.pipeline.comparing.judging import timed_sessions
 from aaco_pipeline.pipeline.comparing.measuring import bury, members, placebo_of
 from aaco_pipeline.pipeline.comparing.plan import Plan, Subject, new_plan, subject, write_plan

@@ -17,7 +17,7 @@ from aaco_pipeline.lake.health import clear_away
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.optimization.journal import JournalWriter
 from aaco_pipeline.optimization.loop.search import Gain, gain_of
-from aaco_pipeline.pipeline.campaigns import publish
+from aaco_pipeline.pipeline.comparing.campaigns import publish
 
 STAGE: Final = "optimization"
 JOURNAL_FILE: Final = "journal.jsonl"

@@ -38,7 +38,7 @@ from aaco_pipeline.optimization.proposers.language_model import Ask
 from aaco_pipeline.optimization.proposers.language_model import Question as Prompt
 from aaco_pipeline.optimization.targets import Target, TargetName
 from aaco_pipeline.optimization.timing_rule import Plan
-from aaco_pipeline.pipeline.campaigns import new_name
+from aaco_pipeline.pipeline.comparing.campaigns import new_name
 from aaco_pipeline.pipeline.optimizing.asking import (
     MOST_ATTEMPTS,
     Order,

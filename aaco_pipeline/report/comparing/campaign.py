@@ -15,9 +15,9 @@ from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.report.comparing.causes import cause_in_words, selection_in_words
 from aaco_pipeline.report.comparing.verdict import service_level
-from aaco_pipeline.statistics.session_quantiles import session_quantiles
 from aaco_pipeline.statistics.verdicts.comparison import METRICS, REGRESSED_BETWEEN_NIGHTS
 from aaco_pipeline.statistics.verdicts.decision import REGRESSED
+from aaco_pipeline.statistics.verdicts.session_quantiles import session_quantiles
 
 Document = dict[str, Any]
 Row = dict[str, Any]

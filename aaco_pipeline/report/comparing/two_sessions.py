@@ -16,7 +16,7 @@ from aaco_pipeline.statistics.causes.arms import FACTS, Arm, arm, environment_di
 from aaco_pipeline.statistics.causes.decomposition import Decomposition, decompose
 from aaco_pipeline.statistics.causes.matching import other_work, replaced_kernels
 from aaco_pipeline.statistics.causes.selection import selections
-from aaco_pipeline.statistics.session_quantiles import disturbed_ratios
+from aaco_pipeline.statistics.verdicts.session_quantiles import disturbed_ratios
 
 Document = dict[str, Any]
 

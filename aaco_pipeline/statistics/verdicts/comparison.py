@@ -12,7 +12,6 @@ import polars as pl
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import polars_types
-from aaco_pipeline.statistics.session_quantiles import UNUSABLE
 from aaco_pipeline.statistics.steady_state import BIMODAL, UNSTEADY
 from aaco_pipeline.statistics.verdicts.decision import (
     DESIGN,
@@ -39,6 +38,7 @@ from aaco_pipeline.statistics.verdicts.effects import (
     t_interval,
     t_test_p,
 )
+from aaco_pipeline.statistics.verdicts.session_quantiles import UNUSABLE
 
 #: The metrics of verdicts and their columns of `session_quantiles`.
 METRICS: Final = {

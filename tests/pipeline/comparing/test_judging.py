@@ -20,7 +20,7 @@ from aaco_pipeline.pipeline.comparing.measuring import members
 from aaco_pipeline.pipeline.comparing.plan import Kind, Plan, Subject, new_plan, write_plan
 from aaco_pipeline.pipeline.doctor import Problem, examine
 from aaco_pipeline.report.comparing.campaign import verdict_document
-from aaco_pipeline.statistics.service_level import Limit
+from aaco_pipeline.statistics.verdicts.service_level import Limit
 from tests.conftest import CapturedLake
 from tests.pipeline.comparing.made_up import BASELINE, OTHER, REQUEST, measured, planned
 from tests.report.made_up import rows_of

@@ -35,8 +35,8 @@ from aaco_pipeline.pipeline.comparing.plan import (
     subject,
     write_plan,
 )
-from aaco_pipeline.statistics.service_level import Limit
 from aaco_pipeline.statistics.verdicts.effects import minimum_detectable_ratio
+from aaco_pipeline.statistics.verdicts.service_level import Limit
 from tests.pipeline.comparing.made_up import BASELINE, OTHER, REQUEST, judged, planned, verdict_row
 from tests.pipeline.nightly.test_baselines import weighty
 from tests.places import CONFIGS

@@ -19,7 +19,7 @@ from aaco_pipeline.pipeline.nightly.alerts import Confirmation
 from aaco_pipeline.pipeline.nightly.benchmarks import Benchmark, chosen, due, load_benchmarks, night_of
 from aaco_pipeline.resources.host.backends import BackendState
 from aaco_pipeline.resources.project import DEFAULTS
-from aaco_pipeline.statistics.service_level import Limit
+from aaco_pipeline.statistics.verdicts.service_level import Limit
 
 
 def written(folder: Path, text: str) -> Path:

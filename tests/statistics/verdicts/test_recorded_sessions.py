@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from aaco_pipeline.statistics.session_quantiles import session_quantiles
 from aaco_pipeline.statistics.verdicts.comparison import Plan, compare
+from aaco_pipeline.statistics.verdicts.session_quantiles import session_quantiles
 from tests.places import SHARED
 from tests.statistics.verdicts.campaigns import EMPTY_LEDGER
 

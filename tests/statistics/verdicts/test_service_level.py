@@ -9,14 +9,14 @@ from scipy import stats
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.validation import to_contract
-from aaco_pipeline.statistics.service_level import (
+from aaco_pipeline.statistics.verdicts.service_level import (
     Limit,
     error_budget,
     quantile_against_limit,
     service_levels,
     usual_budget,
 )
-from aaco_pipeline.statistics.session_quantiles import session_quantiles
+from aaco_pipeline.statistics.verdicts.session_quantiles import session_quantiles
 
 P99: pl.Series = pl.Series([1_000_000, 1_020_000, 980_000, 1_010_000, 990_000, None])
 

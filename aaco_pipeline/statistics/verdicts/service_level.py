@@ -12,8 +12,8 @@ import polars as pl
 
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.lake.contracts import polars_types
-from aaco_pipeline.statistics.session_quantiles import QUANTILES
 from aaco_pipeline.statistics.verdicts.effects import LEAST_BLOCKS, LEVEL, t_interval
+from aaco_pipeline.statistics.verdicts.session_quantiles import QUANTILES
 
 OK: Final = "ok"
 AT_RISK: Final = "at_risk"

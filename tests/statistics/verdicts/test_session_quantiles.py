@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco_pipeline.errors import UsageError
-from aaco_pipeline.statistics.session_quantiles import session_quantiles
+from aaco_pipeline.statistics.verdicts.session_quantiles import session_quantiles
 
 
 def iterations(session: str, latency: list[float] | list[int], arm: str = "baseline", block: int = 0) -> pl.DataFrame:
