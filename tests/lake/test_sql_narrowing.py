@@ -1,6 +1,7 @@
 """A statement opens only the files of sessions that matter to it, and its answer is that over all."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import duckdb
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco_pipeline.errors import UsageError
+from aaco_pipeline.lake import sql
 from aaco_pipeline.lake.contracts import all_tables
 from aaco_pipeline.lake.sql import meant_by, reads_only, select_rows
 from aaco_pipeline.lake.store import TraceLake
@@ -291,3 +294,9 @@ def test_what_could_come_upon_other_tables_is_not_taken_to_spell_them_out(statem
 def test_whatever_lists_the_lakes_tables_lists_them_all(statement: str, lake: TraceLake) -> None:
     listed = {name for (name,) in select_rows(lake, statement).rows}
     assert listed >= {*all_tables(), *(helper.name for helper in HELPER_VIEWS)}
+
+
+def test_a_statement_that_is_refused_is_not_even_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql, "meant_by", lambda *_: pytest.fail("DuckDB was given the statement"))
+    with pytest.raises(UsageError):
+        select_rows(TraceLake(tmp_path), "SELECT session_id FROM sessions; SELECT 1")
