@@ -115,7 +115,7 @@ class ProgramCapture(IngestedCapture):
 
     def evidence(self, subject: Subject) -> tuple[Evidence, ...]:
         if subject == "files":
-            *others, _ = super().evidence("files")  # without the source of the workload's name, which the recording states
+            *others, _ = super().evidence("files")  # except the source of the workload's name
             return (*others, *self._slot())
         if subject == "host":
             known = self._environment.get_column("value").drop_nulls().len()

@@ -1,6 +1,6 @@
-"""Artefacts: models of baselines and builds that the lake keeps by content, so that measurements can be repeated.
+"""Artefacts: models of baselines and builds, stored by content hash so that measurements can be repeated.
 
-Equal content under equal names is kept once, unless a fresh copy is requested.
+Equal content under equal names is stored once, unless a fresh copy is requested.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from aaco_pipeline.lake.files import copy_file, file_digest, lake_errors
 from aaco_pipeline.lake.storage import STORAGE
 
 ARTEFACTS: Final = "artefacts"
-#: The folder of builds; an interpreter built there stays, because most cannot be moved.
+#: Folder of builds; interpreters are built in place and stay there, because most cannot be moved.
 BUILDS: Final = "builds"
 
 
@@ -32,9 +32,9 @@ def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
                 try:
                     storage.place(temporary, folder)
                 except OSError:
-                    if storage.state(folder) is None:  # else another process has just kept the same
+                    if storage.state(folder) is None:  # otherwise another process has just stored the same files
                         raise
-        storage.touch(folder)  # cleaning spares young artefacts, which nothing may name yet
+        storage.touch(folder)  # cleanup skips recent artefacts, which nothing may reference yet
     return (folder / file.name).relative_to(lake)
 
 
@@ -54,7 +54,7 @@ def copy_artefact(lake: Path, file: Path, beside: Sequence[Path], name: str) -> 
 
 
 def artefact_digest(file: Path, beside: Sequence[Path] = ()) -> str:
-    """Digest an artefact by the contents of its files; the name of the first file does not matter.
+    """Digest an artefact by the contents of its files; the name of the main file does not matter.
 
     This is the SHA-256 of the file. With files `beside` it, it is the SHA-256 of a text: a line with the file's
     SHA-256, then one line per other file, sorted by name: its SHA-256, two spaces, and its name relative to the file.
@@ -76,13 +76,13 @@ def unnamed_artefacts(lake: Path, named: Collection[str]) -> list[Path]:
 
 
 def drop_artefact(folder: Path) -> None:
-    """Remove an artefact's folder atomically: half of one would be taken for the whole."""
+    """Remove an artefact's folder atomically: a partial folder would be mistaken for a complete one."""
     with lake_errors(folder):
         STORAGE.remove_folder(folder)
 
 
 def _digest(names: dict[str, Path]) -> str:
-    """Digest names and contents: the same graph with other weights beside it is another artefact."""
+    """Digest names and contents: the same graph with different weights is another artefact."""
     return hashlib.sha256(_listed(names).encode()).hexdigest()
 
 

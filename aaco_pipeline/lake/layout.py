@@ -1,4 +1,4 @@
-"""Name sessions and campaigns, and locate everything of a lake: folders, files and the locks that writers hold.
+"""Name sessions and campaigns, and locate everything in a lake: folders, files and writers' locks.
 
 Reading is `aaco_pipeline.lake.reading`, writing `aaco_pipeline.lake.store`, finding damage
 `aaco_pipeline.lake.health`.
@@ -19,17 +19,17 @@ from aaco_pipeline.lake.storage import STORAGE, Storage, lake_path
 
 SESSION_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}(-[a-z0-9][a-z0-9-]{0,23})?")
 _NAME_LENGTH: Final = 24
-#: A campaign is named by its maker; the rule keeps it a valid path part, partition key and SQL literal.
+#: A campaign is named by its creator; this rule keeps it valid as a path component, partition key and SQL literal.
 CAMPAIGN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
-#: Endings of single-file captures, which say nothing about the workload.
+#: Suffixes of single-file captures, which do not describe the workload.
 _FILE_ENDINGS: Final = re.compile(r"(\.(gz|json|csv|db|trace|onnx))+$")
 
 
 def new_session_id(workload: str | None = None, now: datetime | None = None) -> str:
     """Make an id `YYYYMMDDTHHMMSSZ-<8 hex>-<workload>`, which sorts by second and is random within it.
 
-    The workload's name loses file endings and everything but letters and digits, and is cut to 24 characters; without
+    The workload's name loses file suffixes and everything but letters and digits, and is cut to 24 characters; without
     a name the id ends before it.
     """
     moment = (now or datetime.now(UTC)).astimezone(UTC)
@@ -70,7 +70,7 @@ LOCK_TIMEOUT_SECONDS: Final = 120.0
 #: Stages that measure may run for hours.
 RUN_TIMEOUT_SECONDS: Final = 86_400.0
 MANIFESTS: Final = "manifests"
-#: Folders of the markers: one empty file per committed session or campaign, beside the folders of a table.
+#: Folders of the markers: one empty file per committed session or campaign, next to the folders of a table.
 MARKERS: Final[Mapping[Scope, str]] = {"session": "sessions", "campaign": "campaigns"}
 #: A file in the folder of manifests: all manifests of versions without markers have been marked.
 MARKED: Final = "marked"
@@ -81,7 +81,7 @@ SESSION_FOLDERS: Final = ("raw", "traces", "reports")
 RAW: Final = SESSION_FOLDERS[0]
 #: Measured ceilings of machines; see `aaco_pipeline.lake.calibrations`.
 CALIBRATIONS: Final = "calibrations"
-#: Reported findings, one JSON file each, for monitoring programs.
+#: Reported findings, one JSON file each, for monitoring tools.
 FINDINGS: Final = "findings"
 #: Segments, one folder per table; see `aaco_pipeline.lake.segments.format`.
 SEGMENTS: Final = "segments"
@@ -145,7 +145,7 @@ class LakeFolder:
     def is_lost(self, identifier: str, scope: Scope) -> bool:
         """Return whether a session or campaign was committed, was not removed, and has no manifest."""
         manifest, marker = self.manifest_path(identifier, scope), self.marker_path(identifier, scope)
-        # The marker is made last and removed first; the second look at the manifest catches one made meanwhile.
+        # The marker is created last and removed first; the second check of the manifest catches one created meanwhile.
         absent, marked, absent_still = (self.storage.state(one) is None for one in (manifest, marker, manifest))
         return absent and not marked and absent_still
 
@@ -185,7 +185,7 @@ class LakeFolder:
             yield
 
     def attended(self, session: str) -> AbstractContextManager[None]:
-        """Be the one process that gets the session's stages to run, for instance by waiting for the slot."""
+        """Be the only process that runs the session's stages, for example while it waits for the slot."""
         return self.holding(self._run_lock(session, "attended"), f"the stages of session {session}")
 
     def running(self, session: str, *, wait_seconds: float = RUN_TIMEOUT_SECONDS) -> AbstractContextManager[None]:
@@ -194,7 +194,7 @@ class LakeFolder:
         return self.holding(self._run_lock(session, "running"), purpose, wait_seconds)
 
     def measuring(self, campaign: str, *, wait_seconds: float = RUN_TIMEOUT_SECONDS) -> AbstractContextManager[None]:
-        """Keep other processes from measuring the campaign. LakeError after the wait."""
+        """Keep other processes from measuring the campaign. LakeError if the wait times out."""
         return self.holding(self._measuring_lock(campaign), f"campaign {campaign}", wait_seconds)
 
     def is_measuring(self, campaign: str) -> bool:
@@ -216,12 +216,12 @@ class LakeFolder:
             self.storage.drop_lock(self._run_lock(session, name))
 
     def drawing(self, session: str, view: Path) -> AbstractContextManager[None]:
-        """Keep others from making that view of the session. PassingLakeError after the wait."""
+        """Keep others from generating that view of the session. PassingLakeError after the wait."""
         lock = self._run_lock(session, view.name)
         return self.holding(lock, f"{view.name} of session {session}", LOCK_TIMEOUT_SECONDS)
 
     def compacting(self) -> AbstractContextManager[None]:
-        """Keep others from writing or removing segments. LakeError at once if somebody does."""
+        """Keep others from writing or removing segments. LakeError at once if another process does."""
         return self.holding(self._compaction_lock, "the lake's compaction", 0.0)
 
     def is_compacting(self) -> bool:
@@ -260,7 +260,7 @@ def is_id(text: str, scope: Scope) -> bool:
 
 
 def scope_of(identifier: str) -> Scope:
-    """The scope that a valid id belongs to."""
+    """Return the scope that a valid id belongs to."""
     return "session" if SESSION_ID.fullmatch(identifier) is not None else "campaign"
 
 
@@ -270,6 +270,6 @@ def table_file(table: str, scope: Scope, identifier: str, stage: str, digest: st
 
 
 def owner_of(path: Path) -> tuple[Scope, str]:
-    """The session or campaign whose folder holds the table file `path`."""
+    """Return the session or campaign whose folder holds the table file `path`."""
     key, _, identifier = path.parent.name.partition("_id=")
     return ("campaign" if key == "campaign" else "session"), identifier

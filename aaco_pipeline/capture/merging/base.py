@@ -248,7 +248,7 @@ class Base:
 
     @cached_property
     def keys(self) -> pl.DataFrame:
-        """dispatch_id of the session with `process` (ordinal in the base), source_dispatch_id, name, grid, workgroup.
+        """Return the session's dispatch_id with `process` (ordinal in base), source_dispatch_id, name, grid, workgroup.
 
         Built only to place counters or a thread trace: it has one row per dispatch.
         """
@@ -366,7 +366,7 @@ def _how_many(frames: Iterable[pl.DataFrame], columns: Sequence[str]) -> int:
 
 
 def _times(part: NamedReading) -> PartTimes:
-    """The part's clocks with its first and last instant; of samples of devices alone theirs."""
+    """Return the part's clocks and its first and last instant; device samples alone define their own span."""
     spans = [frame.select("start_ns", "end_ns") for frame in (part.table(name) for name in EVENTS) if frame.height]
     if not spans and (samples := part.table("gpu_samples")).height:
         spans = [samples.select(start_ns="time_ns", end_ns="time_ns")]

@@ -105,8 +105,8 @@ class NamedReading:
 
     @cached_property
     def keys(self) -> pl.DataFrame:
-        """dispatch_id of each execution, and its identity in another pass: `process`, number, kernel's name, and the
-        work-items of its grid and of one workgroup, null where the source does not state them.
+        """Return dispatch_id of each execution and its identity in other passes: `process`, number, kernel name, and
+        the work-items of its grid and of one workgroup, null if the source does not state them.
         """
         executions = self.executions.select("dispatch_id", "process_id", "kernel_id", **work_items())
         counted = self.reading.details.get("counter_dispatches")
