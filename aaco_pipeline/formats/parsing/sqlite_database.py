@@ -26,7 +26,7 @@ MAGIC: Final = b"SQLite format 3\0"
 _HEADER_BYTES: Final = 100
 _COPY_BYTES: Final = 4 << 20
 _CHUNK_ROWS: Final = 16_384
-#: Upper bound on a chunk of rows as text, 64 columns of 20 digits; must not exceed any limit set on strings.
+#: Upper bound on a chunk of rows as text, 64 columns of 20 digits; SQLite's string limit must allow it.
 _CHUNK_BYTES: Final = _CHUNK_ROWS * 64 * 21
 #: Raised by SQLite's module for damaged databases; ValueError for messages and names that are not text.
 _FAILURES: Final = (sqlite3.Error, OverflowError, MemoryError, ValueError)
