@@ -73,7 +73,7 @@ class Session:
 
     @property
     def capture(self) -> Capture:
-        """The session's capture; CaptureError when it is damaged or missing."""
+        """Return the session's capture; CaptureError if it is damaged or missing."""
         from aaco_pipeline.resources.confinement.client import open_capture  # imported only when a capture is opened
 
         return open_capture(self.lake.raw(self.id))

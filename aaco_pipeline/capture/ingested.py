@@ -41,7 +41,7 @@ _NEVER: Final = (
 
 
 def probe(raw: Path) -> bool:
-    """Return whether a session's raw folder holds an ingested capture."""
+    """Return whether a session's raw folder contains an ingested capture."""
     try:
         return is_regular(settled(raw) / LIST_FILE)
     except CaptureError:

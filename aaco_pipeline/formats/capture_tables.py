@@ -1,4 +1,4 @@
-"""The contract of every reader: canonical tables with evidence, within limits on size.
+"""The interface of every reader: canonical tables with evidence, within size limits.
 
 `aaco_pipeline.formats.readers` lists the readers; nothing here is specific to one format.
 `aaco_pipeline.capture.merging` combines several files of one capture.
@@ -136,7 +136,7 @@ def presence(rows: int) -> Literal["present", "absent"]:
 
 
 def table_of(table: str, rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
-    """Build a canonical table from rows given as mappings; columns of the contract that no row has are null."""
+    """Build a canonical table from rows given as mappings; contract columns missing from all rows are null."""
     types = polars_types(table)
     return to_contract(table, pl.DataFrame(list(rows), schema_overrides=types, infer_schema_length=None))
 

@@ -17,10 +17,10 @@ BUILDS: Final = "builds"
 
 
 def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
-    """Copy a file, and the files `beside` it that it needs, into the lake; return its path relative to the lake.
+    """Copy a file, and the files `beside` it that it needs, into the lake; return the path relative to the lake.
 
-    Its folder is named by the digest of these files and their names, and appears atomically. LakeError when a file
-    cannot be read or the lake cannot be written.
+    Its folder is named by the digest of these files and their names, and appears atomically. LakeError if a file is
+    unreadable or the lake cannot be written.
     """
     with lake_errors(file):
         names = {one.relative_to(file.parent).as_posix(): one for one in (file, *beside)}
@@ -39,9 +39,9 @@ def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
 
 
 def copy_artefact(lake: Path, file: Path, beside: Sequence[Path], name: str) -> Path:
-    """Copy a file, and the files `beside` it, afresh into the artefacts' folder `name`, and return its path.
+    """Make a new copy of a file, and the files `beside` it, in the artefacts' folder `name`; return its path.
 
-    Unlike `keep_artefact` it never reuses an existing copy: the disk blocks are new. LakeError as there.
+    Unlike `keep_artefact`, it never reuses an existing copy, so the disk blocks are new. LakeError as there.
     """
     with lake_errors(file):
         folder, storage = lake / ARTEFACTS / name, STORAGE
@@ -68,7 +68,7 @@ def artefact_digest(file: Path, beside: Sequence[Path] = ()) -> str:
 
 
 def unnamed_artefacts(lake: Path, named: Collection[str]) -> list[Path]:
-    """Sorted folders of artefacts that hold none of the files `named`, which are relative to the lake."""
+    """Return sorted artefact folders without any of the files `named`, which are relative to the lake."""
     needed = {(lake / one).parent for one in named}
     listed = STORAGE.listed(lake / ARTEFACTS)
     folders = (lake / ARTEFACTS / one.name for one in listed if one.is_folder and not one.name.startswith("."))

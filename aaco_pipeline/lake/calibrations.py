@@ -98,7 +98,7 @@ class Calibration:
 
     @staticmethod
     def from_bytes(content: bytes, source: str) -> "Calibration":
-        """Parse and check a calibration read from `source`; LakeError when it is newer or damaged."""
+        """Parse and check a calibration read from `source`; LakeError if it is newer or damaged."""
         try:
             document = json.loads(content)
             version = document["calibration_version"]

@@ -131,7 +131,7 @@ class Catalogue(KeptDocuments[Manifest]):
         return dict(self._ask("SELECT id, bytes FROM manifests WHERE scope = 'session'"))
 
     def digests(self, tables: Sequence[str]) -> dict[str, str]:
-        """Return a digest per session that changes with anything it publishes in these tables."""
+        """Return a text per session that changes with anything the session publishes in these tables."""
         statement = (
             "SELECT m.id, e.sha256 FROM entries AS e JOIN manifests AS m ON m.document = e.document "
             "WHERE e.table_name = ? AND m.scope = 'session' ORDER BY e.document, e.place"

@@ -109,7 +109,7 @@ def lake_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file's name to operating-system errors without one, such as those of open files."""
+    """Add the file's name to operating-system errors that lack one, such as those of open files."""
     try:
         yield
     except OSError as error:
@@ -238,7 +238,7 @@ def remove_free_lock(path: Path) -> bool:
 
 
 def _take_lock(path: Path, flags: int = 0) -> int | None:
-    """Return the descriptor that holds the lock on `path`, or None if somebody else holds it."""
+    """Return the descriptor that holds the lock on `path`, or None if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""Find torn, orphaned and stale files in a lake, remove what nothing needs, and prepare stages to run again.
+"""Find torn, orphaned and stale files in a lake, remove unneeded ones, and prepare stages to run again.
 
-Unfinished sessions and campaigns are found by `aaco_pipeline.pipeline.doctor`, which also runs their stages.
+`aaco_pipeline.pipeline.doctor` finds unfinished sessions and campaigns, and also runs their stages.
 """
 
 import json
@@ -72,7 +72,7 @@ _NAMING: Final = (("baselines", "artefact"), ("bisection_builds", "artefact"), (
 
 
 def faults(lake: LakeReader) -> list[Fault]:
-    """Find everything torn, orphaned or stale in the lake. Reads every published or captured byte."""
+    """Find everything torn, orphaned or stale in the lake. Reads all published and captured bytes."""
     with lake_errors(lake.path):
         found: list[Fault] = []
         segments = Segments(lake)

@@ -1,7 +1,6 @@
 """Name sessions and campaigns, and locate everything in a lake: folders, files and writers' locks.
 
-Reading is `aaco_pipeline.lake.reading`, writing `aaco_pipeline.lake.store`, finding damage
-`aaco_pipeline.lake.health`.
+`aaco_pipeline.lake.reading` reads, `aaco_pipeline.lake.store` writes, and `aaco_pipeline.lake.health` finds damage.
 """
 
 import re
@@ -27,7 +26,7 @@ _FILE_ENDINGS: Final = re.compile(r"(\.(gz|json|csv|db|trace|onnx))+$")
 
 
 def new_session_id(workload: str | None = None, now: datetime | None = None) -> str:
-    """Make an id `YYYYMMDDTHHMMSSZ-<8 hex>-<workload>`, which sorts by second and is random within it.
+    """Create an id `YYYYMMDDTHHMMSSZ-<8 hex>-<workload>`, which sorts by second and is random within it.
 
     The workload's name loses file suffixes and everything but letters and digits, and is cut to 24 characters; without
     a name the id ends before it.
@@ -102,7 +101,7 @@ class LakeFolder:
         self.storage: Final[Storage] = STORAGE
 
     def raw(self, session: str) -> Path:
-        """The folder of the session's raw capture; it exists only if the capture is complete."""
+        """Return the folder of the session's raw capture; it exists only if the capture is complete."""
         return self._of_session(RAW, session)
 
     def has_raw(self, session: str) -> bool:
@@ -110,19 +109,19 @@ class LakeFolder:
         return self.storage.state(self.raw(session)) is not None
 
     def trace(self, session: str) -> Path:
-        """The path of the session's unified trace, made on request."""
+        """Return the path of the session's unified trace, which is generated on request."""
         return self._of_session("traces", session) / "trace.pftrace.gz"
 
     def report(self, session: str) -> Path:
-        """The path of the session's page, made on request."""
+        """Return the path of the session's page, which is generated on request."""
         return self._of_session("reports", session) / "report.html"
 
     def verdict_page(self, campaign: str) -> Path:
-        """The path of the page with the campaign's verdict; verdict.json lies next to it."""
+        """Return the path of the page with the campaign's verdict; verdict.json is in the same folder."""
         return self.path / "reports" / f"campaign_id={require_campaign_id(campaign)}" / "verdict.html"
 
     def search_page(self, campaign: str) -> Path:
-        """The path of the page of a search for a faster kernel."""
+        """Return the path of the page of a search for a faster kernel."""
         return self.path / "reports" / f"campaign_id={require_campaign_id(campaign)}" / "search.html"
 
     def has_campaign(self, name: str) -> bool:
@@ -131,19 +130,19 @@ class LakeFolder:
         return any(self.storage.state(place(name, "campaign")) is not None for place in places)
 
     def manifest_path(self, identifier: str, scope: Scope) -> Path:
-        """The path of the manifest of a session or campaign."""
+        """Return the path of the manifest of a session or campaign."""
         return self.path / MANIFESTS / f"{_REQUIRE_ID[scope](identifier)}.json"
 
     def marker_path(self, identifier: str, scope: Scope) -> Path:
-        """The path of the marker: an empty file that exists once a session or campaign was committed."""
+        """Return the path of the marker: an empty file that exists once a session or campaign was committed."""
         return self.path / MARKERS[scope] / _REQUIRE_ID[scope](identifier)
 
     def marked(self, scope: Scope) -> list[str]:
-        """Sorted ids of sessions or campaigns that were committed and not removed; incomplete in older lakes."""
+        """Return sorted ids of committed sessions or campaigns that were not removed; incomplete in older lakes."""
         return [name for name in self.storage.names(self.path / MARKERS[scope]) if is_id(name, scope)]
 
     def is_lost(self, identifier: str, scope: Scope) -> bool:
-        """Return whether a session or campaign was committed, was not removed, and has no manifest."""
+        """Return whether a session or campaign was committed and not removed, but has no manifest."""
         manifest, marker = self.manifest_path(identifier, scope), self.marker_path(identifier, scope)
         # The marker is created last and removed first; the second check of the manifest catches one created meanwhile.
         absent, marked, absent_still = (self.storage.state(one) is None for one in (manifest, marker, manifest))
@@ -157,20 +156,20 @@ class LakeFolder:
                     yield scope, name
 
     def request_path(self, session: str) -> Path:
-        """The path of the request to measure the session."""
+        """Return the path of the request to measure the session."""
         return self.path / REQUESTS / f"{require_session_id(session)}.json"
 
     def lock_path(self, identifier: str) -> Path:
-        """The path of the lock that a writer of the session or campaign holds."""
+        """Return the path of the lock held by a writer of the session or campaign."""
         return self.path / ".locks" / f"{identifier}.lock"
 
     def captured(self) -> list[str]:
-        """Ids of sessions with a complete raw capture, analysed or not, oldest first."""
+        """Return ids of sessions with a complete raw capture, analysed or not, oldest first."""
         names = [name.partition("session_id=") for name in self.storage.names(self.path / RAW)]
         return [name for before, _, name in names if not before and SESSION_ID.fullmatch(name)]
 
     def requests(self) -> list[str]:
-        """Ids of sessions that were requested and not yet captured, oldest first."""
+        """Return ids of sessions that were requested but not captured yet, oldest first."""
         names = self.storage.names(self.path / REQUESTS)
         return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
@@ -198,12 +197,12 @@ class LakeFolder:
         return self.holding(self._measuring_lock(campaign), f"campaign {campaign}", wait_seconds)
 
     def is_measuring(self, campaign: str) -> bool:
-        """Return whether anybody measures the campaign, on this host or another that shares the lake."""
+        """Return whether any process measures the campaign, on this host or another that shares the lake."""
         with lake_errors(path := self._measuring_lock(campaign)):
             return self.storage.is_held(path)
 
     def is_running(self, session: str) -> bool:
-        """Return whether anybody works on the session's stages, on this host or another that shares the lake."""
+        """Return whether any process runs the session's stages, on this host or another that shares the lake."""
         for path in (self._run_lock(session, name) for name in ("attended", "running")):
             with lake_errors(path):
                 if self.storage.is_held(path):
@@ -211,7 +210,7 @@ class LakeFolder:
         return False
 
     def forget_run_locks(self, session: str) -> None:
-        """Delete locks of the session that a killed run left behind."""
+        """Delete locks that a killed run of the session left behind."""
         for name in ("attended", "running", self.trace(session).name, self.report(session).name):
             self.storage.drop_lock(self._run_lock(session, name))
 
@@ -225,7 +224,7 @@ class LakeFolder:
         return self.holding(self._compaction_lock, "the lake's compaction", 0.0)
 
     def is_compacting(self) -> bool:
-        """Return whether anybody writes or removes segments, on this host or another that shares the lake."""
+        """Return whether any process writes or removes segments, on this host or another that shares the lake."""
         with lake_errors(self._compaction_lock):
             return self.storage.is_held(self._compaction_lock)
 
@@ -265,7 +264,7 @@ def scope_of(identifier: str) -> Scope:
 
 
 def table_file(table: str, scope: Scope, identifier: str, stage: str, digest: str) -> str:
-    """The path in the lake of a table's file; "" for a table without rows, which has neither digest nor file."""
+    """Return the path in the lake of a table's file; "" for a table without rows, which has no file."""
     return f"{table}/{scope}_id={identifier}/{stage}-{digest[:DIGITS_IN_NAME]}.parquet" if digest else ""
 
 

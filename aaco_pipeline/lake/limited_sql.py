@@ -44,7 +44,7 @@ class Limits:
 def default_limits() -> Limits:
     """Return the defaults: half of this machine's (or control group's) memory, at most 8 GB, and 300 seconds."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # no control group, or one without a limit, which says `max`
+    with suppress(OSError, ValueError):  # no control group, or one without a limit (`max`)
         whole = min(whole, int(_MEMORY_OF_GROUP.read_text("ascii")))
     return Limits(min(whole // 2, MOST_MEMORY_BYTES))
 
@@ -101,7 +101,7 @@ class LimitedConnection:
             self._left -= time.monotonic() - began
 
     def _stop(self, thread: threading.Thread) -> None:
-        """Interrupt the thread. A long call of a single function cannot be interrupted and is left behind."""
+        """Interrupt the thread. A long call of a single function cannot be interrupted and is abandoned."""
         until = time.monotonic() + _STOP_SECONDS
         while thread.is_alive() and time.monotonic() < until:
             self._connection.interrupt()  # repeatedly: an interrupt before the statement starts has no effect

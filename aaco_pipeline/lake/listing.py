@@ -57,7 +57,7 @@ class Listing:
     """Sessions, newest first, and the errors of unreadable sessions and campaigns by id.
 
     Each row has `session_id`, the facts (times in ISO 8601), `progress` and `disk_bytes`; the last two are None if the
-    manifest cannot be read.
+    manifest is unreadable.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)

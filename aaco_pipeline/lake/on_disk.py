@@ -201,7 +201,7 @@ def _unnamed(owner: object) -> IO[bytes]:
 
 
 def _mapped(file: IO[bytes], *, writable: bool = False) -> mmap.mmap:
-    """Map a whole open file, which may be closed afterwards."""
+    """Map an entire open file, which may be closed afterwards."""
     file.flush()
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     found = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=access)

@@ -37,8 +37,8 @@ def to_contract(table: str, frame: pl.DataFrame) -> pl.DataFrame:
 def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
     """Convert `frame` to the contract's column order and sort order, with the key column.
 
-    `frame` must hold exactly the contract's columns, with or without the key column; a column of nulls may be untyped.
-    ContractError naming the table, the column, what was found and what is expected.
+    `frame` must have exactly the contract's columns, with or without the key column; a column of nulls may be untyped.
+    ContractError names the table, the column, and the found and expected values.
     """
     schema = polars_schema(table)
     if frame.is_empty() and frame.schema in (schema, polars_types(table.name)):

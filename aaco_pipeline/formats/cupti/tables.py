@@ -293,7 +293,7 @@ def devices_of(numbers: Numbers, device_of: dict[int, int]) -> pl.Series:
 
 
 def or_none(numbers: Numbers) -> pl.Series:
-    """Convert unsigned numbers in which 0 means none."""
+    """Convert unsigned numbers; 0 means none."""
     return _where(numbers != 0, numbers).cast(pl.UInt64)
 
 

@@ -36,9 +36,9 @@ _PROFILE_TICK_NS: Final = 1_000
 class ProfilerPass:
     """One run of the session's program under rocprofv3: its request, and the slowdown.
 
-    `kind` is base, counters or thread_trace; `folder` holds the tool's files; `document` was written by the measured
-    process. `distortion` is the median latency relative to the unprofiled pass's; its times are never the session's
-    latencies.
+    `kind` is base, counters or thread_trace; `folder` contains the tool's files; `document` was written by the measured
+    process. `distortion` is the median latency divided by the unprofiled pass's; its times are never used as the
+    session's latencies.
     """
 
     name: str

@@ -161,8 +161,8 @@ def read_from(
 
 
 def event_lines(folder: Path, name: str, limits: Limits | None = None) -> Iterator[str]:
-    """Read the lines of a trace's compressed events file in a capture's folder. CaptureError when it is damaged,
-    missing, or elsewhere.
+    """Read the lines of a trace's compressed events file in a capture's folder. CaptureError if it is damaged, missing
+    or outside the folder.
     """
     limits = limits or Limits()
     path = folder / name

@@ -281,7 +281,7 @@ def _kernels(nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _fingerprint(distinct: pl.DataFrame) -> pl.Series:
-    """Hash what identifies a node's kernel across sessions: its name, operator and provider."""
+    """Hash the kernel's identity across sessions: its name, operator and provider."""
     keys = distinct.select(pl.concat_str("node_name", "op_name", "provider", separator="\x00", ignore_nulls=True))
     return pl.Series([fingerprint(key) for key in keys.to_series()], dtype=pl.String)
 

@@ -74,7 +74,7 @@ def data_bytes(descriptor: int) -> int:
 
 
 def open_decompressed(path: Path, limits: Limits | None = None) -> Unpacked | io.BufferedReader:
-    """Open a file for reading, through gzip when it starts with gzip's magic number.
+    """Open a file for reading, through gzip if it begins with gzip's magic number.
 
     CaptureError if it cannot be opened, is not a regular file, or exceeds the limits, holes included.
     """

@@ -89,7 +89,7 @@ def kernels_of(executions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 def numbered(frame: pl.DataFrame, keys: Sequence[str], name: str) -> pl.DataFrame:
     """It is null if the last key is null.
 
-    It is null where the last key is null.
+    It is null if the last key is null.
     """
     distinct = (
         frame.filter(pl.col(keys[-1]).is_not_null())
@@ -303,8 +303,8 @@ def wide_table(table: TextTable, pass_name: str) -> WideTable:
     """Read executions and counters of a wide table.
 
     Merged tables repeat the columns of each merged file's executions with that file's number (`wave_size_3`); the
-    counters after them belong to that file's pass, named `<pass_name>.<number>`. Without such columns every counter
-    has the pass `pass_name`.
+    counters after them belong to that file's pass, named `<pass_name>.<number>`. Without such columns, all counters
+    have the pass `pass_name`.
     """
     executions = table.frame.select(
         expression.cast(EXECUTION[name]).alias(name) for name, expression in execution_columns(table, pass_name).items()

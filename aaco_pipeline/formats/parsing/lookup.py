@@ -19,7 +19,7 @@ _LARGEST_DIRECT: Final = 1 << 22
 
 
 class Lookup:
-    """A column of values by id, applied to whole series at once."""
+    """A column of values by id, applied to entire series at once."""
 
     def __init__(self, ids: Sequence[int], values: pl.Series) -> None:
         self._values = values

@@ -156,7 +156,7 @@ def _say_links(findings: Findings, item: str, activities: pl.DataFrame, calls: p
 
 
 def _linked(activities: pl.DataFrame, calls: pl.DataFrame) -> tuple[int, int]:
-    """Count activities that name a call of their process, and those that name more than one."""
+    """Count activities that name a call of their process, and those that name several."""
     linked = repeated = 0
     of_process = [
         frame.select("process_id", "correlation_id").drop_nulls().partition_by("process_id", as_dict=True)

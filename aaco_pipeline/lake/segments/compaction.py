@@ -232,7 +232,7 @@ class Removal:
         return not self._torn[segment.file]
 
     def _remove(self, scope: Scope, owner: str, files: Sequence[Replaced]) -> list[Replaced]:
-        """Remove those of an owner's files that are still published, and return them."""
+        """Remove an owner's files that are still published, and return them."""
         path = self._lake.manifest_path(owner, scope)
         with lake_errors(path):
             if self._lake.storage.state(path) is None:
@@ -341,7 +341,7 @@ def unlisted(lake: LakeFolder) -> Iterator[Path]:
 
 
 def clear_unlisted(lake: LakeFolder) -> None:
-    """Remove leftovers of killed rounds; the caller holds the lock, so nobody is writing."""
+    """Remove leftovers of killed rounds; the caller holds the lock, so there is no other writer."""
     for path in unlisted(lake):
         with lake_errors(path):
             lake.storage.discard(path)

@@ -387,7 +387,7 @@ def _beginnings() -> str:
 
 
 def apart(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sort spans and merge those that overlap."""
+    """Sort spans and merge overlapping ones."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if merged and start < merged[-1][1]:
