@@ -20,7 +20,7 @@ from typing import Final
 from aaco_pipeline.formats.capture_tables import StatedProcess
 
 Join = Callable[[int, int], None]
-#: A lifetime: start, end, color and owner; overlap alone does not join two of the same color.
+#: A lifetime: start, end, colour and owner; overlap alone does not join two of the same colour.
 _Life = tuple[int, int, Hashable, int]
 
 
@@ -50,7 +50,7 @@ def join_related(stated: Iterable[tuple[Hashable, int, StatedProcess]], join: Jo
 
 
 def _shared(one: StatedProcess, owner: int) -> Iterable[tuple[tuple[Hashable, ...], Hashable]]:
-    """Yield the keys that link simultaneous processes of a host, each with its color."""
+    """Yield the keys that link simultaneous processes of a host, each with its colour."""
     if one.pid is not None:
         yield ("parent", one.pid), "parent"
     if one.parent_pid is not None:
@@ -67,11 +67,11 @@ def _shared(one: StatedProcess, owner: int) -> Iterable[tuple[tuple[Hashable, ..
 
 
 def _join_overlapping(lives: Sequence[_Life], join: Join) -> None:
-    """Join lifetimes that overlap and differ in color, in one sweep over their starts.
+    """Join lifetimes that overlap and differ in colour, in one sweep over their starts.
 
-    Lifetimes of a single color wait under that color. At most one cluster has several colors: a new lifetime joins
-    everything except lifetimes of its own color only. The cluster keeps two lifetimes, the last to end and the last of
-    another color to end; these decide what it still overlaps.
+    Lifetimes of a single colour wait under that colour. At most one cluster has several colours: a new lifetime joins
+    everything except lifetimes of its own colour only. The cluster keeps two lifetimes, the last to end and the last of
+    another colour to end; these decide what it still overlaps.
     """
     waiting: dict[Hashable, list[_Life]] = {}
     mixed: list[_Life] = []

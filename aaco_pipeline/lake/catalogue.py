@@ -312,13 +312,12 @@ def mark_earlier(lake: LakeFolder, but: str | None = None) -> None:
 
 
 def unmarked(lake: LakeFolder, committed: Iterable[tuple[Scope, str]]) -> Iterator[tuple[Scope, str]]:
-    """Yield committed sessions and campaigns that no writer will mark; none in a lake never marked."""
+    """Yield committed sessions and campaigns that no writer will mark; none if the lake was never marked."""
     if lake.storage.state(lake.path / MANIFESTS / MARKED) is None:
         return  # the next writer will mark them all
     for scope, identifier in _without_marker(lake, committed):
         marker, manifest = lake.marker_path(identifier, scope), lake.manifest_path(identifier, scope)
-        # Keep the lock until the marker is written, so an unlocked manifest without a marker was abandoned by its
-        # writer.
+        # Writers hold the lock from manifest to marker: an unlocked manifest without a marker lost its writer.
         if (
             not lake.storage.is_held(lake.lock_path(identifier))
             and lake.storage.state(marker) is None

@@ -82,7 +82,7 @@ def _placed(part: NamedReading, base: Base, kernels: pl.DataFrame) -> tuple[pl.D
     """
     kernels, of_part = _kernels(part, kernels)
     executions = part.keys.join(of_part, on="dispatch_id", how="left").with_columns(_process(part, base))
-    # If a kernel was counted alone, its numbers differ from the trace's.
+    # If only first executions were counted, the numbers differ from the trace's.
     by_number = _by_number(executions.clear() if part.counts_first else executions, base.keys)
     by_turn = _by_turn(executions, base.keys, by_number, first=part.counts_first)
     rest = executions.select("dispatch_id").join(pl.concat([by_number, by_turn]), on="dispatch_id", how="anti")

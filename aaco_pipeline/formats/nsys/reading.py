@@ -368,7 +368,7 @@ class _Reading:
         own = work.select("process_id", pid.alias("pid"), "device").unique()
         devices, numbers = nsys.devices(self.export, own, self.findings)
         self.device_numbers = numbers
-        # Whether a process's only context is named depends on the release; a stream is unique within its context.
+        # The release decides whether a process's only context is named; a stream is unique within its context.
         streams = used.drop_nulls("stream").sort(lane).with_columns(stream_id=pl.int_range(pl.len(), dtype=pl.Int32))
 
         def at(frame: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Announced(IntEnum):
-    """How certainly a name announces a secret, and so how little its value must look like one."""
+    """Certainty with which a name announces a secret, and so how little its value must look like one."""
 
     NOTHING = 0
     #: Hidden when the value looks like a secret: `pass`, `auth`, `signature`.
