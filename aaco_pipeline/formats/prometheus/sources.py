@@ -18,9 +18,8 @@ from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
 from aaco_pipeline.formats.parsing.json_document import json_document, parsed
 from aaco_pipeline.formats.prometheus import COUNTS, INFORMATION, METRICS, WRITTEN, plain, sensor_of
 
-#: series: the position in `Gathered.series`; time_ns: since the Unix epoch, null where the file does not state it;
-#: scrape: the number of the scrape in the file from 0, where there is no time; value: in the exporter's unit, null for
-#: NaN.
+#: series: index in `Gathered.series`; time_ns: since the Unix epoch, null if not stated; scrape: number of the scrape
+#: in the file from 0, if there is no time; value: in the exporter's unit, null for NaN.
 POINTS: Final = pl.Schema({"series": pl.Int32(), "time_ns": pl.Int64(), "scrape": pl.Int64(), "value": pl.Float64()})
 #: The years 2000 and 2200 in nanoseconds since the Unix epoch; values outside are not wall-clock times.
 _EARLIEST_NS: Final = 946_684_800_000_000_000
