@@ -1,1 +1,1 @@
-"""One module per stage: read the session, call the analysis, say what was there. No arithmetic, no plotting."""
+"""One module per stage: it reads the session, calls the analysis and reports the result. No arithmetic, no plotting."""

@@ -1,6 +1,6 @@
-"""The stage `att_enrichment`: stalls of single instructions from a thread trace or program-counter samples.
+"""The stage `att_enrichment`: stalls of individual instructions from a thread trace or program-counter samples.
 
-The figures are `aaco_pipeline.analysis.instructions`; they never give durations to the timeline.
+The figures come from `aaco_pipeline.analysis.instructions`; they never provide durations for the timeline.
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ _NEITHER: Final = "the session has no thread trace and no program-counter sample
     ),
 )
 def att_enrichment(session: Session) -> Outcome:
-    """Which instructions did the wavefronts wait at, and what for?"""
+    """Which instructions did the wavefronts wait at, and for what?"""
     captured, tables = session.capture.tables(), session.tables(*_READ)
     details = {name: captured[name] for name in THREAD_TRACE if name in captured}
     found = enriched(captured["att_instructions"], tables["pc_samples"], tables["dispatches"], details)
@@ -85,7 +85,7 @@ def _stall_evidence(instructions: pl.DataFrame, stalls: pl.DataFrame) -> list[Ev
 
 
 def _share_evidence(share: pl.DataFrame) -> list[Evidence]:
-    """State which wavefronts were traced; no figure is scaled up to the others."""
+    """Report which wavefronts were traced; no figure is extrapolated to the others."""
     said = []
     for row in share.iter_rows(named=True):
         units = ", ".join(map(str, row["compute_units"])) or "not stated"
@@ -101,7 +101,7 @@ def _share_evidence(share: pl.DataFrame) -> list[Evidence]:
 
 
 def _asked_evidence(kernels: pl.DataFrame, traced: pl.DataFrame, asked: tuple[str, ...]) -> list[Evidence]:
-    """State which kernels the session was asked to trace and did not."""
+    """Report the kernels that were requested for tracing but not traced."""
     names = set(kernels.join(traced.select("kernel_id").unique(), on="kernel_id", how="semi").get_column("name"))
     return [
         Evidence("kernel to trace", "absent", f"the trace asked for is of {kernel!r}, and no traced dispatch is")

@@ -1,6 +1,6 @@
-"""The stage `capture`: run the workload once, or take an existing complete capture, and state its content.
+"""The stage `capture`: run the workload once, or accept an existing complete capture, and report its contents.
 
-Measuring is `aaco_pipeline.resources.measure`, reading raw files `aaco_pipeline.capture`.
+Measurements are taken in `aaco_pipeline.resources.measure`; raw files are read in `aaco_pipeline.capture`.
 """
 
 from typing import Final
@@ -8,7 +8,7 @@ from typing import Final
 from aaco_pipeline.assets.stage import ALL_KINDS, Outcome, Session, stage
 from aaco_pipeline.errors import UsageError
 
-#: The one slot for anything measured; the limit of 1 is dagster.yaml's default for pools.
+#: The single slot shared by all measurements; dagster.yaml limits pools to 1 by default.
 MEASUREMENT_POOL: Final = "measurement"
 
 
@@ -20,7 +20,7 @@ MEASUREMENT_POOL: Final = "measurement"
     pool=MEASUREMENT_POOL,
 )
 def capture(session: Session) -> Outcome:
-    """What was run, and is its raw capture complete? Measures once; afterwards only reads what was captured."""
+    """What was run, and is its raw capture complete?"""
     _measured_once(session)
     recorded = session.capture
     tables = recorded.tables()
@@ -28,7 +28,7 @@ def capture(session: Session) -> Outcome:
 
 
 def _measured_once(session: Session) -> None:
-    """Measure the request unless the capture is complete: a new measurement is a new session."""
+    """Measure the request unless the capture is already complete; measuring again requires a new session."""
     lake = session.lake
     if not lake.raw(session.id).is_dir():
         requested = lake.requested(session.id)
@@ -39,7 +39,7 @@ def _measured_once(session: Session) -> None:
             )
         if session.measure is None:
             raise UsageError(f"session {session.id} has still to be measured; run its stages with `aaco doctor --mend`")
-        from aaco_pipeline.capture.request import MeasurementRequest  # its forms: only where something is measured
+        from aaco_pipeline.capture.request import MeasurementRequest  # imported only for measurements
 
         request = MeasurementRequest.from_json(requested, f"measurement request of session {session.id}")
         with lake.receive_raw(session.id) as folder:

@@ -1,6 +1,6 @@
 """The stage `classification`: where the session's time went, what to fix first, and what limits each kernel.
 
-The arithmetic is `aaco_pipeline.analysis.answer` and `aaco_pipeline.analysis.bottlenecks`; the rules for kernels are
+Computed by `aaco_pipeline.analysis.answer` and `aaco_pipeline.analysis.bottlenecks`; the kernel rules are in
 `configs/bottleneck_rules.yaml`.
 """
 
@@ -27,12 +27,12 @@ from aaco_pipeline.resources.project import DEFAULTS
 
 BUILT_IN_RULES: Final = DEFAULTS / "configs" / RULES_FILE
 _READ: Final = tuple(dict.fromkeys((*INPUTS, *ANSWERED_FROM, *RECORDED_FROM)))
-#: Columns needed of the dispatches.
+#: Dispatch columns used here.
 _OF_DISPATCHES: Final = (
     *("dispatch_id", "process_id", "device_id", "kernel_id", "correlation_id", "start_ns", "end_ns", "iteration"),
     *("parent_dispatch_id", "scratch_bytes", "grid_work_items", "workgroup_work_items"),
 )
-#: Columns needed of the table with a row for every activity.
+#: Columns used from the table that has one row per activity.
 _OF_PATH: Final = ("activity_kind", "activity_id", "is_critical")
 
 
@@ -44,12 +44,12 @@ _OF_PATH: Final = ("activity_kind", "activity_id", "is_critical")
     configs=(RULES_FILE,),
 )
 def classification(session: Session) -> Outcome:
-    """Where did the time go, what should be fixed first, and what would that save at most?"""
+    """Where did the time go, what should be fixed first, and how much could that save at most?"""
     run = session.derive(recorded, RECORDED_FROM)
     tables = session.tables(*(name for name in _READ if name not in ("dispatches", "critical_path")))
-    # Grids are needed only to match collectives between ranks.
+    # Grid sizes are only needed to match collectives across ranks.
     of_dispatches = (*_OF_DISPATCHES, *(GRID if tables["collectives"].height else ()))
-    # The dispatches on which all other figures of the traced pass are based.
+    # The dispatches that all other traced-pass figures are based on.
     tables["dispatches"], _ = counted_dispatches(session.columns("dispatches", of_dispatches), tables["iterations"])
     tables["critical_path"] = session.columns("critical_path", _OF_PATH)
     sessions = tables["sessions"]
@@ -83,7 +83,7 @@ def classification(session: Session) -> Outcome:
 
 
 def load_bottleneck_rules(path: Path) -> Rules:
-    """Load the rules at `path`, or the built-in ones if there is no such file. UsageError naming file and key."""
+    """Load the rules at `path`, or the built-in ones if it does not exist. UsageError names the file and key."""
     if path.exists() and not path.samefile(BUILT_IN_RULES) and (own := read_yaml(path)) is not None:
         return rules_of(own, path)
     return _built_in_rules()
@@ -91,13 +91,13 @@ def load_bottleneck_rules(path: Path) -> Rules:
 
 @cache
 def _built_in_rules() -> Rules:
-    """The built-in rules. Their file is trusted and does not need the slow, strict reader."""
+    """Load the built-in rules. Their file is trusted, so the slow strict reader is not needed."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return rules_of(yaml.load(BUILT_IN_RULES.read_text(encoding="utf-8"), Loader=loader), BUILT_IN_RULES)
 
 
 def _evidence(answer: Answer, kernels: pl.DataFrame) -> list[Evidence]:
-    """State whether the recording supports an answer, what would sharpen it, and kernels without a label."""
+    """Report whether the data supports an answer, what would make it more precise, and which kernels have no label."""
     row = answer.answers.row(0, named=True)
     valid = row["class"] not in (INCOMPLETE, COLD_START)
     items = [

@@ -1,6 +1,6 @@
-"""The stage `completeness`: losses of the recording, and figures that become bounds or void by them.
+"""The stage `completeness`: losses in the recording, and the figures that they reduce to bounds or invalidate.
 
-The arithmetic is `aaco_pipeline.analysis.completeness`; `stage` applies its findings to stages that read them.
+Computed by `aaco_pipeline.analysis.completeness`; `stage` applies the findings to every stage that reads the recording.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from aaco_pipeline.assets.stage import Outcome, Session, stage
 from aaco_pipeline.lake.evidence import Evidence, Status
 
 _READ: Final = tuple(dict.fromkeys((*EXAMINED, *RECORDED_FROM)))
-#: Columns needed of tables with a row per launch, unless a table of `_ASKING` has rows.
+#: Columns used from tables with one row per launch; a non-empty table in `_ASKING` needs more.
 _COLUMNS: Final = {
     "dispatches": (
         *("dispatch_id", "process_id", "device_id", "queue_id", "stream_id", "kernel_id", "correlation_id"),
@@ -22,7 +22,7 @@ _COLUMNS: Final = {
     "api_calls": ("process_id", "domain", "start_ns", "end_ns"),
 }
 _ASKING: Final = ("counters", "captured_launches")
-#: Tables of a capture about thread traces.
+#: Capture tables that describe thread traces.
 _TRACED: Final = ("att_instructions", "instruction_parts", "waves", "wave_starts")
 _STATUS: Final[dict[str, Status]] = {"fault": "invalid", "bound": "partial", "note": "partial"}
 
@@ -34,9 +34,9 @@ _STATUS: Final[dict[str, Status]] = {"fault": "invalid", "bound": "partial", "no
     kinds=("polars", "parquet"),
 )
 def completeness(session: Session) -> Outcome:
-    """Can this recording carry the answer: what was launched, recorded, linked, counted and lost?"""
+    """Can this recording support the answer: what was launched, recorded, linked, counted and lost?"""
     tables, captured = session.tables(*(name for name in _READ if name not in _COLUMNS)), session.capture.tables()
-    # Without a warm-up to leave out, the timeline uses the same activities.
+    # With no warm-up to exclude, these are the activities that the timeline uses.
     warm_up = tables["iterations"].filter(pl.col("pass") == "trace").height > 0
     if warm_up:
         run = everything({name: session.columns(name, columns) for name, columns in RECORDED_FROM.items()})

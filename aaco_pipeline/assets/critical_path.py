@@ -1,7 +1,8 @@
-"""The stage `critical_path`: the chain of activities that bounds the run's time, and waits between processes.
+"""The stage `critical_path`: the chain of activities that bounds the run time, and waits between processes.
 
-The graph is `aaco_pipeline.analysis.timeline.dependency_graph`, the path `analysis.timeline.critical_path`; processes'
-clocks and their collectives are `analysis.timeline.ranks` and `analysis.timeline.collectives`.
+The graph comes from `aaco_pipeline.analysis.timeline.dependency_graph` and the path from
+`analysis.timeline.critical_path`. Process clocks and collectives are handled in `analysis.timeline.ranks` and
+`analysis.timeline.collectives`.
 """
 
 from typing import Final
@@ -23,7 +24,7 @@ from aaco_pipeline.lake.validation import empty_table, in_contract, to_contract
 _READ: Final = (*RECORDED_FROM, "markers", "processes", "clock_domains", "devices", FINDINGS)
 _OF_COLLECTIVES: Final = ("dispatches", "api_calls")
 _TABLES: Final = ("critical_path", "critical_path_summary", "what_if", "rank_clocks", "collectives")
-#: Kernels of the what-if, each of which costs a pass over the network, and their assumed speedup.
+#: Number of kernels in the what-if analysis (each costs one pass over the graph), and their assumed speedup.
 _ASKED: Final = 5
 _SPEEDUP: Final = 2.0
 _NOT_DESCRIBED: Final = "the capture describes no collective: names are of ranges and kernels, and sizes are not known"
@@ -49,12 +50,12 @@ _BY_STREAMS: Final = (
     ),
 )
 def critical_path(session: Session) -> Outcome:
-    """What would have to become faster for the whole to become faster, and how much slack has everything else?"""
+    """What must become faster to shorten the run, and how much slack does everything else have?"""
     run = session.derive(recorded, RECORDED_FROM)
     if not run.activities.height:
         missing = Evidence("activity network", "absent", "the session has no device activities with times")
         return Outcome({name: empty_table(name) for name in _TABLES}, [missing])
-    # These tables may be large, and only collectives need them.
+    # These tables can be large, and only collectives need them.
     talks = (run.activities.get_column("category") == COMMUNICATION).any()
     tables = session.tables(*(name for name in _READ if talks or name not in _OF_COLLECTIVES))
     tables = {**{name: empty_table(name) for name in _OF_COLLECTIVES}, **tables}
@@ -66,7 +67,7 @@ def critical_path(session: Session) -> Outcome:
         found.kernels.select("kernel_id", "criticality"), on="kernel_id", how="left", maintain_order="left"
     )
     largest = found.summary.filter(pl.col("category_ns") > 0).sort("category_ns", "category", descending=[True, False])
-    # Without activities of any length the path has no categories.
+    # If every activity has zero length, the path has no categories.
     window, path = found.summary.select("window_ns", "path_ns").row(0) if found.summary.height else (0, 0)
     return Outcome(
         {
@@ -95,7 +96,7 @@ def critical_path(session: Session) -> Outcome:
 
 
 def _ranks_headline(several: Ranks) -> dict[str, int | str | None]:
-    """The number of collectives, their exposed time, and the process that the others waited for most often."""
+    """Summarize collectives: number, exposed time, and the process that the others waited for most often."""
     found = several.collectives
     if not found.height:
         return {}
@@ -109,7 +110,7 @@ def _ranks_headline(several: Ranks) -> dict[str, int | str | None]:
 
 
 def _ranks_evidence(several: Ranks) -> list[Evidence]:
-    """State the sources of the collectives, and why waits between processes are unknown."""
+    """Report the sources of the collectives, and why waits between processes are unknown."""
     found, clocks = several.collectives, several.clocks
     if not found.height:
         return [Evidence("collectives", "present", "no communication kernel ran", None, 0)]
@@ -147,7 +148,7 @@ def _ranks_evidence(several: Ranks) -> list[Evidence]:
 
 
 def _evidence(network: Network, run: Recorded) -> list[Evidence]:
-    """State the size of the network, and its inferred and contradicted dependencies."""
+    """Report the size of the graph, and its inferred and contradicted dependencies."""
     edges = len(network.target)
     items = [Evidence("activity network", "present", f"{network.nodes.height} activities, {edges} edges", None, edges)]
     inferred = int(network.inferred.sum())

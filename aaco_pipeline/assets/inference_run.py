@@ -1,6 +1,6 @@
 """The stage `inference_run`: the iterations of both passes, the gaps between them, and their metrics.
 
-Formulas are `aaco_pipeline.analysis.sessions`; kernels are the stage `kernel_trace`.
+The formulas are in `aaco_pipeline.analysis.sessions`; kernels are handled by the stage `kernel_trace`.
 """
 
 import polars as pl
@@ -48,7 +48,7 @@ def inference_run(session: Session) -> Outcome:
     captured = session.capture
     tables = captured.tables()
     iterations, blocks, runs = (tables[name] for name in ("iterations", "iteration_blocks", "program_runs"))
-    # Between the steps of a program that ran by itself lies that program's own work.
+    # In a recorded program, the time between steps is the program's own work.
     gaps = iteration_gaps(iterations if captured.facts().ran_here else iterations.clear(), blocks)
     what = session.tables("sessions")["sessions"].row(0, named=True)
     found = [

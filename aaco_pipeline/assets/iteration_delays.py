@@ -1,6 +1,6 @@
-"""The stage `iteration_delays`: the delays of each iteration, spikes with their causes, and quietness.
+"""The stage `iteration_delays`: delays in each iteration, spikes and their causes, and how quiet the host was.
 
-The rules are `aaco_pipeline.analysis.delays`.
+The rules are in `aaco_pipeline.analysis.delays`.
 """
 
 import polars as pl
@@ -31,7 +31,7 @@ from aaco_pipeline.lake.validation import empty_table, to_contract
     ),
 )
 def iteration_delays(session: Session) -> Outcome:
-    """Why did some iterations take longer, and did the machine or the program make them so?"""
+    """Why did some iterations take longer, and was the machine or the program the cause?"""
     names = ("iterations", "thread_states", "kernel_threads", "kernel_events", "fixed_work_probes")
     iterations, states, threads, events, probes = session.tables(*names).values()
     captured = session.capture.tables() if states.height else {}

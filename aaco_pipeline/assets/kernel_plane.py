@@ -1,6 +1,6 @@
-"""The stage `kernel_plane`: kernel events of the measured threads, and the state of each at every instant.
+"""The stage `kernel_plane`: kernel events of the measured threads, and each thread's state at every instant.
 
-Recording happened during the capture (`aaco_pipeline.resources.kernel_plane`); states are defined in
+The events were recorded during the capture (`aaco_pipeline.resources.kernel_plane`); states are defined in
 `aaco_pipeline.analysis.delays`.
 """
 
@@ -14,7 +14,7 @@ from aaco_pipeline.analysis.sessions import invariants
 from aaco_pipeline.assets.stage import Check, Outcome, Session, stage
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: The process of each pass of a model, as ordered in `processes`; each run of a program has its own.
+#: Process of each model pass, in the order of `processes`; for a recorded program, each run has its own.
 PROCESS_OF: Final = {"latency": 0, "trace": 1}
 
 
@@ -34,7 +34,7 @@ PROCESS_OF: Final = {"latency": 0, "trace": 1}
     ),
 )
 def kernel_plane(session: Session) -> Outcome:
-    """What did the kernel do with the measured threads: who ran, who waited, for what, and who was in the way?"""
+    """What did the kernel do with the measured threads: which ran, which waited and for what, and what interfered?"""
     captured = session.capture.tables()
     events, threads, losses = (captured[name] for name in ("kernel_events", "kernel_threads", "kernel_losses"))
     states, probes = (empty_table(name) for name in ("thread_states", "fixed_work_probes"))

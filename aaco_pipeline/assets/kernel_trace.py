@@ -1,7 +1,7 @@
-"""The stage `kernel_trace`: the kernels of the session's profiled pass with their times.
+"""The stage `kernel_trace`: the kernels of the session's profiled pass and their times.
 
-Reading the profile is `aaco_pipeline.capture`, parsing names of kernels `aaco_pipeline.analysis.kernels.names`. Sums of
-times are the stage `timeline`.
+Profiles are read in `aaco_pipeline.capture` and kernel names parsed in `aaco_pipeline.analysis.kernels.names`. The
+stage `timeline` computes totals.
 """
 
 from typing import Final
@@ -44,12 +44,12 @@ _LOOKED_AT: Final = {"dispatches": ("iteration", "self_ns", "start_ns", "end_ns"
     ),
 )
 def kernel_trace(session: Session) -> Outcome:
-    """Which kernels ran, when and for how long? Self time where a control-flow operator contains others."""
+    """Which kernels ran, when, and for how long? Control-flow operators are given their self time."""
     captured = session.capture.tables()
     tables = {name: captured[name] for name in _TABLES}
     dispatches = tables["dispatches"]
     if session.capture.facts().kernels_named_by == "compiler":
-        # Import the grammar of kernels' names only if there are such names.
+        # Import the kernel-name grammar only if a name needs it.
         from aaco_pipeline.analysis.kernels.names import classify_names, with_operators
         from aaco_pipeline.analysis.model.launching_operators import launching_operators
 

@@ -1,7 +1,8 @@
-"""The stage `model_graph`: the model's nodes with their work, its edges, and the kernels of each node.
+"""The stage `model_graph`: the model's nodes and their work, its edges, and the kernels of each node.
 
-Reading the model is `aaco_pipeline.capture.measured`, work per node `aaco_pipeline.analysis.model.operator_work`, and
-mapping kernels to nodes `aaco_pipeline.analysis.model.attribution`.
+The model is read in `aaco_pipeline.capture.measured`, work per node is computed in
+`aaco_pipeline.analysis.model.operator_work`, and kernels are mapped to nodes in
+`aaco_pipeline.analysis.model.attribution`.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -43,7 +44,7 @@ _READ: Final = ("kernels", "dispatches", "iterations", "api_calls", "markers", "
     ),
 )
 def model_graph(session: Session) -> Outcome:
-    """What does the model compute, how much work is each node, and which node did each kernel's time go to?"""
+    """What does the model compute, how much work is each node, and how much kernel time did each node take?"""
     tables = session.tables(*_READ)
     dispatches, _ = counted_dispatches(tables["dispatches"], tables["iterations"])
     model = session.capture.model()
@@ -87,7 +88,7 @@ def model_graph(session: Session) -> Outcome:
 
 
 def _without_model(found: Attribution) -> Outcome:
-    """The outcome without a model: a framework's operators if recorded, and no graph."""
+    """Build the outcome for a session without a model: framework operators if recorded, and no graph."""
     absent = Evidence("model graph", "absent", "the capture holds no model")
     return Outcome(
         {

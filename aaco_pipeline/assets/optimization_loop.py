@@ -1,7 +1,7 @@
-"""The stage `optimization_loop`: the kernels to make faster first, and the proposers `aaco optimize` would use.
+"""The stage `optimization_loop`: the kernels to optimize first, and the proposers that `aaco optimize` would use.
 
-The arithmetic is `aaco_pipeline.optimization.first_to_fix`. Attempts are made in campaigns
-(`aaco_pipeline.pipeline.optimizing`), because they need source code.
+Computed by `aaco_pipeline.optimization.first_to_fix`. Attempts need source code and are made in campaigns
+(`aaco_pipeline.pipeline.optimizing`).
 """
 
 import polars as pl
@@ -19,14 +19,14 @@ from aaco_pipeline.report.optimization.document import searches_of
     kinds=("polars", "parquet"),
 )
 def optimization_loop(session: Session) -> Outcome:
-    """Which kernel should be made faster first, and what would that save at most?"""
+    """Which kernel should be optimized first, and how much could that save at most?"""
     tables = session.tables(*READS)
     found = kernels_to_fix(tables)
     named = found.join(
         tables["kernels"].select("kernel_id", pl.col("name", "short_name").cast(pl.String)), on="kernel_id", how="left"
     ).sort("rank")
     first = named.row(0, named=True) if named.height else {}
-    # Searches follow this stage: it reports those that existed when it ran, `aaco show --kernel` reports all.
+    # Later searches are not included here; `aaco show --kernel` lists them all.
     made = searches_of(session.lake, session.id, first["name"]) if first else []
     return Outcome(
         {"kernels_to_fix": found},
@@ -47,7 +47,7 @@ def optimization_loop(session: Session) -> Outcome:
 
 
 def _evidence(found: pl.DataFrame) -> list[Evidence]:
-    """State how many kernels have a bound on savings, and why the others have none."""
+    """Report how many kernels have an upper bound on savings, and why the others have none."""
     if not found.height:
         return [Evidence("kernels to fix", "absent", "the session has no kernels with times")]
     bounded = found.height - int(found.get_column("saves_at_most_ns").null_count())

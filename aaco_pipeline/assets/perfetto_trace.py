@@ -1,6 +1,6 @@
-"""The view `perfetto_trace`: everything of a session on one axis, as a trace for ui.perfetto.dev.
+"""The view `perfetto_trace`: the entire session on one time axis, as a trace for ui.perfetto.dev.
 
-It is made and kept by `aaco_pipeline.report.on_demand`; in Dagster it is made again on each request.
+`aaco_pipeline.report.on_demand` generates and caches it; Dagster regenerates it on each request.
 """
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage
@@ -16,7 +16,7 @@ from aaco_pipeline.report.on_demand import DRAWN, make_trace
     file=("trace", TraceLake.trace),
 )
 def perfetto_trace(session: Session) -> Outcome:
-    """What happened when, on one axis? Open the file at ui.perfetto.dev."""
+    """What happened when, on one time axis? Open the file at ui.perfetto.dev."""
     summary = make_trace(session.lake, session.id)
     return Outcome(
         {},

@@ -1,6 +1,6 @@
-"""The stage `regression`: the rank of a session among earlier ones like it, and changes since the last of them.
+"""The stage `regression`: the session's rank among earlier similar ones, and changes since the most recent of them.
 
-The arithmetic is `aaco_pipeline.statistics.session_history`. Other sessions are read as they are; none must be whole.
+Computed by `aaco_pipeline.statistics.session_history`. Other sessions are read as they are and may be incomplete.
 """
 
 from typing import Any, Final
@@ -26,12 +26,12 @@ from aaco_pipeline.statistics.verdicts.session_quantiles import (
     session_quantiles,
 )
 
-#: The newest sessions of the same workload that are searched for ones like this.
+#: Number of most recent sessions of the same workload to search for similar ones.
 _MOST_LOOKED_AT: Final = 60
-#: With more dispatches, kernels are left to `aaco diff`, as this stage must not read two large traces.
+#: Above this number of dispatches, kernels are left to `aaco diff`: this stage must not read two large traces.
 _MOST_DISPATCHES: Final = 500_000
 _READ: Final = tuple(dict.fromkeys((*FACTS, *ACCOUNTED_FROM)))
-#: Tables from which a session's level is computed.
+#: Tables needed to compute a session's level.
 _LEVEL: Final = ("iterations", "session_metrics")
 
 
@@ -43,7 +43,7 @@ _LEVEL: Final = ("iterations", "session_metrics")
     session_kinds=ALL_KINDS,
 )
 def regression(session: Session) -> Outcome:
-    """Where does this session lie among earlier ones like it, and what changed since the last of them?"""
+    """How does this session rank among earlier similar ones, and what changed since the most recent of them?"""
     own = session.tables("sessions")["sessions"].row(0, named=True)
     unread: dict[str, str] = {}
     names = newest(session.lake.sessions(), session.id, _MOST_LOOKED_AT)
@@ -77,7 +77,7 @@ def regression(session: Session) -> Outcome:
 
 
 def _level(session: Session) -> tuple[int | None, str | None]:
-    """The session's own steady median, or the reason why there is none."""
+    """Return the session's own steady-state median, or the reason why there is none."""
     iterations, figures = session.tables(*_LEVEL).values()
     measured = _measured(session.id, iterations)
     if measured.is_empty():
@@ -88,7 +88,7 @@ def _level(session: Session) -> tuple[int | None, str | None]:
 
 
 def _levels(lake: TraceLake, names: list[str], unread: dict[str, str]) -> pl.DataFrame:
-    """session_id, level_ns (the steady median) and is_usable of sessions with unprofiled iterations."""
+    """Return session_id, level_ns (the steady-state median) and is_usable for sessions with unprofiled iterations."""
     parts = [_measured(name, _of_others(lake, "iterations", [name], unread)) for name in names]
     measured = pl.concat(parts) if parts else _measured("", empty_table("iterations"))
     figures = _of_others(lake, "session_metrics", names, unread)
@@ -97,20 +97,20 @@ def _levels(lake: TraceLake, names: list[str], unread: dict[str, str]) -> pl.Dat
 
 
 def _usable(measured: pl.DataFrame, figures: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `session_quantiles`, without the level of sessions disturbed too often to be compared."""
+    """Return rows of `session_quantiles`; sessions disturbed too often to compare have no level."""
     rows = leave_out_disturbed(session_quantiles(measured), disturbed_ratios(figures), MOST_DISTURBED)
     return rows.with_columns(p50_ns=pl.when(pl.col("state") != UNUSABLE).then("p50_ns"))
 
 
 def _measured(name: str, iterations: pl.DataFrame) -> pl.DataFrame:
-    """Units of work in the form of `session_quantiles`."""
+    """Return units of work in the format of `session_quantiles`."""
     units = units_of_work(iterations).select("iteration", latency_ns="time_ns")
     where = {"session_id": pl.lit(name), "arm": pl.lit(None, pl.String), "block": pl.lit(None, pl.Int32)}
     return units.with_columns(**where)
 
 
 def _of_others(lake: TraceLake, table: str, names: list[str], unread: dict[str, str]) -> pl.DataFrame:
-    """Read a table of other sessions; unreadable ones are skipped and added to `unread`."""
+    """Read a table of other sessions; unreadable sessions are skipped and added to `unread`."""
     frames = []
     for name in names:
         try:
@@ -121,7 +121,7 @@ def _of_others(lake: TraceLake, table: str, names: list[str], unread: dict[str, 
 
 
 def _previous(session: Session, names: list[str]) -> str | None:
-    """The last session like this one; one with kernels, if this one has any."""
+    """Return the most recent similar session, preferably one with kernels if this session has any."""
     if not _dispatches(session.lake, session.id):
         return names[0] if names else None
     return next((name for name in names if _dispatches(session.lake, name)), names[0] if names else None)
@@ -132,7 +132,7 @@ def _dispatches(lake: TraceLake, name: str) -> int:
 
 
 def _changes(session: Session, previous: str) -> tuple[pl.DataFrame, str | None]:
-    """Rows of `session_changes`, and the reason if not everything was compared."""
+    """Return rows of `session_changes`, and the reason if not everything was compared."""
     most = max(_dispatches(session.lake, name) for name in (session.id, previous))
     skipped = f"{most:,} dispatches: `aaco diff {previous} {session.id}`" if most > _MOST_DISPATCHES else None
     names = FACTS if skipped else _READ

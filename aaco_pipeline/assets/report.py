@@ -1,6 +1,6 @@
-"""The view `report`: one page about the session, that is worth handing on.
+"""The view `report`: a page about the session to share with others.
 
-It is made and kept by `aaco_pipeline.report.on_demand`; in Dagster it is made again on each request.
+`aaco_pipeline.report.on_demand` generates and caches it; Dagster regenerates it on each request.
 """
 
 from aaco_pipeline.assets.stage import Outcome, Session, stage
@@ -16,7 +16,7 @@ from aaco_pipeline.report.on_demand import make_page
     file=("report", TraceLake.report),
 )
 def report(session: Session) -> Outcome:
-    """What is the answer, and what proves it? One self-contained page."""
+    """What is the answer, and what is the evidence for it? One self-contained page."""
     from aaco_pipeline.report.session.sentences import answer
 
     document, path = make_page(session.lake, session.id), session.lake.report(session.id)

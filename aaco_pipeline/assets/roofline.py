@@ -1,6 +1,7 @@
-"""The stage `roofline`: ceilings of the devices, work of each kernel, and the resource nearest its roof.
+"""The stage `roofline`: device ceilings, the work of each kernel, and the resource nearest its ceiling.
 
-Ceilings and occupancy are `aaco_pipeline.hardware`; work, counters and the roofline `aaco_pipeline.analysis.roofline`.
+Ceilings and occupancy come from `aaco_pipeline.hardware`; work, counters and the roofline from
+`aaco_pipeline.analysis.roofline`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +39,7 @@ _READ: Final = (
     *("model_nodes", "model_edges", "operator_kernels", "api_calls", "memory_copies", "operator_inputs"),
     *(FINDINGS, "captured_launches"),
 )
-#: The item in `evidence` for ceilings of a calibrated machine.
+#: `evidence` item for the ceilings of a calibrated machine.
 _CALIBRATION: Final = "measured ceilings"
 _OPERATORS: Final = ("dispatches", "memory_copies", "api_calls", "operator_inputs", "kernels")
 _REPLAYS: Final = ("dispatches", "memory_copies", "api_calls", "kernels", "captured_launches")
@@ -62,7 +63,7 @@ _TABLES: Final = ("ceilings", "roofline", "resource_bounds", "occupancy", "count
     plots={"roofline": roofline_of_session},
 )
 def roofline(session: Session) -> Outcome:
-    """How close did each kernel come to what its device can do, and which resource stood in the way?"""
+    """How close did each kernel come to its device's limits, and which resource limited it?"""
     tables = session.tables(*_READ)
     facts = cpu_facts(tables["environment"])
     threads = threads_of(tables["sessions"], facts)
@@ -156,7 +157,7 @@ def _evidence(tables: Tables, found: Tables) -> Iterator[Evidence]:
 
 
 def _shapes_evidence(tables: Tables, shapes: pl.DataFrame) -> Iterator[Evidence]:
-    """State whether the work of operators is known, else for how many it is not and why."""
+    """Report whether the operators' work is known and, if not, for how many it is missing and why."""
     if tables["operator_inputs"].is_empty() and shapes.is_empty():
         if tables["dispatches"].height:
             reason = "no inputs of framework operators are recorded; PyTorch's profiler does with record_shapes=True"

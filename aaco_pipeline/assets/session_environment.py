@@ -1,7 +1,7 @@
-"""The stage `session_environment`: facts about host and software during the capture.
+"""The stage `session_environment`: facts about the host and software during the capture.
 
-They were read at capture time (`aaco_pipeline.resources.host`); those that make sessions comparable are defined in
-`aaco_pipeline.analysis.sessions.environment`.
+They were read at capture time (`aaco_pipeline.resources.host`). `aaco_pipeline.analysis.sessions.environment` defines
+which of them make sessions comparable.
 """
 
 from typing import Final
@@ -21,10 +21,10 @@ _TABLES: Final = ("environment", "devices", "processes", "clock_domains")
     session_kinds=ALL_KINDS,
 )
 def session_environment(session: Session) -> Outcome:
-    """Under which host, software and clocks was this measured, and which other sessions is it comparable with?"""
+    """On which host, software and clocks was this measured, and which other sessions are comparable?"""
     captured = session.capture.tables()
     tables = {name: captured[name] for name in _TABLES}
-    # Kernels are read only if needed, so that a capture with unreadable kernels still has an environment.
+    # Read kernels only if needed: a capture whose kernels are unreadable still has an environment.
     asked = bool(tables["devices"].get_column("arch").null_count())
     dispatches, kernels = (captured[name] if asked else empty_table(name) for name in ("dispatches", "kernels"))
     devices = identified(tables["devices"], dispatches, kernels, session.stated)

@@ -1,7 +1,7 @@
-"""The stage: a plain function on one session, with the tables it reads and publishes, and its checks.
+"""The stage type: a plain function of one session, the tables it reads and publishes, and its checks.
 
-Every other module of this package holds one stage; `stages` finds them. Turning stages into assets is
-`aaco_pipeline.automation.stage_assets`, running a session's stages `aaco_pipeline.pipeline.session_stages`.
+Every other module in this package defines one stage; `stages` finds them. `aaco_pipeline.automation.stage_assets` turns
+stages into assets, and `aaco_pipeline.pipeline.session_stages` runs a session's stages.
 """
 
 import hashlib
@@ -37,23 +37,22 @@ Log = Callable[[str], None]
 Columns = Mapping[str, tuple[str, ...]]
 Derived = TypeVar("Derived")
 ALL_KINDS: Final[frozenset[Kind]] = frozenset({"measured", "profiled", "ingested", "timed", "program"})
-#: Kinds with recorded kernels, which most stages need.
+#: Session kinds with recorded kernels, which most stages need.
 TRACED_KINDS: Final[frozenset[Kind]] = ALL_KINDS - {"timed"}
 EVIDENCE: Final = "evidence"
-#: Losses of the recording: figures of a stage that reads them become null or bounds.
+#: Losses in the recording: figures of the stages that read them become null or bounds.
 FINDINGS: Final = "completeness_findings"
-#: Larger tables are not kept for later stages.
+#: Larger tables are not cached for later stages.
 _KEPT_BYTES: Final = 8 << 20
 _PACKAGE: Final = Path(__file__).parents[1]
-#: The text by which a stage's module accesses the capture.
+#: Source text that shows that a stage's module uses the capture.
 _CAPTURE: Final = "session.capture"
 
 
 class Session:
-    """One session for its stages: tables, capture and configuration. Tables are read once per run.
+    """A session as its stages see it: tables, capture and configuration. Each table is read once per run.
 
-    `measure` fills an empty folder with the session's capture if that is still to be made; None if measuring is
-    impossible.
+    If the session has no capture yet, `measure` writes one to an empty folder; it is None if that is impossible.
     """
 
     def __init__(
@@ -74,29 +73,29 @@ class Session:
 
     @property
     def capture(self) -> Capture:
-        """The session's capture; CaptureError when it is damaged or missing."""
-        from aaco_pipeline.resources.confinement.client import open_capture  # readers: only where one is looked into
+        """Return the session's capture; CaptureError if it is damaged or missing."""
+        from aaco_pipeline.resources.confinement.client import open_capture  # imported only when a capture is opened
 
         return open_capture(self.lake.raw(self.id))
 
     @property
     def stated(self) -> dict[str, str]:
-        """Facts about the session stated by the user."""
+        """Return the facts that the user stated about the session."""
         return dict(self.lake.manifest(self.id).stated)
 
     def tables(self, *names: str) -> "dict[str, pl.DataFrame]":
-        """The published tables by name, without the session key; empty if nothing is published."""
+        """Return the published tables by name, without the session key; empty if nothing is published."""
         return {name: self._table(name) for name in names}
 
     def columns(self, name: str, columns: tuple[str, ...]) -> "pl.DataFrame":
-        """Columns of a published table, which may be far larger."""
+        """Return only these columns of a published table, which can be far larger."""
         return self._table(name, columns)
 
     def derive(self, function: "Callable[[Mapping[str, pl.DataFrame]], Derived]", columns: Columns) -> Derived:
-        """Apply `function` to these columns of tables; computed once for all stages of a run."""
+        """Apply `function` to these columns of tables; the result is computed once for all stages of a run."""
         state = tuple(self.lake.manifest(self.id).of_table(name) for name in columns)
         if self._derived.get(function, (None, None))[0] != state:
-            self._derived.pop(function, None)  # its memory is free before that of the new one is taken
+            self._derived.pop(function, None)  # free the old value before computing the new one
             made = function({name: self.columns(name, those) for name, those in columns.items()})
             self._derived[function] = (state, made)
         return self._derived[function][1]  # type: ignore[return-value]
@@ -107,7 +106,7 @@ class Session:
 
     def _table(self, name: str, columns: tuple[str, ...] | None = None) -> "pl.DataFrame":
         entries = self.lake.manifest(self.id).of_table(name)
-        for held in (None, columns):  # a whole table has the columns, too
+        for held in (None, columns):  # the cached full table also has these columns
             state, frame = self._kept.get((name, held), (None, None))
             if frame is not None and state == entries:
                 return frame if columns is None else frame.select(columns)
@@ -120,7 +119,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a stage for one session: tables, evidence, headline numbers, and a preview."""
+    """The result of a stage for one session: tables, evidence, headline figures and a preview."""
 
     tables: "Mapping[str, pl.DataFrame]"
     evidence: Sequence[Evidence] = ()
@@ -131,9 +130,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Check:
-    """An invariant of a session's tables; `holds` gets the tables in `reads` by name.
+    """An invariant of a session's tables; `holds` receives the tables in `reads` by name.
 
-    Of a table in `columns` it gets only those columns, as tables may be large.
+    Tables can be large, so those listed in `columns` are passed with only these columns.
     """
 
     name: str
@@ -152,7 +151,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage, called with a session. `reads` and `publishes` are tables, `after` are stages whose files it reads."""
+    """A stage: the tables it `reads` and `publishes`, and in `after` the stages whose files it reads."""
 
     name: str
     question: str
@@ -167,7 +166,7 @@ class Stage:
     session_kinds: frozenset[Kind] = TRACED_KINDS
     pool: str | None = None
     plots: "Mapping[str, Callable[[Mapping[str, pl.DataFrame]], str | None]]" = field(default_factory=dict)
-    #: The file that the stage leaves beside its tables: its label, and where it is.
+    #: Label and location of a file that the stage writes in addition to its tables.
     file: "tuple[str, Callable[[TraceLake, str], Path]] | None" = None
 
     def __call__(self, session: Session) -> Outcome:
@@ -176,17 +175,17 @@ class Stage:
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
-        """All tables it publishes: `publishes` and `evidence`; none for a view."""
+        """Return all tables that it publishes: `publishes` and `evidence`; none for a view."""
         return () if self.is_view else (*self.publishes, EVIDENCE)
 
     @property
     def is_view(self) -> bool:
-        """True for a stage that only renders published tables: made on request, never expected of a session."""
+        """True for a stage that only renders published tables on request; sessions never expect it."""
         return not self.session_kinds
 
     @cached_property
     def dependencies(self) -> tuple[str, ...]:
-        """Names of the stages that fill the tables it reads, and those of `after`; sorted."""
+        """Return sorted names of the stages that publish the tables it reads, and of those in `after`."""
         found = {one.name for one in _declared() if one.name != self.name and set(one.publishes) & set(self.reads)}
         return tuple(sorted(found | set(self.after)))
 
@@ -197,9 +196,9 @@ class Stage:
 
     @cached_property
     def code_version(self) -> str:
-        """A version that changes with the stage's module, the packages it imports from, and contracts of its tables.
+        """Return a version that changes with the stage's module, the packages it imports, and its tables' contracts.
 
-        A stage that reads the capture also depends on the readers.
+        For a stage that reads the capture, it also changes with the readers.
         """
         module = Path(self.function.__code__.co_filename)
         rooms = imported_rooms(module.read_text()) | ({"capture", "formats"} if self.needs_capture else set())
@@ -210,7 +209,7 @@ class Stage:
 
 
 def _obedient(outcome: Outcome, session: Session) -> Outcome:
-    """Apply the findings on the recording's completeness to an outcome."""
+    """Apply the completeness findings to an outcome."""
     findings = session.tables(FINDINGS)[FINDINGS]
     if not findings.height:
         return outcome
@@ -235,11 +234,11 @@ def stage(
     plots: "Mapping[str, Callable[[Mapping[str, pl.DataFrame]], str | None]] | None" = None,
     file: "tuple[str, Callable[[TraceLake, str], Path]] | None" = None,
 ) -> Callable[[Callable[[Session], Outcome]], Stage]:
-    """Make a function on one session a stage of its name; its docstring is the question that it answers.
+    """Turn a function of one session into the stage of the same name; its docstring is the question that it answers.
 
-    `reads` and `publishes` name tables and decide the order of stages; `after` names stages whose files it reads.
-    `configs` are the configuration files it reads, `session_kinds` the kinds of captures it applies to, `pool` the slot
-    it needs. `plots` draw SVG from the tables in `reads` and `publishes`, by title.
+    `reads` and `publishes` name tables and determine the order of stages; `after` names stages whose files it reads.
+    `configs` lists its configuration files, `session_kinds` the kinds of captures it applies to, and `pool` the slot it
+    needs. `plots` maps titles to functions that draw SVG from the tables in `reads` and `publishes`.
     """
 
     def made(function: Callable[[Session], Outcome]) -> Stage:
@@ -263,24 +262,24 @@ def stage(
 
 @cache
 def stages() -> Mapping[str, Stage]:
-    """All stages of sessions by name, in dependency order. KeyError for an unknown dependency."""
+    """Return all session stages by name, in dependency order. KeyError for an unknown dependency."""
     return {name: one for name, one in _in_order().items() if not one.is_view}
 
 
 @cache
 def views() -> Mapping[str, Stage]:
-    """All views by name, in dependency order."""
+    """Return all views by name, in dependency order."""
     return {name: one for name, one in _in_order().items() if one.is_view}
 
 
 def stages_of(kind: Kind) -> tuple[str, ...]:
-    """The stages of a session of this kind, in the order they run."""
+    """Return the stages for a session of this kind, in execution order."""
     return tuple(name for name, one in stages().items() if kind in one.session_kinds)
 
 
 def kind_of(lake: "TraceLake", session: str) -> Kind:
-    """The kind of a session's capture, or by its request the future kind; without either `measured`."""
-    # Imported only for a session that states no stages.
+    """Return the kind of the session's capture, else the kind that its request will produce, else `measured`."""
+    # Imported only for sessions that do not list their stages.
     from aaco_pipeline.capture import ingested, measured, program
 
     raw = lake.raw(session)
@@ -290,20 +289,20 @@ def kind_of(lake: "TraceLake", session: str) -> Kind:
         asked = json.loads(lake.requested(session) or "{}")
         request: Mapping[str, object] = asked if isinstance(asked, dict) else {}
     except ValueError:
-        request = {}  # measuring reports what is wrong with it
+        request = {}  # the measurement will report the error
     if request.get("profile") or (raw / measured.FOLDER).is_dir():
         return "profiled"
     return "timed" if request.get("untraced") or measured.is_untraced(raw) else "measured"
 
 
 def standing(lake: "TraceLake", session: str) -> Progress:
-    """The progress of a session; if its manifest states no stages, those of its kind are expected."""
+    """Return a session's progress; if its manifest lists no stages, those for its kind are expected."""
     manifest = lake.manifest(session)
     return progress_of(manifest if manifest.expected else manifest.expecting(stages_of(kind_of(lake, session))))
 
 
 def state_expected(lake: "TraceLake", session: str, running: Collection[str] = ()) -> None:
-    """Record the session's expected stages: those it states, else those of its kind, and `running`."""
+    """Record the session's expected stages: those it lists, or those for its kind, plus `running`."""
     expected = standing(lake, session).expected
     of_later = tuple(name for name in expected if name not in stages())
     wanted = (*(name for name in stages() if name in expected or name in running), *of_later)
@@ -312,10 +311,10 @@ def state_expected(lake: "TraceLake", session: str, running: Collection[str] = (
 
 
 def outdated(lake: "TraceLake", session: str, manifest: "Manifest | None" = None) -> tuple[str, ...]:
-    """The stages of a session that an earlier version lacked, in part or entirely, in the order they run.
+    """Return the stages that an earlier version lacked fully or partly, in execution order.
 
-    These published before they had all their current tables, or were added to the kind later. `manifest` is the
-    session's, if the caller has it.
+    They were published before all of their current tables existed, or were added to the kind later. Callers that
+    already have the session's manifest pass it as `manifest`.
     """
     manifest = manifest or lake.manifest(session)
     published: dict[str, set[str]] = {}
@@ -330,10 +329,10 @@ def outdated(lake: "TraceLake", session: str, manifest: "Manifest | None" = None
 
 
 def to_finish(lake: "TraceLake", session: str) -> tuple[str, ...]:
-    """The stages that make a session whole: unpublished and outdated ones, and all that depend on them."""
+    """Return the stages that complete a session: unpublished and outdated ones, and all that depend on them."""
     progress, behind = standing(lake, session), outdated(lake, session)
     due: list[str] = []
-    for name, one in stages().items():  # stages of later versions are left out
+    for name, one in stages().items():  # ignores stages of later versions
         lacking = name in progress.unpublished or name in behind
         if lacking or (name in progress.expected and set(one.dependencies) & set(due)):
             due.append(name)
@@ -342,18 +341,18 @@ def to_finish(lake: "TraceLake", session: str) -> tuple[str, ...]:
 
 @contextmanager
 def failure_recorded(session: Session, one: Stage) -> Iterator[None]:
-    """Record in the lake why a stage failed, before its error propagates; not for views and interrupts."""
+    """Record in the lake why a stage failed and let the error propagate; views and interrupts are not recorded."""
     try:
         yield
     except Exception as error:
-        with suppress(LakeError):  # such as a full disk, which the error already reports
+        with suppress(LakeError):  # for example a full disk, which the original error already reports
             if not one.is_view:
                 session.lake.record_failure(session.id, one.name, one.code_version, str(error) or type(error).__name__)
         raise
 
 
 def publish(session: Session, one: Stage, outcome: Outcome) -> "tuple[Entry, ...]":
-    """Publish a stage's tables atomically; nothing for a view. UsageError if they are not those it declares."""
+    """Publish a stage's tables atomically (none for a view). UsageError if they differ from those it declares."""
     if set(outcome.tables) != set(one.publishes):
         stray = ", ".join(sorted(set(outcome.tables) ^ set(one.publishes)))
         raise UsageError(f"stage {one.name} declares other tables than it made: {stray}")
@@ -384,7 +383,7 @@ def _in_order() -> Mapping[str, Stage]:
 
 @cache
 def _declared() -> tuple[Stage, ...]:
-    """Import the stage of every module beside this one. TypeError names a module with none or several."""
+    """Import the stage of every module in this package. TypeError names a module with no stage or more than one."""
     package = __name__.rpartition(".")[0]
     found = []
     for module in sorted(pkgutil.iter_modules([str(Path(__file__).parent)]), key=lambda module: module.name):

@@ -1,6 +1,6 @@
-"""The stage `telemetry`: samples of the host and the measured process, on the session's axis.
+"""The stage `telemetry`: samples of the host and the measured process, on the session's time axis.
 
-Sampling happened during the capture (`aaco_pipeline.resources.telemetry`); reading it is `aaco_pipeline.capture`.
+Samples were taken during the capture (`aaco_pipeline.resources.telemetry`) and are read in `aaco_pipeline.capture`.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ _TABLES: Final = ("system_samples", "gpu_samples", "scheduler_events")
     session_kinds=ALL_KINDS,
 )
 def telemetry(session: Session) -> Outcome:
-    """What were the machine and the measured process doing meanwhile?"""
+    """What were the machine and the measured process doing during the run?"""
     captured = session.capture.tables()
     tables = {name: captured[name] for name in _TABLES}
     busy = tables["system_samples"].get_column("cpu_ratio").mean()

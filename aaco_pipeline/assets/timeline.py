@@ -1,6 +1,6 @@
-"""The stage `timeline`: busy and idle time of each device, the gaps with their causes, and statistics per kernel.
+"""The stage `timeline`: busy and idle time of each device, the gaps and their causes, and statistics per kernel.
 
-All arithmetic is `aaco_pipeline.analysis.timeline`, `analysis.kernels` and `analysis.sessions`.
+All figures are computed in `aaco_pipeline.analysis.timeline`, `analysis.kernels` and `analysis.sessions`.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ from aaco_pipeline.lake.evidence import Evidence, Status
 from aaco_pipeline.lake.validation import in_contract, to_contract
 
 _READ: Final = tuple(dict.fromkeys((*RECORDED_FROM, *STEADY_FROM)))
-#: Columns filled by `stage` from the findings on completeness.
+#: Columns that `stage` fills from the completeness findings.
 _UNTOLD: Final = pl.lit(None, pl.String)
 _PUBLISHED: Final = (
     *("timeline", "gaps", "kernel_stats", "session_metrics"),
@@ -89,7 +89,7 @@ def timeline(session: Session) -> Outcome:
 
 
 def _with_repetitions(steady: SteadyPart) -> pl.DataFrame:
-    """Shape parts for `session_parts`; repetition columns are set only on the device where the loop was found."""
+    """Shape parts for `session_parts`; repetition columns are set only on the device where the loop was detected."""
     found = steady.repetition
     device, times, period = (
         (-1, None, None) if found is None else (found.device_id, found.repetitions, found.median_period_ns)
@@ -123,7 +123,7 @@ def _evidence(run: Recorded) -> list[Evidence]:
 
 
 def _of_launches(cost: LaunchCost) -> list[Evidence]:
-    """State the basis of the figures on launching."""
+    """Report the basis of the launch figures."""
     busiest, devices = cost.busiest, cost.devices.height
     if busiest is None:
         return []

@@ -1,12 +1,11 @@
-"""Open a recorded capture in this process: `open_capture` gives every kind of raw capture the same interface.
+"""Open a recorded capture in this process; `open_capture` gives all kinds of captures the same interface.
 
-Untrusted captures are opened through `aaco_pipeline.resources.confinement.client`, which reads them in a process that
-can do nothing else; this is what that process does, and what tests may.
+Untrusted captures are opened through `aaco_pipeline.resources.confinement.client`, which reads them in a confined
+process. That process and tests call this module directly.
 
-The kinds are `measured` (this project's own runs, with passes under rocprofv3 or without), `ingested` (captures made
-elsewhere) and `program` (what `aaco record` ran, here or elsewhere). Runs in a folder are found in `discovery`, a run's
-parts are combined in `merging`, settings of a measurement are in `request`. The meaning of a file's bytes is in
-`aaco_pipeline.formats`.
+The kinds are `measured` (this project's own runs, with or without passes under rocprofv3), `ingested` (captures made
+elsewhere) and `program` (recordings made by `aaco record`, here or elsewhere). `discovery` finds runs in a folder,
+`merging` combines a run's parts, and `request` declares measurement settings. `aaco_pipeline.formats` parses the files.
 """
 
 import hashlib
@@ -20,9 +19,9 @@ from aaco_pipeline.lake.verified import is_of_capture, require_raw_intact
 
 
 def file_digests(raw: Path) -> list[tuple[str, str]]:
-    """List name and SHA-256 of every file of a raw folder, by name; an unchanged file is read once per process.
+    """List name and SHA-256 of every file in a raw folder, by name; unchanged files are read once per process.
 
-    LakeError when a file is not as it was received; the list of the received files is not included.
+    LakeError if a file differs from when it was received; the list of received files itself is not included.
     """
     raw = settled(raw)
     digests = {name: _digest(file) for name, file in _files(raw)}
@@ -31,7 +30,7 @@ def file_digests(raw: Path) -> list[tuple[str, str]]:
 
 
 def content_digest(raw: Path) -> str:
-    """Hash the names and digests of a raw folder's files. CaptureError when there is no such folder."""
+    """Hash the names and digests of a raw folder's files. CaptureError if the folder does not exist."""
     if not raw.is_dir():
         raise CaptureError(f"{raw}: no capture here; ingest or measure the session again")
     listed = "".join(f"{name}\0{digest}\n" for name, digest in file_digests(raw))
@@ -50,7 +49,7 @@ def _files(raw: Path) -> list[tuple[str, Path]]:
 
 
 def digest_of(file: Path) -> str:
-    """Return the SHA-256 of a regular file. CaptureError when it cannot be read, or a link leads to it."""
+    """Return the SHA-256 of a regular file. CaptureError if it is unreadable or a symbolic link."""
     try:
         with open_regular(file) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -70,18 +69,18 @@ _DIGESTS: Final[dict[tuple[int, ...], str]] = {}
 
 
 class Identity(NamedTuple):
-    """The digest of a capture's content, and its place; None for an ingested one, which is the same anywhere."""
+    """Digest of a capture's content, and its location (None for an ingested capture, where it does not matter)."""
 
     digest: str
     place: Path | None
 
 
 def open_capture(raw: Path) -> Capture:
-    """Open the capture in a session's raw folder; returns the same object for the same content.
+    """Open the capture in a session's raw folder; the same content gives the same object.
 
-    An ingested capture is the same wherever it lies, because it is parsed at once; a measured one reads its files on
-    demand, so it is the same at its place only. Only the newest one is kept, because a capture's tables may take most
-    of the memory. CaptureError when the folder holds no capture, or a damaged one.
+    An ingested capture is parsed immediately, so its location does not matter. A measured one reads its files on
+    demand, so it is only the same at the same location. A capture's tables may take most of the memory, so only the
+    most recent one is cached. CaptureError if the folder holds no capture or a damaged one.
     """
     known = identity(raw)
     if known not in _OPENED:
@@ -91,7 +90,7 @@ def open_capture(raw: Path) -> Capture:
 
             opened = program.read(raw)
         else:
-            from aaco_pipeline.capture import measured  # the readers of models and profiles: only for what ran here
+            from aaco_pipeline.capture import measured  # imported only for local measurements
 
             opened = measured.read(raw)
         _OPENED.clear()
@@ -100,7 +99,7 @@ def open_capture(raw: Path) -> Capture:
 
 
 def identity(raw: Path) -> Identity:
-    """Return what identifies the capture in a raw folder. CaptureError when there is no such folder."""
+    """Return what identifies the capture in a raw folder. CaptureError if the folder does not exist."""
     from aaco_pipeline.capture import ingested
 
     digest = content_digest(raw)

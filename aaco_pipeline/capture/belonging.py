@@ -1,6 +1,6 @@
-"""Decide which parts found in one folder are one run of a workload.
+"""Decide which parts found in one folder belong to the same run of a workload.
 
-Different processes, programs, agents and thread traces are never one run unless they say so, by one of these:
+Different processes, programs, agents and thread traces are separate runs unless one of these links them:
 
 - passes: folders or names `pass_<n>`, as rocprofv3 makes them for one command; each pass ran the program once more
 - names of one process's files: its prefix, or the prefix of a trace followed by a word (`decode`, `decode_waves`)
@@ -8,7 +8,7 @@ Different processes, programs, agents and thread traces are never one run unless
   one command, alive at the same time; ranks of one command, on one host alive at the same time
 - a thread trace whose raw files name the process, or whose agent, dispatch and kernel only this database has
 
-Files are recognized by `aaco_pipeline.capture.discovery`; only their statements are compared here.
+`aaco_pipeline.capture.discovery` recognizes the files; this module only compares their statements.
 """
 
 import re
@@ -20,14 +20,14 @@ from typing import Final
 from aaco_pipeline.formats.capture_tables import StatedProcess
 
 Join = Callable[[int, int], None]
-#: A lifetime: start, end, colour and owner; two of one colour do not belong together by it.
+#: A lifetime: start, end, colour and owner; overlap alone does not join two of the same colour.
 _Life = tuple[int, int, Hashable, int]
 
 
 def join_related(stated: Iterable[tuple[Hashable, int, StatedProcess]], join: Join) -> None:
-    """Call `join` with owners of processes that belong together, often enough to connect all of them.
+    """Call `join` on owners of related processes, often enough to connect all of them.
 
-    Each process comes with its pass, within which it is compared, and its owner's number.
+    Each process comes with its pass and its owner's number; only processes of the same pass are compared.
     """
     guids: dict[Hashable, int] = {}
     lives: dict[Hashable, list[_Life]] = {}
@@ -50,14 +50,14 @@ def join_related(stated: Iterable[tuple[Hashable, int, StatedProcess]], join: Jo
 
 
 def _shared(one: StatedProcess, owner: int) -> Iterable[tuple[tuple[Hashable, ...], Hashable]]:
-    """Yield the keys under which simultaneous processes of a host belong together, each with its colour."""
+    """Yield the keys that link simultaneous processes of a host, each with its colour."""
     if one.pid is not None:
         yield ("parent", one.pid), "parent"
     if one.parent_pid is not None:
         yield ("parent", one.parent_pid), "child"
     if one.command is None:
         return
-    # In a container every program may be a child of process 1.
+    # In a container, every program may be a child of process 1.
     if one.parent_pid is not None and one.parent_pid > 1:
         yield ("siblings", one.command, one.parent_pid), owner
     if one.output is not None:
@@ -67,11 +67,11 @@ def _shared(one: StatedProcess, owner: int) -> Iterable[tuple[tuple[Hashable, ..
 
 
 def _join_overlapping(lives: Sequence[_Life], join: Join) -> None:
-    """Join lives that overlap and differ in colour, in one sweep over their starts.
+    """Join lifetimes that overlap and differ in colour, in one sweep over their starts.
 
-    Lives of a single colour wait by that colour. At most one cluster has several colours: a new life joins everything
-    except lives of its own colour alone. Two lives of that cluster are kept, the last to end and the last to end of
-    another colour, because they decide whom it still meets.
+    Lifetimes of a single colour wait under that colour. At most one cluster has several colours: a new lifetime joins
+    everything except lifetimes of its own colour only. The cluster keeps two lifetimes, the last to end and the last of
+    another colour to end; these decide what it still overlaps.
     """
     waiting: dict[Hashable, list[_Life]] = {}
     mixed: list[_Life] = []
@@ -92,7 +92,7 @@ def _join_overlapping(lives: Sequence[_Life], join: Join) -> None:
 
 
 def _join_across_hosts(listed: Sequence[tuple[str, int, int]], join: Join) -> None:
-    """Join ranks of one command that differ in host and rank, outward from one, visiting none twice."""
+    """Join ranks of one command that differ in both host and rank, starting from one and visiting each once."""
     cells: dict[tuple[str, int], list[int]] = {}
     for host, rank, owner in listed:
         cells.setdefault((host, rank), []).append(owner)
@@ -110,24 +110,25 @@ def _join_across_hosts(listed: Sequence[tuple[str, int, int]], join: Join) -> No
                 for owner in cells[cell]:
                     join(cells[host, rank][0], owner)
                 frontier.append(cell)
-            # Those of one cell belong together where anything beside them does.
+            # Ranks in one cell belong together if anything outside the cell belongs to them.
             if near:
                 for owner in cells[host, rank]:
                     join(cells[host, rank][0], owner)
 
 
-#: A pass of one command, at the beginning of a folder's or a file's name.
+#: Pass of a command, at the start of a folder or file name.
 _PASS: Final = re.compile(r"(?:^|/)(pass_\d+)(?=[/_]|$)")
 
 
 @dataclass(frozen=True)
 class Marks:
-    """Statements of a part about itself. `name` is its path in the run's folder.
+    """Facts that a part states about itself. `name` is its path in the run's folder.
 
-    `stem` is the common name of its process's files, None where names say nothing. `is_trace`: it holds a kernel trace.
-    For a decoded thread trace `agent` and `dispatch` come from its folder's name, `pids` are the processes in the names
-    of that dispatch's raw files, and `kernels` the functions in its listing. `traced` tells whether a database has a
-    dispatch, by agent, number and kernels. `is_devices`: samples of devices, of no process.
+    `stem` is the common name of its process's files, None if the names give none. `is_trace`: it holds a kernel trace.
+    For a decoded thread trace, `agent` and `dispatch` come from its folder's name, `pids` are the processes in the
+    names of that dispatch's raw files, and `kernels` are the functions in its listing. `traced` returns whether a
+    database has a dispatch, by agent, number and kernels. `is_devices`: it holds device samples, which belong to no
+    process.
     """
 
     name: str
@@ -144,13 +145,13 @@ class Marks:
 
     @property
     def pass_name(self) -> str | None:
-        """The pass that its path names, if any."""
+        """Return the pass that its path names, if any."""
         found = _PASS.search(self.name)
         return found[1] if found else None
 
 
 class _Groups:
-    """Disjoint groups of the numbers 0 … n-1; initially each is alone."""
+    """Disjoint groups of the numbers 0 … n-1; initially each number is alone."""
 
     def __init__(self, count: int) -> None:
         self._above = list(range(count))
@@ -166,11 +167,11 @@ class _Groups:
         self._above[high] = low
 
     def part(self, one: int) -> None:
-        """Leave a number alone; every number of a parted group has to be parted."""
+        """Separate a number from its group; every other number of that group must be separated too."""
         self._above[one] = one
 
     def among(self, members: Iterable[int]) -> list[list[int]]:
-        """Return the groups of the members, each with the members in it, in order."""
+        """Return the groups of these members, each restricted to them, in order."""
         found: dict[int, list[int]] = {}
         for one in members:
             found.setdefault(self.of(one), []).append(one)
@@ -178,7 +179,7 @@ class _Groups:
 
 
 def together(marks: Sequence[Marks]) -> list[list[int]]:
-    """Group the parts by run: their positions, in order."""
+    """Group the parts by run; returns their positions, in order."""
     groups = _Groups(len(marks))
     programs = [i for i, one in enumerate(marks) if not one.is_thread_trace and not one.is_devices]
     traces = [i for i, one in enumerate(marks) if one.is_thread_trace]
@@ -193,13 +194,13 @@ def together(marks: Sequence[Marks]) -> list[list[int]]:
             groups.join(named.setdefault((marks[i].pass_name, pid), i), i)
     devices = [i for i, one in enumerate(marks) if one.is_devices]
     others = groups.among([*programs, *traces])
-    for i in devices:  # samples of devices are of whatever ran, where that is one run
+    for i in devices:  # device samples cover everything that ran, so they join a single run
         groups.join(i, others[0][0] if len(others) == 1 else devices[0])
     return groups.among(range(len(marks)))
 
 
 def _join_named(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int]) -> None:
-    """Join parts of one pass whose files have one name, or a trace's name followed by a word."""
+    """Join parts of one pass whose files share a name, or a trace's name followed by a word."""
     called: dict[Hashable, int] = {}
     traces: dict[Hashable, int] = {}
     for i in programs:
@@ -216,7 +217,7 @@ def _join_named(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int]
 
 
 def _part_repeated_ranks(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int]) -> None:
-    """Split a job that has one rank twice: two jobs on several hosts, whose ranks cannot be assigned."""
+    """Split a job with a duplicate rank: it is two jobs on several hosts whose ranks cannot be assigned."""
     for members in groups.among(programs):
         ranks = [one.rank for i in members for one in dict.fromkeys(marks[i].processes) if one.rank is not None]
         guids = [one.guid for i in members for one in marks[i].processes if one.guid is not None]
@@ -226,7 +227,7 @@ def _part_repeated_ranks(groups: _Groups, marks: Sequence[Marks], programs: Sequ
 
 
 def _join_passes(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int]) -> None:
-    """Join what each pass of one command ran; where a pass ran several processes, those that can be matched."""
+    """Join the processes of one command's passes; if a pass has several, join those that can be matched."""
     passes: dict[str | None, list[list[int]]] = {}
     for members in groups.among(programs):
         passes.setdefault(marks[members[0]].pass_name, []).append(members)
@@ -234,12 +235,12 @@ def _join_passes(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int
         return
     named = {name: found for name, found in passes.items() if name is not None}
     without = passes.get(None, [])
-    # A trace beside the folders of the passes is the pass that counted nothing.
+    # A trace next to the pass folders is the pass without counters.
     listed = [*([without] if without else []), *named.values()]
     alone = [found[0] for found in listed if len(found) == 1]
     _join_alone(groups, alone, marks)
     several = [found for found in listed if len(found) > 1]
-    # Passes that ran the same processes pair with others alike: one of them stands for all.
+    # Passes that ran the same processes match others the same way, so one represents them all.
     alike: dict[Hashable, list[list[int]]] = {}
     for found in several:
         told = frozenset((_ranks(one, marks), _commands(one, marks), _stems(one, marks)) for one in found)
@@ -251,7 +252,7 @@ def _join_passes(groups: _Groups, marks: Sequence[Marks], programs: Sequence[int
 
 
 def _join_alone(groups: _Groups, alone: Sequence[list[int]], marks: Sequence[Marks]) -> None:
-    """Join the only processes of passes: those of one command, and all where one of them states none."""
+    """Join passes' only processes if they share a command, or all of them if one states no command."""
     commands = [_commands(one, marks) for one in alone]
     ran: dict[str, int] = {}
     for one, stated in zip(alone, commands, strict=True):
@@ -264,7 +265,7 @@ def _join_alone(groups: _Groups, alone: Sequence[list[int]], marks: Sequence[Mar
 def _join_paired(
     groups: _Groups, first: Sequence[list[int]], second: Sequence[list[int]], marks: Sequence[Marks]
 ) -> None:
-    """Join processes of two passes, of which one ran several, by the first key that tells each pass's apart."""
+    """Join processes of two passes, one with several, by the first key that distinguishes them in each pass."""
     for key in (_ranks, _commands, _stems):
         mine, theirs = ({key(group, marks): group for group in side} for side in (first, second))
         shared = [one for one in mine if one and one in theirs]
@@ -283,7 +284,7 @@ def _ranks(members: Sequence[int], marks: Sequence[Marks]) -> frozenset[Hashable
 
 
 def _stems(members: Sequence[int], marks: Sequence[Marks]) -> frozenset[str]:
-    """Return the files' names within their pass, except process numbers."""
+    """Return the files' names within their pass, without process numbers."""
     found = {_PASS.sub("", marks[i].stem or "").strip("/_") for i in members}
     return frozenset(one for one in found if one and not one.rpartition("/")[2].isdigit())
 
@@ -296,7 +297,7 @@ def _join_thread_traces(
     for k in programs:
         of_pass.setdefault(marks[k].pass_name, []).append(k)
     found = {name: groups.among(members) for name, members in of_pass.items()}
-    # A trace of a pass without a program is looked for among all.
+    # A trace from a pass without a program is searched for in all passes.
     found |= {name: groups.among(programs) for name in {marks[i].pass_name for i in traces} - {None, *found}}
     ran: dict[Hashable, list[int]] = {}
     for name, runs in found.items():
@@ -318,7 +319,7 @@ def _join_thread_traces(
 
 
 def _has_dispatch(members: Sequence[int], marks: Sequence[Marks], trace: Marks) -> bool:
-    """Return whether a database among the parts has the dispatch of a thread trace."""
+    """Return whether any database among the parts has the thread trace's dispatch."""
     agent, dispatch = trace.agent, trace.dispatch
     if agent is None or dispatch is None:
         return False
@@ -327,7 +328,7 @@ def _has_dispatch(members: Sequence[int], marks: Sequence[Marks], trace: Marks) 
 
 
 def pids_of(marks: Iterable[Marks]) -> frozenset[int]:
-    """Return the processes of parts: stated, in their names, or named by the raw files of a thread trace."""
+    """Return the processes of parts: stated, in file names, or named by a thread trace's raw files."""
     each = list(marks)
     stated = {one.pid for mark in each for one in mark.processes if one.pid is not None}
     words = (word for mark in each for word in re.split(r"[/_]", mark.stem or ""))

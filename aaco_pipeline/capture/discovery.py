@@ -1,6 +1,6 @@
-"""Find captures in a folder and tell which files make one run.
+"""Find captures in a folder and determine which files form one run.
 
-Which parts belong together by what they state of themselves is `belonging`; reading and merging them is `merging`.
+`belonging` decides which parts belong together, based on the facts they state; `merging` reads and merges them.
 """
 
 import re
@@ -41,11 +41,11 @@ _OF_PROCESS: Final = re.compile(r"(\d{1,18})_.*\.(?:att|out)")
 
 
 def homes(paths: Sequence[Path], runs: Sequence[tuple[Path, frozenset[int]]]) -> Iterator[tuple[int | None, str]]:
-    """Yield for each path the number of its run, or None and why, where a process decides.
+    """Yield the run number for each path, or None and the reason if its process does not identify one run.
 
-    A file that no reader takes goes with the run of the nearest folder around it. Raw thread traces and code objects
-    are named after their process: among several runs of a folder each goes with the one of its process, if exactly one
-    is. `runs` are folders with the known processes of each run.
+    A file without a reader belongs to the run of the nearest enclosing folder. Raw thread traces and code objects are
+    named after their process: if the folder holds several runs, each file belongs to the run with its process, if there
+    is exactly one. `runs` are folders with the known processes of each run.
     """
     by_folder: dict[Path, list[int]] = {}
     for number, (folder, _) in enumerate(runs):
@@ -65,29 +65,28 @@ def homes(paths: Sequence[Path], runs: Sequence[tuple[Path, frozenset[int]]]) ->
             yield None, f"with no run: {len(found) or 'none'} of the folder's {len(beside)} are of its process {pid}"
 
 
-#: A folder of Kineto traces in which replayed graphs were captured, beside the traces of replays; named by vLLM's
-#: profiler.
+#: Folder of Kineto traces from graph capture, next to the traces of the replays; named by vLLM's profiler.
 CAPTURE_TRACES: Final = "capture_traces"
-#: Formats of samples of devices, which belong to whatever ran beside them.
+#: Formats of device samples, which belong to whatever ran alongside them.
 OF_DEVICES: Final[tuple[Reader, ...]] = (gpu_metrics, prometheus)
 
 
 @dataclass(frozen=True)
 class Found:
-    """A recognized file or folder with its reader, and the folder of its run, or the file alone."""
+    """A recognized file or folder with its reader, and the folder of its run (or just the file)."""
 
     path: Path
     recognition: DetectedFormat
     reader: Reader
     run: Path
-    #: The first file of a job of ranks, or of a trace with captures; separates it from other runs of the folder.
+    #: First file of a multi-rank job or of a trace with captures; separates it from other runs in the folder.
     job: Path | None = None
 
 
 def with_ranks_together(found: Sequence[Found]) -> list[Found]:
-    """Put Kineto traces of one job's ranks into one run, with the reason why they are one or are not.
+    """Group Kineto traces of one job's ranks into one run, with the reason for joining or separating them.
 
-    Traces in a folder `capture_traces` beside them belong to each of these runs, and are no run themselves.
+    Traces in a sibling folder `capture_traces` belong to each of these runs and are not a run themselves.
     """
     by_folder: dict[Path, dict[Path, Found]] = {}
     for one in sorted(found, key=lambda one: str(one.path)):
@@ -122,7 +121,7 @@ def with_ranks_together(found: Sequence[Found]) -> list[Found]:
 
 
 def with_devices_beside(found: Sequence[Found]) -> list[Found]:
-    """Put samples of devices into the run of the only trace beside them; beside several they are a separate run.
+    """Assign device samples to the only trace next to them; if there are several, the samples are a separate run.
 
     Parts that state their run themselves are separated later, in `belonging`.
     """
@@ -145,9 +144,9 @@ def with_devices_beside(found: Sequence[Found]) -> list[Found]:
     return told
 
 
-#: Start of the reason for a file that the system could not open.
+#: Start of the reason for a file that could not be opened.
 UNREADABLE: Final = "cannot be read: "
-#: Name of the sums of a decoded thread trace, beside its folder.
+#: Name of the totals of a decoded thread trace, next to its folder.
 STATISTICS: Final = "stats_ui_output_"
 _PASS_FOLDER: Final = re.compile(r"pass_\d+")
 _PROCESS_FILE: Final = re.compile(r"\d+_.+")
@@ -164,10 +163,10 @@ _KEPT_RAW: Final = {
 
 @dataclass(frozen=True)
 class Part:
-    """Files of one run that one reader reads together. `name` is their common path inside the run.
+    """Files of one run that a single reader reads together. `name` is their common path inside the run.
 
-    `path` is the file or folder given to the reader; None where it gets the files. `counts_first`: only the first
-    executions of each kernel were counted.
+    `path` is the file or folder given to the reader, or None if the reader receives the files. `counts_first`: counters
+    cover only the first executions of each kernel.
     """
 
     name: str
@@ -180,11 +179,11 @@ class Part:
 
     @property
     def holds_captures(self) -> bool:
-        """True for a trace in which graphs were captured that the run's own traces replay."""
+        """True for a trace of graph captures whose graphs are replayed in the run's own traces."""
         return self.reader == _name(kineto) and self.name.startswith(f"{CAPTURE_TRACES}/")
 
     def read(self, limits: Limits) -> CaptureTables:
-        """Read the files. CaptureError when they cannot be read."""
+        """Read the files. CaptureError if they are unreadable."""
         if self.path is None:
             return _BY_FILES[self.reader](self.files, limits)
         return _BY_NAME[self.reader].read(self.path, limits)
@@ -192,7 +191,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Unread:
-    """A file that is not read, and why."""
+    """A file that is not read, and the reason."""
 
     path: Path
     reason: str
@@ -200,10 +199,10 @@ class Unread:
 
 @dataclass
 class Run:
-    """One run of a workload: what becomes one session.
+    """A run of a workload, which becomes one session.
 
-    `digest` is that of its content where discovery computed it, else None. `pids` are the processes that its parts
-    state, where its folder holds several runs.
+    `digest` is its content digest if discovery computed it, else None. `pids` are the processes stated by its parts,
+    set if its folder holds several runs.
     """
 
     folder: Path
@@ -222,12 +221,12 @@ class DiscoveredRuns:
 
 
 def discover_runs(path: Path) -> DiscoveredRuns:
-    """Recognize everything under `path`. CaptureError when it is missing, a link, no file, or an unreadable folder."""
+    """Recognize everything under `path`. CaptureError if it is missing, a link, a special file or unreadable."""
     return _discovered(path, apart=True)
 
 
 def _discovered(path: Path, *, apart: bool) -> DiscoveredRuns:
-    """Find the runs under a path; with `apart` the parts in one folder are one run only where they say so."""
+    """Find the runs under a path; with `apart`, parts in one folder are only joined if they state their run."""
     path = settled(path)
     found: list[Found] = []
     unread: list[Unread] = []
@@ -248,9 +247,9 @@ def _discovered(path: Path, *, apart: bool) -> DiscoveredRuns:
 
 
 def the_run(folder: Path, remedy: str) -> Run:
-    """Return the one run in a raw folder; files that were ingested together are not separated again.
+    """Return the only run in a raw folder; files that were ingested together are not separated again.
 
-    CaptureError, with the remedy, when it holds none, or several that were never one.
+    CaptureError, with the remedy, if it holds no run or several unrelated ones.
     """
     found = _discovered(folder, apart=False).runs
     if len(found) != 1:
@@ -259,7 +258,7 @@ def the_run(folder: Path, remedy: str) -> Run:
 
 
 def _entries(path: Path) -> Iterator[Entry]:
-    """Yield every file, and every folder that is a format in place of its files; links are not followed."""
+    """Yield every file, and every folder that is itself a capture format; links are not followed."""
     if not is_folder(path):
         yield Entry(path, is_folder=False)
         return
@@ -281,7 +280,7 @@ def _entries(path: Path) -> Iterator[Entry]:
 
 
 def _recognized(entry: Entry, top: Path) -> Found | Unread | None:
-    """Return the entry with its reader and the folder of its run, or why it is not read."""
+    """Return the entry with its reader and the folder of its run, or the reason why it is not read."""
     path = entry.path
     if entry.refused is not None:
         return Unread(path, entry.refused)
@@ -297,7 +296,7 @@ def _recognized(entry: Entry, top: Path) -> Found | Unread | None:
 
 
 def _unreadable(path: Path) -> str | None:
-    """Return why a file cannot be read by this user, which says nothing about its format."""
+    """Return why this user cannot read a file, regardless of its format."""
     try:
         open_regular(path).close()
     except OSError as error:
@@ -306,7 +305,7 @@ def _unreadable(path: Path) -> str | None:
 
 
 def _run_folder(path: Path, reader: Reader, top: Path) -> Path:
-    """Return the folder of an entry's run: rocprofv3 makes separate folders for hosts and passes."""
+    """Return the folder of an entry's run: rocprofv3 creates separate folders for hosts and passes."""
     if reader in _ALONE or (reader is thread_trace and (path == top or not path.name.startswith("ui_output_"))):
         return path
     folder = path.parent
@@ -318,7 +317,7 @@ def _run_folder(path: Path, reader: Reader, top: Path) -> Path:
 
 
 def _is_host_folder(folder: Path, path: Path, reader: Reader) -> bool:
-    """Return whether a folder is the one that rocprofv3 names after the host, below the folder of the run."""
+    """Return whether a folder is the host-named one that rocprofv3 creates inside the run's folder."""
     beside = [entry.path.name for entry in readable_entries(folder.parent) if entry.is_folder]
     if any(name.startswith("ui_output_") for name in beside) or _PASS_FOLDER.fullmatch(folder.parent.name):
         return True
@@ -326,7 +325,7 @@ def _is_host_folder(folder: Path, path: Path, reader: Reader) -> bool:
 
 
 def _runs(found: Sequence[Found], others: Sequence[Path], *, apart: bool) -> list[Run]:
-    """Group the recognized files into runs; `others` are unread files, whose names may say something."""
+    """Group the recognized files into runs; `others` are unread files whose names may be informative."""
     runs: dict[tuple[Path, Path | None], Run] = {}
     texts: dict[Path, dict[str, list[Path]]] = {}
     series: dict[tuple[Path, Path | None], list[Found]] = {}
@@ -345,7 +344,7 @@ def _runs(found: Sequence[Found], others: Sequence[Path], *, apart: bool) -> lis
         runs[place].parts.append(_series_part(runs[place], files))
     for run in runs.values():
         _drop_repetitions(run)
-    # Ranks of one job were recognized before.
+    # Ranks of one job were already grouped.
     return [piece for (_, job), run in runs.items() for piece in (_split(run, others) if apart and not job else [run])]
 
 
@@ -366,7 +365,7 @@ def _text_part(run: Run, key: str, paths: list[Path]) -> Part:
 
 
 def _series_part(run: Run, found: Sequence[Found]) -> Part:
-    """Combine all files of one folder with series of its devices' sensors."""
+    """Combine all device sensor series in one folder into a single part."""
     if len(found) == 1:
         return _part(run, found[0])
     first = found[0].recognition
@@ -375,7 +374,7 @@ def _series_part(run: Run, found: Sequence[Found]) -> Part:
 
 
 def _drop_repetitions(run: Run) -> None:
-    """Read one process's run in several output formats only from the richest one."""
+    """If one process has output in several formats, keep only the most detailed."""
     by_stem: dict[str, list[Part]] = {}
     for part in run.parts:
         if part.format in _RICHEST_FIRST:
@@ -413,7 +412,7 @@ def _split(run: Run, others: Sequence[Path]) -> list[Run]:
 
 
 def _marks(run: Run, part: Part, raws: Sequence[tuple[Path, tuple[str, int, int]]]) -> Marks:
-    """Return what a part states of itself, by which it may belong to one run with others."""
+    """Return the facts that a part states about itself and that may link it to other parts."""
     name = part.files[0].relative_to(run.folder).as_posix() if part.files else part.name
     if part.reader == _name(thread_trace):
         place = part.path or run.folder
@@ -424,7 +423,7 @@ def _marks(run: Run, part: Part, raws: Sequence[tuple[Path, tuple[str, int, int]
     if part.reader in map(_name, OF_DEVICES):
         return Marks(name, is_devices=True)
     if part.reader in map(_name, (*_ALONE, cupti)):
-        # A recording has a folder of its own for the CUPTI streams of its processes.
+        # A recording keeps its processes' CUPTI streams in a separate folder.
         return Marks(name, f"{Path(name).parent}/cupti" if part.reader == _name(cupti) else None, is_trace=True)
     if part.reader == _name(rocprofv3_csv):
         stem = "" if part.name == "." else part.name
@@ -441,13 +440,13 @@ def _name(reader: Reader) -> str:
 
 
 _BY_NAME: Final[dict[str, Reader]] = {_name(reader): reader for reader in READERS}
-#: Formats of which a run has several files, or that belong to what ran beside them.
+#: Formats with several files per run, or that belong to whatever ran alongside them.
 _IN_PARTS: Final[tuple[Reader, ...]] = (
     *(rocpd, rocprof_db, rocprofv3_json, rocprofv3_csv, rocprof, ncu, cupti, thread_trace),
     *OF_DEVICES,
 )
-#: Formats whose every file is a run of its own; traces of one job's ranks are put together afterwards.
+#: Formats in which every file is its own run; traces of one job's ranks are grouped afterwards.
 _ALONE: Final = tuple(reader for reader in READERS if reader not in _IN_PARTS)
-#: Formats of which several files are read together.
+#: Formats whose files are read together.
 _BY_FILES: Final = {_name(rocprofv3_csv): rocprofv3_csv.read_run, _name(prometheus): prometheus.read_run}
 _RICHEST_FIRST: Final = ("rocpd", "rocprofv3-json", "rocprofv3-csv", "rocprof-database", "rocprof-csv")

@@ -1,6 +1,6 @@
-"""The interface of every kind of raw capture: its facts, tables, model and evidence.
+"""The common interface of all raw captures: facts, tables, model and evidence.
 
-The kinds are listed in `aaco_pipeline.capture`, which opens them.
+`aaco_pipeline.capture` lists the kinds and opens them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from aaco_pipeline.lake.evidence import Evidence
 
-#: `timed` is measured without a trace: a campaign takes many such sessions, and traces a few others.
+#: A `timed` session has no trace: a campaign measures many of these and traces a few others.
 Kind = Literal["measured", "profiled", "ingested", "timed", "program"]
-#: Element type and sizes of a tensor, each None where unknown.
+#: Element type and dimensions of a tensor, each None if unknown.
 TensorType = tuple[str | None, tuple[int | None, ...] | None]
-#: Subject of a statement of evidence; each is published by the stage responsible for it.
+#: Subject of a piece of evidence; each is published by the stage responsible for it.
 Subject = Literal["files", "host", "iterations", "trace", "telemetry", "kernel"]
-#: Frames of thread traces that `tables` gives beside the lake's tables; described in `analysis.instructions`.
+#: Thread-trace frames that `tables` adds to the lake's tables; described in `analysis.instructions`.
 THREAD_TRACE: Final = (
     *("instruction_parts", "wait_executions", "wait_dependencies", "waves", "wave_starts", "sampled_stalls"),
 )
@@ -27,11 +27,11 @@ THREAD_TRACE: Final = (
 
 @dataclass(frozen=True)
 class Facts:
-    """The kind of a capture, as far as an analysis may depend on it.
+    """Properties of a capture that an analysis may depend on.
 
-    `kernels_named_by`: names are a compiler's (a GPU's kernels) or the model's nodes. `ran_here`: this project measured
-    it, so the calibrations of its machine hold. `asked_to_trace`: kernels for which a thread trace was requested.
-    `summary`: shown by the stage `capture`.
+    `kernels_named_by`: kernel names come from a compiler (GPU kernels) or are the model's nodes. `ran_here`: this
+    project measured it, so its machine's calibrations apply. `asked_to_trace`: kernels for which a thread trace was
+    requested. `summary`: text that the stage `capture` shows.
     """
 
     kind: Kind
@@ -43,7 +43,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class InferredTypes:
-    """Types of a model's tensors by name, a one-line reason for missing ones, and its edges with those types."""
+    """Types of a model's tensors by name, a one-line reason for missing types, and the edges with their types."""
 
     types: Mapping[str, TensorType]
     reason: str | None
@@ -85,25 +85,25 @@ class Model(Protocol):
 
 
 class Capture(Protocol):
-    """A raw capture, parsed when first asked and once."""
+    """A raw capture, parsed once, on first use."""
 
     def tables(self) -> Mapping[str, "pl.DataFrame"]:
-        """Return every table of the lake that a capture can state, by name, without the session key; else empty.
+        """Return every lake table that a capture can fill, by name, without the session key; empty if it has no rows.
 
-        With a thread trace, the frames named in `THREAD_TRACE` are included; for a session measured here also
-        `kernel_throttling`, `kernel_probes` and `kernel_costs` (`formats.native.kernel_plane`). A table is read when it
-        is taken from the mapping: CaptureError where its file is damaged.
+        With a thread trace, the frames named in `THREAD_TRACE` are included, and for a session measured here also
+        `kernel_throttling`, `kernel_probes` and `kernel_costs` (`formats.native.kernel_plane`). A table is read on
+        access; CaptureError if its file is damaged.
         """
         ...
 
     def facts(self) -> Facts: ...
 
     def model(self) -> Model | None:
-        """Return the model that ran, with what the runtime left of it; None where the capture holds no model."""
+        """Return the model that ran and the runtime's files about it; None if the capture holds no model."""
         ...
 
     def evidence(self, subject: Subject) -> "tuple[Evidence, ...]":
-        """Report what the capture has and lacks of one subject."""
+        """Report what the capture has and lacks for one subject."""
         ...
 
 
@@ -111,7 +111,7 @@ Source = Callable[[], "Mapping[str, pl.DataFrame]"]
 
 
 class LazyTables(Mapping[str, "pl.DataFrame"]):
-    """A mapping over `sources`, which read a table by name, possibly with its neighbours."""
+    """Lazy mapping over `sources`; each source reads one table, possibly together with related ones."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self._sources = sources

@@ -1,7 +1,7 @@
-"""The capture of a session made elsewhere: foreign files as they came, minus secrets, and a list of them.
+"""Capture made elsewhere: the original files with secrets removed, and a list of them.
 
-Files are copied in by `aaco_pipeline.resources.ingestion`; formats are recognized in `discovery`, the parts of a run
-combined in `merging`.
+`aaco_pipeline.resources.ingestion` copies the files in, `discovery` recognizes formats, and `merging` combines the
+parts of a run.
 """
 
 import json
@@ -27,10 +27,10 @@ from aaco_pipeline.lake.validation import empty_table
 
 FORMAT: Final = "aaco-ingest"
 FORMAT_VERSION: Final = 1
-#: The list of ingested files, and the folder with the files themselves.
+#: The list of ingested files, and the folder that holds them.
 LIST_FILE: Final = "ingest.json"
 FILES_FOLDER: Final = "files"
-#: Folder of untouched files, when requested; nothing reads them.
+#: Folder of untouched originals, kept on request; nothing reads them.
 ORIGINALS_FOLDER: Final = "originals"
 _KEYS: Final = ("workload", "capture_digest", "files", "unread")
 #: Tables that only this project's runner, recorder and sampler can fill.
@@ -41,7 +41,7 @@ _NEVER: Final = (
 
 
 def probe(raw: Path) -> bool:
-    """Return whether a session's raw folder holds an ingested capture."""
+    """Return whether a session's raw folder contains an ingested capture."""
     try:
         return is_regular(settled(raw) / LIST_FILE)
     except CaptureError:
@@ -49,7 +49,7 @@ def probe(raw: Path) -> bool:
 
 
 def read(raw: Path) -> "IngestedCapture":
-    """Read the capture in a raw folder. CaptureError when its list is damaged or of a newer version."""
+    """Read the capture in a raw folder. CaptureError if its list is damaged or has a newer version."""
     raw = settled(raw)
     path = raw / LIST_FILE
     listed = json_document(path)
@@ -61,14 +61,14 @@ def read(raw: Path) -> "IngestedCapture":
 
 
 def state_version(raw: Path, version: int, follows: str, earlier: Path) -> None:
-    """Record in the list of `raw` that the capture is a later version of the one in raw folder `earlier`."""
+    """Record in `raw`'s list that the capture is a later version of the one in raw folder `earlier`."""
     listed = dict(read(raw).listed)
     listed["version"] = {"number": version, "follows": follows, "change": _change(listed["files"], earlier)}
     (raw / LIST_FILE).write_text(json.dumps(listed, indent=1, sort_keys=True) + "\n")
 
 
 class IngestedCapture:
-    """A session's foreign files with the list of them, parsed when first asked."""
+    """A session's foreign files and the list of them, parsed on first use."""
 
     def __init__(self, folder: Path, listed: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -76,12 +76,12 @@ class IngestedCapture:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the files as they were handed over, regardless of names."""
+        """Return the SHA-256 of the files as received, regardless of their names."""
         return str(self.listed["capture_digest"])
 
     @cached_property
     def contents(self) -> CaptureTables:
-        """Combine all parts of the run into one set of tables. CaptureError if none can be read."""
+        """Combine all parts of the run into one set of tables. CaptureError if none is readable."""
         return read_run(self._run)
 
     def tables(self) -> Mapping[str, pl.DataFrame]:
@@ -102,7 +102,7 @@ class IngestedCapture:
         return Facts("ingested", "compiler", ran_here=False, summary=summary)
 
     def model(self) -> None:
-        """Return None: no profiler's files hold the model."""
+        """Return None: profiler files never contain the model."""
 
     def evidence(self, subject: Subject) -> tuple[Evidence, ...]:
         tables = self.contents.tables
@@ -135,12 +135,12 @@ class IngestedCapture:
 
     @cached_property
     def _formats(self) -> str:
-        """List the formats of the capture's parts, each once."""
+        """List the distinct formats of the capture's parts."""
         return "+".join(dict.fromkeys(part.format for part in self._run.parts))
 
     @cached_property
     def _named(self) -> tuple[str | None, Evidence]:
-        """Return the workload's name, and its origin."""
+        """Return the workload's name and the source of that name."""
         return workload.named(self.contents.tables, self.listed["workload"], self.listed.get("found_as"))
 
     @cached_property
@@ -161,7 +161,7 @@ class IngestedCapture:
 
 
 def _version(stated: Mapping[str, Any] | None) -> tuple[Evidence, ...]:
-    """Report that the capture continues one that an earlier session holds."""
+    """Report that the capture continues one from an earlier session."""
     if stated is None:
         return ()
     reason = f"version {stated['number']} of session {stated['follows']}: {stated['change']}"
@@ -185,7 +185,7 @@ def _change(files: Sequence[Mapping[str, Any]], earlier: Path) -> str:
 
 
 def _kept(one: Mapping[str, Any], rules: int) -> Evidence:
-    """Report a file with its original digest, and how much the redaction rules hid in it."""
+    """Report a file with its original digest, and how much of it was redacted."""
     hidden = one["redactions"]
     reason = f"{hidden} places that looked like secrets were hidden (redaction rules {rules})" if hidden else None
     item, source = f"raw file {one['name']}", f"raw/{FILES_FOLDER}/{one['name']}"
@@ -193,7 +193,7 @@ def _kept(one: Mapping[str, Any], rules: int) -> Evidence:
 
 
 def _original(one: Mapping[str, Any]) -> Evidence:
-    """Report an untouched file beside its copy."""
+    """Report an untouched original next to its copy."""
     source = f"raw/{ORIGINALS_FOLDER}/{one['name']}"
     return Evidence(f"original {one['name']}", "present", "untouched, for its owner alone", source, None, one["sha256"])
 
@@ -203,7 +203,7 @@ def _unread(one: Mapping[str, Any]) -> Evidence:
 
 
 def _iterations(count: int) -> tuple[Evidence, ...]:
-    """Report iterations; a capture made elsewhere was profiled throughout and says nothing of unprofiled speed."""
+    """Report iterations; a foreign capture was profiled throughout, so its unprofiled speed is unknown."""
     traced = (
         Evidence("iterations", "present", None, "markers", count)
         if count
@@ -213,7 +213,7 @@ def _iterations(count: int) -> tuple[Evidence, ...]:
 
 
 def _telemetry(samples: int) -> tuple[Evidence, ...]:
-    """Report the GPU samples that came with the capture; its host was not sampled."""
+    """Report GPU samples in the capture; its host was not sampled."""
     gpus = (
         Evidence("gpu samples", "present", None, None, samples)
         if samples
@@ -227,7 +227,7 @@ def _telemetry(samples: int) -> tuple[Evidence, ...]:
 
 
 def started(clocks: pl.DataFrame) -> datetime | None:
-    """Return wall-clock time at the axis' zero, where the capture ties its clock to it."""
+    """Return the wall-clock time at the axis origin, if the capture ties its clock to it."""
     offsets = clocks.filter(pl.col("domain") == "realtime").get_column("offset_ns").drop_nulls()
     if not len(offsets):
         return None

@@ -1,6 +1,6 @@
-"""Sessions measured here: their documents, model and tables, with passes under rocprofv3 where there were any.
+"""Sessions measured here: documents, model and tables, plus any passes under rocprofv3.
 
-The documents are read by `aaco_pipeline.formats.native`, the profile by `aaco_pipeline.formats.ort_profile`.
+`aaco_pipeline.formats.native` reads the documents and `aaco_pipeline.formats.ort_profile` the profile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,10 +31,10 @@ from aaco_pipeline.providers import CPU_PROVIDER
 
 @dataclass(frozen=True)
 class RecordedModel:
-    """The graph given to the runtime (`file`), and the executed one (`optimized_file`, where left).
+    """The graph given to the runtime (`file`), and the executed graph (`optimized_file`, if it was written).
 
-    `input_shapes` are those of the run. `kernel_shapes` has kernel_id and the shapes that the runtime's profile states
-    for each kernel; None where it has none. `partition_files` are the parts that a runtime handed to a compiler.
+    `input_shapes` are those of the run. `kernel_shapes` holds kernel_id and the shapes in the runtime's profile for
+    each kernel; None if the profile has none. `partition_files` are the parts that a runtime handed to a compiler.
     """
 
     file: Path
@@ -49,21 +49,21 @@ class RecordedModel:
 
     @cached_property
     def optimized(self) -> ModelGraph | None:
-        """The runtime's optimized graph; None where it did not leave it."""
+        """Return the runtime's optimized graph; None if the runtime did not write one."""
         if not is_regular(self.optimized_file):
             return None
         return onnx.read(_content_of(self.optimized_file), self.optimized_file.name)
 
     @cached_property
     def partitions(self) -> dict[str, list[str]]:
-        """Names of the nodes of each partition, by the partition's name."""
+        """Return the node names of each partition, by partition name."""
         graphs = ((file.stem, onnx.read(_content_of(file), file.name)) for file in self.partition_files)
         return {name: graph.nodes.get_column("name").drop_nulls().to_list() for name, graph in graphs}
 
     def inferred(self, seen: Mapping[str, TensorType]) -> InferredTypes:
-        """Infer types of all tensors for the inputs of the run, given those seen at run time.
+        """Infer the types of all tensors from the run's inputs and the types observed at run time.
 
-        The edges are the graph's with the types of their tensors, seen ones first, as in the table `model_edges`.
+        The edges are the graph's, with their tensors' types (observed types first), as in the table `model_edges`.
         """
         found = onnx.inferred_shapes(self._content, self.input_shapes, seen)
         return InferredTypes(found.types, found.reason, onnx.typed_edges(self.graph.edges, {**found.types, **seen}))
@@ -97,7 +97,7 @@ _ABSENT: Final = (
 
 
 def is_untraced(raw: Path) -> bool:
-    """Return whether a raw folder holds a session measured only for its latency."""
+    """Return whether a raw folder holds a session measured only for latency."""
     return (raw / "latency.json").is_file() and not (raw / "trace.json").exists()
 
 
@@ -166,7 +166,7 @@ class MeasuredCapture:
         return environment(self._documents.host["facts"])
 
     def _machine(self) -> dict[str, pl.DataFrame]:
-        """Return devices, processes and clocks; GPUs as the sampler saw them."""
+        """Return devices, processes and clocks; GPU facts come from the sampler."""
         sampled = self._samples.details.get("gpu_devices")
         devices = self._documents.devices()
         if sampled is not None:
@@ -176,7 +176,7 @@ class MeasuredCapture:
 
     @cached_property
     def _trace(self) -> CaptureTables:
-        """Read the source of the session's kernels: the runtime's own profile, where it left one."""
+        """Read the session's kernels from the runtime's own profile, if it wrote one."""
         own = self._documents
         if not own.is_traced:
             reason = "the profiled pass left no profile" if "trace" in own.passes else "there was no profiled pass"
@@ -186,7 +186,7 @@ class MeasuredCapture:
         )
 
     def _frames_beside(self) -> tuple[str, ...]:
-        """Return the names of thread trace frames, which the runtime's profile never holds."""
+        """Return the names of thread-trace frames, which the runtime's profile never contains."""
         return ()
 
     def _of_trace(self) -> dict[str, pl.DataFrame]:
@@ -194,7 +194,7 @@ class MeasuredCapture:
         return {name: read[name] if name in read else empty_table(name) for name in TRACE_TABLES}
 
     def _trace_evidence(self) -> tuple[Evidence, ...]:
-        """Report what the profile holds, and what it cannot hold."""
+        """Report what the profile contains, and what it cannot contain."""
         if not self._trace.tables:
             return self._trace.evidence
         absent = [Evidence(item, "absent", reason, native.PROFILE_FILE) for item, reason in _ABSENT]
@@ -241,16 +241,16 @@ FOLDER: Final = "rocprofv3"
 
 
 def read(raw: Path) -> MeasuredCapture:
-    """Read the capture of a session that this project measured, with passes under rocprofv3 or without.
+    """Read the capture of a session measured by this project, with or without passes under rocprofv3.
 
-    CaptureError when a document is damaged.
+    CaptureError if a document is damaged.
     """
     documents = native.read(settled(raw))
     return (MeasuredCapture if base_pass(documents) is None else ProfiledCapture)(documents)
 
 
 def base_pass(documents: InferenceCapture) -> ProfilerPass | None:
-    """Return the session's kernel trace under rocprofv3, when one was requested."""
+    """Return the session's kernel trace under rocprofv3, if one was requested."""
     return next((one for one in documents.profiler_passes if one.kind == "base"), None)
 
 
@@ -269,7 +269,7 @@ class ProfiledCapture(MeasuredCapture):
         return replace(super().model(), kernel_shapes=None, partition_files=files)
 
     def _machine(self) -> dict[str, pl.DataFrame]:
-        """Return the same, with the profiler's facts of a device before the sampler's."""
+        """Return the same, but prefer the profiler's facts about a device over the sampler's."""
         own, profiled = super()._machine(), self._trace.tables
         cpu = own["devices"].filter(pl.col("device_id").is_in(self._documents.devices().get_column("device_id")))
         devices = pl.concat([cpu, profiled["devices"], own["devices"]])
@@ -283,9 +283,10 @@ class ProfiledCapture(MeasuredCapture):
     def _trace(self) -> CaptureTables:
         """Read all tables of the profiler passes, on the session's axis and with its process and device numbers.
 
-        Processes follow the session's own (0 unprofiled, 1 the runtime's profile), devices follow the CPU, which is 0.
-        Iterations are the base pass's, as timed by its measured process. CaptureError when the tool's files are damaged
-        or the process read no boot clock, which alone places the tool's times on the axis.
+        Processes are numbered after the session's own (0 unprofiled, 1 the runtime's profile), devices after the CPU,
+        which is 0. Iterations are those of the base pass, as timed by its measured process. CaptureError if the tool's
+        files are damaged, or if the process did not read the boot clock that is needed to place the tool's times on the
+        axis.
         """
         documents = self._documents
         base = base_pass(documents)
@@ -311,7 +312,7 @@ class ProfiledCapture(MeasuredCapture):
         return THREAD_TRACE if self.facts().asked_to_trace else ()
 
     def _of_trace(self) -> dict[str, pl.DataFrame]:
-        # Ceilings that a profiler's files bring along are another machine's; this one's come from its calibration.
+        # Ceilings in a profiler's files may describe another machine; this machine's come from its calibration.
         return {**super()._of_trace(), "ceilings": empty_table("ceilings")}
 
     def _trace_evidence(self) -> tuple[Evidence, ...]:

@@ -1,7 +1,7 @@
-"""The capture of a program that `aaco record` ran, here or elsewhere: its runs, marks, samples and profilers' files.
+"""The capture of a program recorded by `aaco record`: its runs, marks, samples and profiler files.
 
-The recorder's documents are read by `aaco_pipeline.formats.program`. A profiler's files in a pass's folder are
-recognized and read like any capture's, and placed on the axis of the runs by the clock that they state.
+`aaco_pipeline.formats.program` reads the recorder's documents. Profiler files in a pass's folder are recognized and
+read like those of any capture, and placed on the runs' axis by the clock that they state.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from aaco_pipeline.formats.program.runs import MARKS_FOLDER, RUN_FILE, ProgramDo
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table
 
-#: Files of the recorder in a run's folder; all others are a profiler's.
+#: The recorder's files in a run's folder; all others belong to a profiler.
 _OF_THE_RECORDER: Final = (RUN_FILE, MARKS_FOLDER, "stdout_tail", "stderr_tail")
 _TELEMETRY_TABLES: Final = ("system_samples", "gpu_samples", "scheduler_events")
 
@@ -44,7 +44,7 @@ def probe(raw: Path) -> bool:
 
 
 def read(raw: Path) -> IngestedCapture:
-    """Read an ingested capture: of a program where it is one. CaptureError when it is damaged."""
+    """Read an ingested capture, as a program's if it is a recording. CaptureError if it is damaged."""
     capture = ingested.read(raw)
     folder = _recorded_in(raw)
     return capture if folder is None else ProgramCapture(capture, folder)
@@ -59,7 +59,7 @@ def _recorded_in(raw: Path) -> Path | None:
 
 
 class ProgramCapture(IngestedCapture):
-    """A recorded program's runs with samplers' and profilers' files, parsed on demand."""
+    """A recorded program's runs with sampler and profiler files, parsed on demand."""
 
     def __init__(self, taken: IngestedCapture, recorded: Path) -> None:
         super().__init__(taken.folder, taken.listed)
@@ -87,7 +87,7 @@ class ProgramCapture(IngestedCapture):
             "environment": self._environment,
             **together,
             "devices": together["devices"].unique("device_id", keep="first", maintain_order=True),
-            # Ceilings that a profiler's files bring along are another machine's.
+            # Ceilings in a profiler's files may describe another machine.
             "ceilings": empty_table("ceilings"),
             **self._kernel.tables,
             **{name: {**self._samples.tables, **self._scheduler.tables}[name] for name in _TELEMETRY_TABLES},
@@ -96,7 +96,7 @@ class ProgramCapture(IngestedCapture):
         details = {
             "iteration_threads": own.details["iteration_threads"],
             "kernel_throttling": self._kernel.details["throttling"],
-            **read_probes({}, self._documents.axis_zero_monotonic_ns),  # a program works as it is, without probes
+            **read_probes({}, self._documents.axis_zero_monotonic_ns),  # a program needs no probes
         }
         return CaptureTables(tables, evidence, {**traced.details, **details})
 
@@ -110,12 +110,12 @@ class ProgramCapture(IngestedCapture):
             "failure": self._documents.failure,
             "raw_bytes": sum(one["bytes"] for one in self.listed["files"]),
         }
-        # The gaps between its iterations are the program's own, and it may have run on another machine.
+        # The gaps between iterations are the program's own work, and it may have run on another machine.
         return Facts("program", "compiler", ran_here=False, summary=summary)
 
     def evidence(self, subject: Subject) -> tuple[Evidence, ...]:
         if subject == "files":
-            *others, _ = super().evidence("files")  # but for what the workload is called by, which the recording tells
+            *others, _ = super().evidence("files")  # except the source of the workload's name
             return (*others, *self._slot())
         if subject == "host":
             known = self._environment.get_column("value").drop_nulls().len()
@@ -142,7 +142,7 @@ class ProgramCapture(IngestedCapture):
 
     @cached_property
     def _workload(self) -> str | None:
-        """Name the workload as the user does, else as the recording says, else after the program."""
+        """Name the workload as the user does, else as the recording states, else after the program."""
         stated = self.listed["workload"] or self._documents.capture["workload"]["name"]
         called = stated or program_of(self._documents.command) or "program"
         return safe_name(called)
@@ -173,9 +173,9 @@ class ProgramCapture(IngestedCapture):
 
     @cached_property
     def _trace(self) -> CaptureTables:
-        """Read the profilers' files of all passes, on the axis, numbered after the runs; empty without files.
+        """Read the profiler files of all passes, on the axis and numbered after the runs; empty without files.
 
-        Unreadable files are evidence: the unprofiled runs are as informative as before.
+        Unreadable files become evidence: the unprofiled runs are still useful.
         """
         try:
             parts = self._parts()
@@ -197,7 +197,7 @@ class ProgramCapture(IngestedCapture):
         return CaptureTables(tables, (*placed.evidence, *said, found), placed.details)
 
     def _parts(self) -> list[Part]:
-        """List every profiler file in the passes' folders as a part named after its pass."""
+        """List every profiler file in the pass folders as a part named after its pass."""
         found = []
         few = self._documents.capture["request"].get("count_first") is not None
         for run in self._documents.runs:
@@ -212,7 +212,7 @@ class ProgramCapture(IngestedCapture):
         return found
 
     def _onto_axis(self, clocks: pl.DataFrame) -> tuple[int, tuple[Evidence, ...]]:
-        """Return the offset of the profilers' times, by the first of the host's clocks that they state."""
+        """Return the offset of the profilers' times, by the first host clock that they state."""
         documents = self._documents
         offsets = dict(clocks.select("domain", "offset_ns").drop_nulls().iter_rows())
         traced = next((run for run in documents.runs if run.kind == "trace"), documents.runs[-1])
@@ -228,7 +228,7 @@ class ProgramCapture(IngestedCapture):
     def _with_iterations(self, tables: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the dispatches with their iterations, and all iterations.
 
-        Iterations of the traced run are its own marks, else the ranges that the recording requests by name, else those
+        Iterations of the traced run are its own marks, else the ranges with the name given in the recording, else those
         with common names.
         """
         own, dispatches = self._own.tables["iterations"], tables["dispatches"]
@@ -246,7 +246,7 @@ class ProgramCapture(IngestedCapture):
         return placed, pl.concat([own.filter(pl.col("pass") != "trace"), traced])
 
     def _ranges(self, markers: pl.DataFrame) -> pl.DataFrame:
-        """Return iterations from the markers whose names match the request, of the thread that set one first."""
+        """Return iterations from the markers that match the requested name, on the thread that set one first."""
         pattern = self._documents.capture["request"].get("iterations_from")
         if pattern is None:
             return empty_table("iterations")
@@ -272,7 +272,7 @@ class ProgramCapture(IngestedCapture):
         return (Evidence("iterations", "partial", reason, "program_runs", timed.height),)
 
     def _profilers(self) -> tuple[Evidence, ...]:
-        """Report unavailable profilers, and that there was no traced pass where none was available."""
+        """Report unavailable profilers, and if none was available, that there was no traced pass."""
         said = [
             Evidence(f"profiler {one['name']}", "absent", one["reason"] or "not on this host", "capture.json")
             for one in self._documents.capture["profilers"]
@@ -283,7 +283,7 @@ class ProgramCapture(IngestedCapture):
         return tuple(said)
 
     def _counted(self) -> tuple[Evidence, ...]:
-        """Report whether the counting runs counted, and why not; nothing where none was requested."""
+        """Report whether the counter runs succeeded, and if not, why; empty if none was requested."""
         asked = [run for run in self._documents.runs if run.kind == "counters"]
         if not asked:
             return ()

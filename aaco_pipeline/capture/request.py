@@ -1,8 +1,8 @@
-"""Settings of a measurement: each declared once, with its type, default, bounds, help and spelling.
+"""Settings of a measurement: each is declared once, with its type, default, bounds, help and spelling.
 
-Made from this declaration: the command's options (`aaco_pipeline.cli.options`), the launchpad's configuration
-(`aaco_pipeline.automation.jobs`), the job of the measured process (`aaco_pipeline.resources.measure.inference`), and
-the text kept in the lake. Whether a model or a backend of that name exists is asked in `resources.measure.inference`.
+This declaration generates the command's options (`aaco_pipeline.cli.options`), the launchpad's configuration
+(`aaco_pipeline.automation.jobs`), the measured process's job (`aaco_pipeline.resources.measure.inference`), and the
+text kept in the lake. `resources.measure.inference` checks whether the named model or backend exists.
 """
 
 import json
@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, Va
 
 from aaco_pipeline.errors import UsageError
 
-#: A session's role in its campaign. A canary is never changed, so that only the host moves it; a placebo is the
-#: baseline again, from its own copy, so that only the artefact's place on the host moves it.
+#: Role of a session in its campaign. A canary never changes, so only the host affects it; a placebo is a fresh copy of
+#: the baseline, so only its location on the host affects it.
 Arm = Literal["candidate", "baseline", "canary", "placebo"]
 Precision = Literal["model", "fp16", "bf16", "fp8", "int8"]
 Optimization = Literal["none", "basic", "extended", "all"]
-#: Readings are kept in memory until a pass is over.
+#: Readings are kept in memory until the end of a pass.
 MOST_ITERATIONS: Final = 10_000_000
 _MOST: Final = 2**31 - 1
 DEFAULT_ITERATIONS: Final = 100
@@ -39,17 +39,17 @@ _PLAIN_WORDS: Final = (
 
 
 def in_plain_words(message: str) -> str:
-    """Put pydantic's message about a value into the words of this project: `expected at least 1`."""
+    """Rephrase pydantic's message about a value in this project's words: `expected at least 1`."""
     for said, plain in _PLAIN_WORDS:
         message = message.replace(said, plain)
     return message
 
 
 class MeasurementSettings(BaseModel):
-    """Settings that the user chooses. None means: as the model or the backend is registered, else the default.
+    """Settings that the user chooses. None means the value registered for the model or backend, else the default.
 
-    Of a field's extras, `option` is its spelling on the command line where that is not its name, and `metavar` stands
-    for its value there; a unit is in the metavar and in the field's name.
+    Field extras: `option` is the spelling on the command line if it differs from the name, and `metavar` is the
+    placeholder for its value. The unit is in the metavar and in the field's name.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -157,21 +157,21 @@ class MeasurementSettings(BaseModel):
 
 
 class MeasurementRequest(MeasurementSettings):
-    """One measurement with its place in a campaign. What is out of bounds raises UsageError in one line."""
+    """One measurement and its place in a campaign. Out-of-bounds values raise UsageError with one line."""
 
     campaign_id: str | None = None
     arm: Arm | None = None
     block: int | None = None
-    #: Measured for its latency alone, without the pass that the runtime profiles.
+    #: Measured only for latency, without the pass profiled by the runtime.
     untraced: bool = False
-    #: The file that is measured in place of the one that `model` means now: a baseline's, as the lake keeps it. What
-    #: the model is called, and how it is registered, stays.
+    #: File to measure instead of the current file of `model`: a baseline's copy in the lake. The model's name and
+    #: registration do not change.
     artefact: str | None = None
 
     @model_validator(mode="wrap")
     @classmethod
     def _checked(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
-        """Counters and a thread trace imply a profile."""
+        """Set `profile` if counters or a thread trace are requested."""
         if isinstance(given, Mapping):
             asked = [name for name in ("counters", "thread_trace") if given.get(name) is not None]
             given = {**given, **({"profile": True} if asked else {})}
@@ -196,10 +196,10 @@ class MeasurementRequest(MeasurementSettings):
 
     @staticmethod
     def from_json(text: str, source: str) -> "MeasurementRequest":
-        """Read back `to_json`; UsageError naming `source` when the text is not one.
+        """Parse the output of `to_json`; UsageError names `source` if the text is invalid.
 
-        A field that the text leaves out has its default: the text was written before the field was there. Scheduler
-        events, once a setting of their own, are part of the kernel plane.
+        Fields missing from the text get their defaults: it was written before they existed. Scheduler events, formerly
+        a separate setting, are part of the kernel plane.
         """
         try:
             given = json.loads(text)
@@ -211,14 +211,14 @@ class MeasurementRequest(MeasurementSettings):
 
 
 def spelling_of(setting: str) -> str:
-    """Spell a setting as on the command line: `--batch`."""
+    """Return the command-line spelling of a setting: `--batch`."""
     extras = MeasurementSettings.model_fields[setting].json_schema_extra
     own = extras.get("option") if isinstance(extras, dict) else None
     return str(own or f"--{setting.replace('_', '-')}")
 
 
 def as_options(settings: Mapping[str, Any]) -> list[str]:
-    """Settings by their names as words of `aaco run`'s command line; what is None or False takes none."""
+    """Convert settings by name to arguments of `aaco run`; None and False give none."""
     words: list[str] = []
     for name, value in settings.items():
         spelling = spelling_of(name)

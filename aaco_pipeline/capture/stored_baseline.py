@@ -1,8 +1,8 @@
-"""Read baselines of earlier tools: one JSON file of figures, without the sessions they came from.
+"""Read baselines of earlier tools: one JSON file of figures, without the sessions behind them.
 
-Two forms are known. One names a baseline with `metrics`, each with its mean, minimum, maximum and count over samples;
-the other has `metadata`, `kernels` and `workload`. Such figures are looked at before they are believed: what no device
-can do is refused, one line each, and what is left describes. No verdict can rest on it.
+Two forms are known. One names a baseline with `metrics`, each with its mean, minimum, maximum and sample count; the
+other has `metadata`, `kernels` and `workload`. Implausible figures, which no device can reach, are rejected with one
+line each. The remaining figures are descriptive only; no verdict may be based on them.
 """
 
 import math
@@ -17,11 +17,11 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.json_document import json_document
 
-#: A baseline is a page of text; what is larger is something else.
+#: A baseline is about a page of text; a larger file is something else.
 _MOST_BYTES: Final = 16 << 20
 _KNOWN: Final = "a baseline has `metrics` beside `name` and `model_name`, or `metadata` beside `workload`"
 _NANOSECONDS: Final[Mapping[str, float]] = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-#: Figures of `session_metrics` by their names there, the quantiles in rising order.
+#: Figures of `session_metrics` by name, quantiles in ascending order.
 _LATENCIES: Final[Mapping[str, str]] = {
     "p50": "latency_p50",
     "median": "latency_p50",
@@ -32,18 +32,18 @@ _LATENCIES: Final[Mapping[str, str]] = {
     "total_time": "latency_mean",
 }
 _QUANTILES: Final = ("latency_p50", "latency_p90", "latency_p99")
-#: Words in names of figures that are never 0 while a device runs: earlier tools wrote 0 where a reading had failed.
+#: Words in names of figures that are never 0 on a running device: earlier tools wrote 0 for a failed reading.
 _NEVER_ZERO: Final = ("power", "temperature", "clock", "latency", "time", "throughput", "memory_bw", "bandwidth")
-#: No device of today carries out so many operations a second.
+#: No current device reaches this many operations per second.
 _MOST_FLOPS_PER_S: Final = 2e16
 
 
 @dataclass(frozen=True)
 class StoredBaseline:
-    """Figures of one file: `latencies_ns` by the names of `session_metrics`, refused figures in words.
+    """Figures of one file: `latencies_ns` by the names of `session_metrics`, and rejected figures with reasons.
 
-    `facts` are those of model_name, batch_size, precision and arch that it states; `not_compared` names figures that
-    are plausible and have no counterpart in a session.
+    `facts` are the stated model_name, batch_size, precision and arch; `not_compared` names plausible figures without a
+    counterpart in a session.
     """
 
     name: str
@@ -64,7 +64,7 @@ class _Figure:
 
 
 def read_stored_baseline(path: Path) -> StoredBaseline:
-    """The figures of a baseline file. CaptureError when it is none, and when no latency in it can be believed."""
+    """Read the figures of a baseline file. CaptureError if it is not one, or has no plausible latency."""
     document = json_document(path, Limits(document_bytes=_MOST_BYTES), "give a session or a baseline file")
     figures, facts, name = _taken_apart(document, path)
     _require_measured(document, path)
@@ -91,7 +91,7 @@ def read_stored_baseline(path: Path) -> StoredBaseline:
 
 
 def _taken_apart(document: Any, path: Path) -> tuple[list[_Figure], dict[str, Any], str]:
-    """The figures of either form, the facts it states, and the baseline's name."""
+    """Return the figures of either form, the facts it states, and the baseline's name."""
     if isinstance(document, dict):
         metrics, metadata = document.get("metrics"), document.get("metadata")
         if isinstance(metrics, dict) and isinstance(document.get("name"), str) and "model_name" in document:
@@ -118,7 +118,7 @@ def _of_samples(metrics: Mapping[str, Any]) -> Iterator[_Figure]:
 
 
 def _of_kernels(kernels: Mapping[str, Any]) -> Iterator[_Figure]:
-    """A kernel's figures; its operations become a rate, by which they can be judged."""
+    """Return a kernel's figures; its operations are converted to a rate, so that they can be checked."""
     for kernel, one in kernels.items():
         if not isinstance(one, dict):
             continue
@@ -140,7 +140,7 @@ def _name(metadata: Mapping[str, Any], path: Path) -> str:
 
 
 def _require_measured(document: Mapping[str, Any], path: Path) -> None:
-    """Refuse moving averages: they measure no single state, as they follow whatever they are compared with."""
+    """Reject moving averages: they follow the runs they are compared with and measure no single state."""
     stated = [document, document.get("metadata"), document.get("version")]
     for held in (one for one in stated if isinstance(one, dict)):
         for key, value in held.items():
@@ -149,7 +149,7 @@ def _require_measured(document: Mapping[str, Any], path: Path) -> None:
 
 
 def _unit(name: str) -> str:
-    """The unit that a name ends in: `latency_p50_ms`."""
+    """Return the unit at the end of a name: `latency_p50_ms`."""
     found = re.search(r"_(ns|us|ms|s)$", name.lower())
     return found[1] if found else ""
 
@@ -159,7 +159,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _implausible(figure: _Figure) -> str | None:
-    """Why a figure cannot be, its first fault; None where it may."""
+    """Return the first reason why a figure is impossible; None if it is plausible."""
     if not _is_number(figure.value) or not math.isfinite(figure.value):
         return f"{figure.value!r} is no figure"
     return next((why for is_fault, why in _faults(figure) if is_fault), None)
@@ -184,7 +184,7 @@ def _faults(figure: _Figure) -> Iterator[tuple[bool, str]]:
 
 
 def _latency(figure: _Figure) -> tuple[str, float] | None:
-    """Metric of `session_metrics` and nanoseconds of a figure that has a counterpart there; None of any other."""
+    """Return the `session_metrics` name and nanoseconds of a figure; None if it has no counterpart there."""
     name, scale = figure.name.lower(), _NANOSECONDS.get(figure.unit)
     if (
         scale is None

@@ -1,8 +1,8 @@
-"""Name a capture's workload: as its user says, else as the capture states, else after its files.
+"""Name a capture's workload: by its user, else by the capture, else by its files.
 
-A capture states it by the name that its user gave to the tool (rocprof-compute's `--name`), or by the command line of
-its process: the script or program as its user would call it, whatever it was started through. A Kineto trace states
-neither: its `traceName` is the file it was written to, often a temporary one.
+A capture states the name that its user gave to the tool (rocprof-compute's `--name`), or its process's command line:
+the script or program, ignoring launchers. A Kineto trace states neither: its `traceName` is the file it was written to,
+often a temporary one.
 """
 
 import re
@@ -16,7 +16,7 @@ import polars as pl
 from aaco_pipeline.formats.parsing.redaction import REDACTED, safe_name
 from aaco_pipeline.lake.evidence import Evidence
 
-#: Most levels of programs that start another one: `env`, then `mpirun`, then `bash -c`, then `python -m`.
+#: Maximum depth of nested launchers: `env`, then `mpirun`, then `bash -c`, then `python -m`.
 _DEEPEST: Final = 12
 _LONGEST_COMMAND: Final = 1 << 16
 _LONGEST_NAME: Final = 120
@@ -29,7 +29,7 @@ _WORDS_OF_THE_SHELL: Final = (
     *("wait", "trap", "umask", "mkdir", "pushd", "popd", "hostname", "date", "tee", "cat", "grep", "fi", "done"),
 )
 _SHELLS: Final = ("sh", "bash", "dash", "zsh", "ksh")
-#: Programs that start another one, with their options that take the next word, or the next two where it says so.
+#: Launchers, with their options that take the next word (or the next two, if marked).
 _STARTERS: Final[Mapping[str, str]] = {
     "env": "-u --unset -C --chdir -S",
     "nohup": "",
@@ -83,7 +83,7 @@ _STARTERS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("uv", "poetry", "pipenv", "pdm", "hatch"), "--with --python -p --project --extra --env-file"),
     **dict.fromkeys(("conda", "mamba", "micromamba"), "-n -p --name --prefix --cwd"),
 }
-#: The word behind a starter that is not a program yet: `accelerate launch`, `uv run`, `perf record`.
+#: The word after a launcher that is not the program yet: `accelerate launch`, `uv run`, `perf record`.
 _SUBCOMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "accelerate": ("launch",),
     "perf": ("record", "stat", "trace"),
@@ -93,10 +93,10 @@ _SUBCOMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("uv", "poetry", "pipenv", "pdm", "hatch"), ("run",)),
     **dict.fromkeys(("conda", "mamba", "micromamba"), ("run",)),
 }
-#: Starters whose first word that is not an option is a number or a mask of their own.
+#: Launchers whose first non-option word is their own number or mask.
 _WITH_A_VALUE_FIRST: Final = ("timeout", "taskset", "chrt")
 _PYTHON_VALUES: Final = ("-X", "-W", "--check-hash-based-pycs")
-#: Modules of Python that run a script given to them.
+#: Python modules that run a script given to them.
 _RUNNING_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cProfile": ("-o", "-s"),
     "profile": ("-o", "-s"),
@@ -107,9 +107,9 @@ _RUNNING_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def named(tables: Mapping[str, pl.DataFrame], by_user: str | None, files: str | None) -> tuple[str | None, Evidence]:
-    """The workload's name, and by what it is called so.
+    """Return the workload's name and the source of that name.
 
-    `tables` are a capture's; `by_user` is what its user calls it, `files` how its folder or file is called.
+    `tables` are a capture's tables, `by_user` is the user's name for it, and `files` the name of its folder or file.
     """
     if by_user is not None:
         return by_user, Evidence("workload", "present", "called so by who took the capture in")
@@ -127,10 +127,10 @@ def named(tables: Mapping[str, pl.DataFrame], by_user: str | None, files: str | 
 
 
 def program_of(command: str) -> str | None:
-    """Name the program of a command line: `train.py`, `bench`, `vllm.entrypoints.openai.api_server`.
+    """Return the program of a command line: `train.py`, `bench`, `vllm.entrypoints.openai.api_server`.
 
-    What it was started through is looked through: launchers, profilers, shells, interpreters. None where it is code
-    in the command line itself, a shell, or nothing.
+    Launchers, profilers, shells and interpreters are skipped. None if the command line is inline code, a shell or
+    empty.
     """
     return _program(_words(command[:_LONGEST_COMMAND]), _DEEPEST)
 
@@ -138,7 +138,7 @@ def program_of(command: str) -> str | None:
 def _words(command: str) -> list[str]:
     try:
         return shlex.split(command)
-    except ValueError:  # a quote that is not closed: the words were put together without theirs
+    except ValueError:  # unclosed quote: the words were joined without their quotes
         return command.split()
 
 
@@ -159,7 +159,7 @@ def _program(words: Sequence[str], depth: int) -> str | None:
 
 
 def _behind(starter: str, words: Sequence[str]) -> list[str]:
-    """The words of the program that a starter starts."""
+    """Return the words of the program that a launcher starts."""
     if "--" in words and (starter.startswith(("roc", "omni")) or words[0] == "--"):
         return list(words[words.index("--") + 1 :])
     taking = {option.partition(":")[0]: int(option.partition(":")[2] or 1) for option in _STARTERS[starter].split()}
@@ -185,7 +185,7 @@ def _behind(starter: str, words: Sequence[str]) -> list[str]:
 
 
 def _of_python(words: Sequence[str], depth: int) -> str | None:
-    """The script or the module that an interpreter runs; None for code in the command line, or none at all."""
+    """Return the script or module that an interpreter runs; None for inline code or if there is none."""
     rest = list(words)
     while rest and rest[0].startswith("-") and not _asks_for(rest[0], "c") and not _asks_for(rest[0], "m"):
         rest = rest[2 if rest[0] in _PYTHON_VALUES else 1 :]
@@ -193,7 +193,7 @@ def _of_python(words: Sequence[str], depth: int) -> str | None:
         return None
     first, *behind = rest
     if not _asks_for(first, "m"):
-        # A launcher that was found on the path is a script of this Python: `python3 /opt/bin/torchrun …`.
+        # A launcher found on the path may be a script of this Python: `python3 /opt/bin/torchrun …`.
         return _program(rest, depth - 1) if _base(first) in _STARTERS else _base(first) or None
     module = behind[0] if behind else ""
     if module in _STARTERS:
@@ -204,12 +204,12 @@ def _of_python(words: Sequence[str], depth: int) -> str | None:
 
 
 def _asks_for(word: str, letter: str) -> bool:
-    """Return whether a word ends in the option of one letter: `-m`, and `-um` too."""
+    """Return whether a word ends in this one-letter option: `-m`, but also `-um`."""
     return word.startswith("-") and not word.startswith("--") and word.endswith(letter) and "X" not in word
 
 
 def _without_options(words: Sequence[str], taking: Sequence[str]) -> list[str]:
-    """The words behind a module's own options."""
+    """Return the words after a module's own options."""
     rest = list(words)
     while rest and (rest[0].startswith("-") or rest[0] == "run") and rest[0] != "-m":
         rest = rest[2 if rest[0] in taking else 1 :]
@@ -217,7 +217,7 @@ def _without_options(words: Sequence[str], taking: Sequence[str]) -> list[str]:
 
 
 def _of_shell(words: Sequence[str], depth: int) -> str | None:
-    """The script, or the last command of `-c` that is no word of the shell: those before prepare what it runs in."""
+    """Return the script, or the last command of `-c` that is not a shell builtin; earlier ones only prepare for it."""
     rest = list(words)
     while rest and rest[0].startswith("-") and not _asks_for(rest[0], "c"):
         rest.pop(0)
@@ -235,7 +235,7 @@ def _of_shell(words: Sequence[str], depth: int) -> str | None:
 
 
 def _commands(tables: Mapping[str, pl.DataFrame]) -> list[str]:
-    """The command lines of the processes, those first that ran most kernels; each once."""
+    """Return the distinct command lines of the processes, those with the most kernels first."""
     processes = tables["processes"].select("process_id", "command").drop_nulls("command")
     ran = tables["dispatches"].group_by("process_id").agg(kernels=pl.len())
     order = processes.join(ran, on="process_id", how="left").sort(
@@ -249,7 +249,7 @@ def _base(word: str) -> str:
 
 
 def _safe(name: str | None) -> str | None:
-    """The name where it is one that may be shown: printable, not too long, and without a secret."""
+    """Return the name if it can be shown: printable, not too long, and without a secret."""
     if name is None or REDACTED in name or not name.isprintable() or not name.strip(" .-"):
         return None
     clean = safe_name(name.strip())

@@ -1,1 +1,1 @@
-"""Readers, one module per foreign format, from files to canonical tables. They start nothing and keep no state."""
+"""Readers, one package per foreign format, from files to canonical tables. They start nothing and keep no state."""

@@ -1,7 +1,7 @@
-"""The contract of every reader: canonical tables with evidence, within limits on size.
+"""The interface of every reader: canonical tables with evidence, within size limits.
 
-Readers are listed in `aaco_pipeline.formats.readers`; nothing here belongs to one format. Several files of one capture
-are put together in `aaco_pipeline.capture.merging`.
+`aaco_pipeline.formats.readers` lists the readers; nothing here is specific to one format.
+`aaco_pipeline.capture.merging` combines several files of one capture.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ COPY_DIRECTIONS: Final = {
 
 @dataclass(frozen=True)
 class DetectedFormat:
-    """Recognition of a path: its format and a detail for the user."""
+    """Result of recognizing a path: its format and a detail for the user."""
 
     format: str
     detail: str
@@ -33,9 +33,9 @@ class DetectedFormat:
 
 @dataclass(frozen=True)
 class StatedProcess:
-    """A process as its file states it, read without the events; decides which files belong to one job.
+    """A process as stated in its file, read without the events; determines which files belong to one job.
 
-    Times are on the host's clock, in ns; `output` is the output path given to the tool. None where not stated.
+    Times are on the host's clock, in ns; `output` is the output path given to the tool. None if not stated.
     """
 
     host: str | None = None
@@ -51,7 +51,7 @@ class StatedProcess:
 
 @dataclass(frozen=True)
 class FormatRow:
-    """A format's row in the table of docs/captures.md: what writes it, how it is recognized, and what it gives."""
+    """A format's row in the table of docs/captures.md: its writer, how it is recognized, and the tables it provides."""
 
     written_by: str
     recognized_by: str
@@ -60,13 +60,13 @@ class FormatRow:
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what a reader takes from an untrusted capture; beyond them it refuses with CaptureError.
+    """Limits on what a reader accepts from an untrusted capture; it raises CaptureError beyond them.
 
-    `file_bytes` counts after unpacking; `whole_bytes` is the most of a table that is read at once, `document_bytes` the
-    most of a JSON document whose every value becomes an object. `line_bytes` bounds one event or section, `text_bytes`
-    one text: a name, a value. `depth` is how deep JSON may nest, `columns` and `tables` how many of each one file may
-    have. Packed data, and data with holes, may be `expansion_ratio` times its size on disk once it is larger than
-    `freely_expanded_bytes`; the highest ratio seen in a real capture is 44 (a trace of replayed graphs).
+    `file_bytes` applies after unpacking; `whole_bytes` limits the part of a table read at once, and `document_bytes` a
+    JSON document whose values all become objects. `line_bytes` limits one event or section, `text_bytes` one text (a
+    name or value). `depth` limits JSON nesting, `columns` and `tables` their number per file. Compressed or sparse
+    files larger than `freely_expanded_bytes` may expand to `expansion_ratio` times their size on disk; the highest
+    ratio seen in a real capture is 44 (a trace of replayed graphs).
     """
 
     file_bytes: int = 8 << 30
@@ -84,9 +84,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class CaptureTables:
-    """Canonical tables without their session key, and evidence of what the reader found or missed.
+    """Canonical tables without their session key, and evidence of the data that was found or missing.
 
-    `details` are frames that later analysis needs and no table of the lake holds; each reader documents its own.
+    `details` are frames that later analysis needs but that are not tables of the lake; each reader documents its own.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -94,12 +94,12 @@ class CaptureTables:
     details: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
 
-#: The columns of the detail `source_rows`: how many records of each kind the source holds, and how many were taken.
+#: Columns of the detail `source_rows`: the number of records of each kind in the source, and the number read.
 SOURCE_ROWS: Final = pl.Schema({"item": pl.String(), "rows_in": pl.Int64(), "rows_out": pl.Int64()})
 
 
 class Findings:
-    """Evidence and record counts gathered while a source is read."""
+    """Evidence and record counts collected while a source is read."""
 
     def __init__(self, source: str | None = None) -> None:
         self.source = source
@@ -109,20 +109,20 @@ class Findings:
     def say(
         self, item: str, status: Status, reason: str | None = None, rows: int | None = None, source: str | None = None
     ) -> None:
-        """Add an item of evidence about `source`, by default the whole source."""
+        """Add an item of evidence about `source`, by default the entire source."""
         self.evidence.append(Evidence(item, status, reason, source or self.source, rows))
 
     def note(self, count: int, item: str, status: Status, reason: str, source: str | None = None) -> None:
-        """Report how often an oddity occurred, if it occurred at all."""
+        """Report how often an oddity occurred, if it did."""
         if count:
             self.say(item, status, reason, count, source)
 
     def have(self, item: str, rows: int, lacking: str | None, source: str | None = None) -> None:
-        """Report the number of rows, or that there are none and why."""
+        """Report the number of rows, or the reason if there are none."""
         self.say(item, presence(rows), None if rows else lacking, rows, source)
 
     def took(self, item: str, rows_in: int, rows_out: int | None = None) -> None:
-        """Count the records of a kind that the source holds and those that were taken (all by default)."""
+        """Count the records of a kind in the source and those that were read (all by default)."""
         self.rows.append((item, rows_in, rows_in if rows_out is None else rows_out))
 
     def source_rows(self) -> pl.DataFrame:
@@ -136,16 +136,16 @@ def presence(rows: int) -> Literal["present", "absent"]:
 
 
 def table_of(table: str, rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
-    """Build a canonical table from rows given as mappings; columns of the contract that no row has are null."""
+    """Build a canonical table from rows given as mappings; contract columns missing from all rows are null."""
     types = polars_types(table)
     return to_contract(table, pl.DataFrame(list(rows), schema_overrides=types, infer_schema_length=None))
 
 
 def described_kernels(frame: pl.DataFrame) -> pl.DataFrame:
-    """Build the canonical table `kernels` from `kernel_id`, `name` and any resource columns that the capture states.
+    """Build the canonical table `kernels` from `kernel_id`, `name` and any resource columns in the capture.
 
-    The fingerprint hashes the name with those resources, which the compiler fixed. Family, tile and data type are
-    derived from the name in `aaco_pipeline.analysis`; until then the family's source is `none`.
+    The fingerprint hashes the name and those resources, which are fixed at compile time. `aaco_pipeline.analysis`
+    derives family, tile and data type from the name; until then the family's source is `none`.
     """
     resources = [name for name in _KERNEL_RESOURCES if name in frame.columns]
     facts = frame.select("name", *resources).rows()
@@ -175,7 +175,7 @@ def fingerprint(text: str) -> str:
 
 
 def overlapping_count(activities: pl.DataFrame, lane: str) -> int:
-    """Count activities that begin before an earlier one in their lane (a queue or stream; null is none) has ended."""
+    """Count activities that begin before an earlier one in the same queue or stream has ended (null is no stream)."""
     ordered = activities.drop_nulls(lane).sort(lane, "start_ns", "end_ns", maintain_order=True)
     before = pl.col("end_ns").cum_max().shift(1).over(lane)
     return ordered.filter(pl.col("start_ns") < before).height

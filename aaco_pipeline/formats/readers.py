@@ -1,8 +1,8 @@
-"""The one list of capture readers, in the order in which a path is offered to them, and their table in the docs.
+"""The only list of capture readers, in the order in which they are tried, and their table in the docs.
 
-A reader is a folder of `aaco_pipeline.formats`: `probe` recognizes a path by its first bytes, `read` reads it whole,
+A reader is a package in `aaco_pipeline.formats`: `probe` recognizes a path by its first bytes, `read` reads all of it,
 and `DOCUMENTATION` is its row in docs/captures.md. Heavy code is imported inside `read`, so that examining a folder
-loads no reader without use. `native` and `onnx` read no foreign captures and are not listed.
+loads no unneeded reader. `native` and `onnx` read no foreign captures and are not listed.
 
 Run `python -m aaco_pipeline.formats.readers docs/captures.md` to write the table into the page.
 """
@@ -46,7 +46,7 @@ class Reader(Protocol):
     def read(self, path: Path, limits: Limits | None = None) -> CaptureTables: ...
 
 
-#: Formats that are a folder; the contents of a recognized folder are not examined any further.
+#: Formats that are a folder; the contents of a recognized folder are not examined further.
 FOLDER_READERS: Final[tuple[Reader, ...]] = (program, thread_trace, rocprof_compute)
 FILE_READERS: Final[tuple[Reader, ...]] = (
     rocpd,
@@ -76,7 +76,7 @@ def formats_table() -> str:
 
 
 def with_table(page: str) -> str:
-    """Replace the table in the page with the present one."""
+    """Replace the table in the page with the current one."""
     before, _, rest = page.partition(_BEGIN)
     return f"{before}{_BEGIN}\n{formats_table()}\n{_END}{rest.partition(_END)[2]}"
 

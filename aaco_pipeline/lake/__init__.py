@@ -1,1 +1,1 @@
-"""The TraceLake: contracts, atomic publishing, reading and SQL. It knows nothing of Dagster, formats or analysis."""
+"""The TraceLake: contracts, atomic publishing, reading and SQL, independent of Dagster, formats and analysis."""

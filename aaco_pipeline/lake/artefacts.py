@@ -1,6 +1,6 @@
-"""Artefacts: models of baselines and builds that the lake keeps by content, so that measurements can be repeated.
+"""Artefacts: models of baselines and builds, stored by content hash so that measurements can be repeated.
 
-Equal content under equal names is kept once, unless a fresh copy is requested.
+Equal content under equal names is stored once, unless a fresh copy is requested.
 """
 
 import hashlib
@@ -12,15 +12,15 @@ from aaco_pipeline.lake.files import copy_file, file_digest, lake_errors
 from aaco_pipeline.lake.storage import STORAGE
 
 ARTEFACTS: Final = "artefacts"
-#: The folder of builds; an interpreter built there stays, because most cannot be moved.
+#: Folder of builds; interpreters are built in place and stay there, because most cannot be moved.
 BUILDS: Final = "builds"
 
 
 def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
-    """Copy a file, and the files `beside` it that it needs, into the lake; return its path relative to the lake.
+    """Copy a file, and the files `beside` it that it needs, into the lake; return the path relative to the lake.
 
-    Its folder is named by the digest of these files and their names, and appears atomically. LakeError when a file
-    cannot be read or the lake cannot be written.
+    Its folder is named by the digest of these files and their names, and appears atomically. LakeError if a file is
+    unreadable or the lake cannot be written.
     """
     with lake_errors(file):
         names = {one.relative_to(file.parent).as_posix(): one for one in (file, *beside)}
@@ -32,16 +32,16 @@ def keep_artefact(lake: Path, file: Path, beside: Sequence[Path] = ()) -> Path:
                 try:
                     storage.place(temporary, folder)
                 except OSError:
-                    if storage.state(folder) is None:  # else another process has just kept the same
+                    if storage.state(folder) is None:  # otherwise another process has just stored the same files
                         raise
-        storage.touch(folder)  # cleaning spares young artefacts, which nothing may name yet
+        storage.touch(folder)  # cleanup skips recent artefacts, which nothing may reference yet
     return (folder / file.name).relative_to(lake)
 
 
 def copy_artefact(lake: Path, file: Path, beside: Sequence[Path], name: str) -> Path:
-    """Copy a file, and the files `beside` it, afresh into the artefacts' folder `name`, and return its path.
+    """Make a new copy of a file, and the files `beside` it, in the artefacts' folder `name`; return its path.
 
-    Unlike `keep_artefact` it never reuses an existing copy: the disk blocks are new. LakeError as there.
+    Unlike `keep_artefact`, it never reuses an existing copy, so the disk blocks are new. LakeError as there.
     """
     with lake_errors(file):
         folder, storage = lake / ARTEFACTS / name, STORAGE
@@ -54,7 +54,7 @@ def copy_artefact(lake: Path, file: Path, beside: Sequence[Path], name: str) -> 
 
 
 def artefact_digest(file: Path, beside: Sequence[Path] = ()) -> str:
-    """Digest an artefact by the contents of its files; the name of the first file does not matter.
+    """Digest an artefact by the contents of its files; the name of the main file does not matter.
 
     This is the SHA-256 of the file. With files `beside` it, it is the SHA-256 of a text: a line with the file's
     SHA-256, then one line per other file, sorted by name: its SHA-256, two spaces, and its name relative to the file.
@@ -68,7 +68,7 @@ def artefact_digest(file: Path, beside: Sequence[Path] = ()) -> str:
 
 
 def unnamed_artefacts(lake: Path, named: Collection[str]) -> list[Path]:
-    """Sorted folders of artefacts that hold none of the files `named`, which are relative to the lake."""
+    """Return sorted artefact folders without any of the files `named`, which are relative to the lake."""
     needed = {(lake / one).parent for one in named}
     listed = STORAGE.listed(lake / ARTEFACTS)
     folders = (lake / ARTEFACTS / one.name for one in listed if one.is_folder and not one.name.startswith("."))
@@ -76,13 +76,13 @@ def unnamed_artefacts(lake: Path, named: Collection[str]) -> list[Path]:
 
 
 def drop_artefact(folder: Path) -> None:
-    """Remove an artefact's folder atomically: half of one would be taken for the whole."""
+    """Remove an artefact's folder atomically: a partial folder would be mistaken for a complete one."""
     with lake_errors(folder):
         STORAGE.remove_folder(folder)
 
 
 def _digest(names: dict[str, Path]) -> str:
-    """Digest names and contents: the same graph with other weights beside it is another artefact."""
+    """Digest names and contents: the same graph with different weights is another artefact."""
     return hashlib.sha256(_listed(names).encode()).hexdigest()
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 FORMAT_VERSION: Final = 1
-#: Facts of `environment` that identify the machine and its speed limits. A calibration applies to a session if all of
-#: them are equal, unknown ones included.
+#: Facts in `environment` that identify the machine and its speed limits. A calibration applies to a session if all of
+#: them, including unknown ones, are equal.
 MACHINE_FACTS: Final = (
     ("host", "name"),
     ("cpu", "model"),
@@ -57,7 +57,7 @@ class DamagedCalibrationError(LakeError):
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The best rate that a resource reached, in `unit`; `reference` states kernel, repetitions and spread."""
+    """The best rate that a resource reached, in `unit`; `reference` gives the kernel, repetitions and spread."""
 
     resource: str
     dtype: str | None
@@ -68,10 +68,10 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Ceilings reached by one machine with `threads` threads, or by one of its GPUs, for which `threads` is null.
+    """Ceilings of one machine with `threads` threads, or of one of its GPUs (`threads` is null).
 
-    `machine` holds `MACHINE_FACTS` by `category.key`, or `GPU_FACTS` and the product of a GPU; `absent` the reason for
-    each resource that could not be measured, `reservations` doubts about the measurement, `details` everything else:
+    `machine` holds `MACHINE_FACTS` by `category.key`, or for a GPU `GPU_FACTS` and its product name; `absent` gives the
+    reason for each unmeasured resource, `reservations` doubts about the measurement, and `details` everything else:
     kernels tried, caches, noise, versions.
     """
 
@@ -85,11 +85,11 @@ class Calibration:
 
     @property
     def file_name(self) -> str:
-        """Its name in `calibrations/`: the digest of the machine or GPU, and the number of threads or `gpu`."""
+        """Return its name in `calibrations/`: the digest of the machine or GPU, and the number of threads or `gpu`."""
         return _file_name(self.machine, self.threads)
 
     def document(self) -> dict[str, Any]:
-        """The content of the calibration's file."""
+        """Return the content of the calibration's file."""
         return {"calibration_version": FORMAT_VERSION, **asdict(self)}
 
     def to_bytes(self) -> bytes:
@@ -98,7 +98,7 @@ class Calibration:
 
     @staticmethod
     def from_bytes(content: bytes, source: str) -> "Calibration":
-        """Parse and check a calibration read from `source`; LakeError when it is newer or damaged."""
+        """Parse and check a calibration read from `source`; LakeError if it is newer or damaged."""
         try:
             document = json.loads(content)
             version = document["calibration_version"]
@@ -119,26 +119,26 @@ class Calibration:
 
 @dataclass(frozen=True)
 class MeasuredCeilings:
-    """Either `frame`, rows of `ceilings` without session_id, or the `reason` why there are none."""
+    """Rows of `ceilings` without session_id in `frame`, or the `reason` why there are none."""
 
     frame: "pl.DataFrame | None"
     reason: str | None
 
 
 def machine_digest(machine: Mapping[str, str | None]) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 over the facts in the order of `MACHINE_FACTS` or `GPU_FACTS`."""
+    """Return the first 16 hex digits of the SHA-256 over the facts, ordered as in `MACHINE_FACTS` or `GPU_FACTS`."""
     names = GPU_FACTS if _GPU_ARCH in machine else [f"{category}.{key}" for category, key in MACHINE_FACTS]
     values = [machine.get(name) for name in names]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
 def machine_of(facts: "Mapping[tuple[str, str], str | None]") -> dict[str, str | None]:
-    """Pick the machine's facts out of those of a host or session, by `category.key`; null if not stated."""
+    """Select the machine's facts from those of a host or session, by `category.key`; null if not stated."""
     return {f"{category}.{key}": facts.get((category, key)) for category, key in MACHINE_FACTS}
 
 
 def gpu_of(host: str | None, arch: str, compute_units: int, product: str | None) -> dict[str, str | None]:
-    """The facts of a GPU by `GPU_FACTS`, and its product; features after the name in `arch` are dropped."""
+    """Return a GPU's facts by `GPU_FACTS`, and its product name; features after the name in `arch` are dropped."""
     facts = (host, arch.partition(":")[0], str(compute_units))
     return {**dict(zip(GPU_FACTS, facts, strict=True)), "gpu.product": product}
 
@@ -154,7 +154,7 @@ def write_calibration(lake: Path, calibration: Calibration) -> Path:
 def read_calibration(lake: Path, machine: Mapping[str, str | None], threads: int | None) -> Calibration | None:
     """Read the calibration of a machine and number of threads, or of a GPU; None if there is none.
 
-    LakeError when it cannot be read.
+    LakeError if it cannot be read.
     """
     return _read(lake, _file_name(machine, threads))
 
@@ -220,7 +220,7 @@ def _frame(calibration: Calibration, device_id: int) -> "pl.DataFrame":
 
 
 def _why_none(lake: Path, machine: Mapping[str, str | None], threads: int) -> str:
-    """Explain how the nearest calibration differs, so that the user knows which one to make."""
+    """Explain how the closest calibration differs, so that the user knows which calibration to run."""
     advice = f"run `aaco calibrate --threads {threads}` on that machine, as the session ran there"
     others = _calibrations_of_host(lake, machine)
     digest = machine_digest(machine)
@@ -244,7 +244,7 @@ def _differences(one: Mapping[str, str | None], other: Mapping[str, str | None])
 
 
 def _calibrations_of_host(lake: Path, machine: Mapping[str, str | None]) -> list[Calibration]:
-    """The readable calibrations of CPUs of the same host name."""
+    """Return the readable CPU calibrations with the same host name."""
     found = []
     for name in STORAGE.names(lake / CALIBRATIONS):
         with suppress(LakeError):

@@ -1,7 +1,7 @@
-"""The catalogue of everything published in a lake, answered from cached manifests and lists of segments.
+"""The catalogue of everything published in a lake, served from cached manifests and lists of segments.
 
-It also marks committed sessions and campaigns. The cache is `aaco_pipeline.lake.local_cache`, the form of a manifest
-`aaco_pipeline.lake.manifest`; when a manifest is replaced is decided in `aaco_pipeline.lake.store`.
+It also marks committed sessions and campaigns. The cache is in `aaco_pipeline.lake.local_cache`, the manifest format in
+`aaco_pipeline.lake.manifest`; `aaco_pipeline.lake.store` decides when a manifest is replaced.
 """
 
 import json
@@ -33,21 +33,21 @@ from aaco_pipeline.lake.manifest import (
 )
 from aaco_pipeline.lake.segments.format import Held, NewerSegmentError, PartKey, RowGroup, Segment, SegmentList
 
-#: Stands for a file under its usual name; no file of a lake is called so.
+#: Placeholder for a file with its usual name; no file in a lake has this name.
 _USUAL: Final = "/"
 _ENTRIES: Final = (
     "SELECT m.scope, m.id, e.table_name, e.stage, e.file, e.rows, e.bytes, e.sha256, e.contract_version, e.document "
     "FROM entries AS e JOIN manifests AS m ON m.document = e.document"
 )
-#: With more owners than this, all parts of a segment are looked at.
+#: With more owners than this, all parts of a segment are scanned.
 _MOST_NAMED: Final = 200
 
 
 class Catalogue(KeptDocuments[Manifest]):
-    """The manifests of a lake at one instant, to be used within a `with`. Creating it checks every manifest's token.
+    """The manifests of a lake at one instant, for use in a `with`. Creation checks every manifest's token.
 
-    `errors` maps the id of an unreadable or lost manifest to its error. With `whole`, all bytes of every manifest are
-    read, too.
+    `errors` maps the id of an unreadable or lost manifest to its error. With `whole`, every byte of every manifest is
+    also read.
     """
 
     TABLES = ("manifests", "entries")
@@ -58,7 +58,7 @@ class Catalogue(KeptDocuments[Manifest]):
 
     @property
     def loss(self) -> LostManifestError | None:
-        """One error for all lost manifests; None if none is lost."""
+        """Return one error for all lost manifests; None if none is lost."""
         return self._loss(self.errors)
 
     def _loss(self, identifiers: Iterable[str]) -> LostManifestError | None:
@@ -66,11 +66,11 @@ class Catalogue(KeptDocuments[Manifest]):
         return LostManifestError(*(self._lake.manifest_path(one, scope_of(one)) for one in lost)) if lost else None
 
     def committed(self) -> list[tuple[Scope, str]]:
-        """Every session and campaign with a readable manifest, sorted."""
+        """Return every session and campaign with a readable manifest, sorted."""
         return self._ask("SELECT scope, id FROM manifests ORDER BY scope, id")
 
     def require_readable(self, scope: Scope, is_meant: Callable[[str], bool] | None = None) -> None:
-        """Raise LakeError when a manifest of this scope that is meant cannot be read."""
+        """Raise LakeError if a selected manifest of this scope is unreadable."""
         meant = [one for one in sorted(self.errors) if scope_of(one) == scope and (is_meant is None or is_meant(one))]
         unread = [self.errors[one] for one in meant if not isinstance(self.errors[one], LostManifestError)]
         if (loss := self._loss(meant)) is not None:
@@ -81,9 +81,9 @@ class Catalogue(KeptDocuments[Manifest]):
     def entries(
         self, table: str, scope: Scope, is_meant: Callable[[str], bool] | None = None
     ) -> list[tuple[str, Entry]]:
-        """Every published entry of a table that is meant, with the id of its owner, in the ids' order.
+        """Return every selected published entry of a table with its owner's id, ordered by id.
 
-        LakeError when a manifest of those cannot be read.
+        LakeError if one of these manifests is unreadable.
         """
         self.require_readable(scope, is_meant)
         statement = f"{_ENTRIES} WHERE e.table_name = ? AND m.scope = ? ORDER BY m.id, e.document, e.place"
@@ -91,7 +91,7 @@ class Catalogue(KeptDocuments[Manifest]):
         return found if is_meant is None else [one for one in found if is_meant(one[0])]
 
     def manifests(self, scope: Scope) -> Iterator[Manifest]:
-        """Every manifest of a scope, sorted by id. Raises LakeError at once when one cannot be read."""
+        """Return every manifest of a scope, sorted by id. LakeError at once if any is unreadable."""
         self.require_readable(scope)
         return self._manifests(scope)
 
@@ -116,22 +116,22 @@ class Catalogue(KeptDocuments[Manifest]):
                 )
 
     def files(self) -> set[str]:
-        """Every file of a published table, by its path in the lake. LakeError when a manifest cannot be read."""
+        """Return every file of a published table, by its path in the lake. LakeError if a manifest is unreadable."""
         self.require_readable("session")
         self.require_readable("campaign")
         return {file for file in self._ask(_ENTRIES, decode=lambda row: _entry(row).file) if file}
 
     def progress(self) -> dict[str, Progress]:
-        """The progress of every session with a readable manifest, by id."""
+        """Return the progress of every session with a readable manifest, by id."""
         statement = "SELECT id, expected, stages FROM manifests WHERE scope = 'session' ORDER BY id"
         return dict(self._ask(statement, decode=lambda row: (row[0], _progress(*row[1:]))))
 
     def published_bytes(self) -> dict[str, int]:
-        """Published bytes of every session with a readable manifest, by id."""
+        """Return the published bytes of every session with a readable manifest, by id."""
         return dict(self._ask("SELECT id, bytes FROM manifests WHERE scope = 'session'"))
 
     def digests(self, tables: Sequence[str]) -> dict[str, str]:
-        """A text by session that changes whenever what it publishes in one of these tables changes."""
+        """Return a text per session that changes with anything the session publishes in these tables."""
         statement = (
             "SELECT m.id, e.sha256 FROM entries AS e JOIN manifests AS m ON m.document = e.document "
             "WHERE e.table_name = ? AND m.scope = 'session' ORDER BY e.document, e.place"
@@ -143,30 +143,30 @@ class Catalogue(KeptDocuments[Manifest]):
         return found
 
     def contents(self, scope: Scope) -> dict[str, str]:
-        """The SHA-256 of every readable manifest of a scope, by id."""
+        """Return the SHA-256 of every readable manifest of a scope, by id."""
         statement = "SELECT m.id, d.sha256 FROM manifests AS m JOIN documents AS d ON d.number = m.document"
         return dict(self._ask(f"{statement} WHERE m.scope = ?", scope, decode=lambda row: (row[0], row[1].hex())))
 
     def digest(self) -> str:
-        """A digest that changes whenever the content of a readable manifest changes."""
+        """Return a digest that changes whenever the content of a readable manifest changes."""
         rows = self._ask("SELECT name, sha256 FROM documents WHERE name > ? AND name < ? ORDER BY name", *self._names)
         return sha256(repr(rows).encode()).hexdigest()
 
     def rows_of_tables(self) -> dict[str, int]:
-        """The number of published rows of each table. LakeError when a manifest cannot be read."""
+        """Return the number of published rows of each table. LakeError if a manifest is unreadable."""
         self.require_readable("session")
         self.require_readable("campaign")
         return dict(self._ask("SELECT table_name, sum(rows) FROM entries GROUP BY table_name"))
 
     def remembered(self, kind: str) -> dict[str, tuple[str, str]]:
-        """Remembered values of a kind by id, each with the text that identifies its sources."""
+        """Return cached values of a kind by id, each with the text that identifies its sources."""
         statement = "SELECT id, made_of, value FROM remembered WHERE kind = ?"
         return dict(self._ask(statement, kind, decode=lambda row: (row[0], row[1:])))
 
     def remember(self, kind: str, found: Mapping[str, tuple[str, str]]) -> None:
-        """Remember values for other processes. Later questions may see a later instant."""
+        """Cache values for other processes. Later queries may see a later state of the lake."""
         rows = [(identifier, kind, *one) for identifier, one in found.items()]
-        with suppress(sqlite3.Error):  # they are found again
+        with suppress(sqlite3.Error):  # they will be computed again
             self._write(lambda at: at.executemany("INSERT OR REPLACE INTO remembered VALUES (?, ?, ?, ?)", rows))
 
     def _settle(self) -> None:
@@ -195,7 +195,7 @@ class Catalogue(KeptDocuments[Manifest]):
 
 
 class SegmentCatalogue(KeptDocuments[SegmentList]):
-    """The lists of one table's segments at one instant, to be used within a `with`.
+    """The lists of one table's segments at one instant, for use in a `with`.
 
     `errors` maps the name of a segment with an unreadable list to its error.
     """
@@ -208,10 +208,10 @@ class SegmentCatalogue(KeptDocuments[SegmentList]):
         super().__init__(lake, f"{SEGMENTS}/{table}")
 
     def held(self, ids: Collection[str] | None = None) -> dict[PartKey, Held]:
-        """Locate each part, or each part of `ids`; of several segments the one made last.
+        """Locate each part, or each part of `ids`; if several segments hold it, the newest counts.
 
-        Some may be missing if the cache is damaged unnoticed, and all parts of a torn list are;
-        `aaco_pipeline.lake.health` reports those. NewerSegmentError when a later version wrote a list.
+        Parts may be missing if the cache is damaged undetected, and all parts of a torn list are missing;
+        `aaco_pipeline.lake.health` reports those. NewerSegmentError if a later version wrote a list.
         """
         for error in self.errors.values():
             if isinstance(error, NewerSegmentError):
@@ -222,7 +222,7 @@ class SegmentCatalogue(KeptDocuments[SegmentList]):
         )
         segments = self._ask(statement, *self._names, decode=_segment)
         named = [] if ids is None or len(ids) > _MOST_NAMED else sorted(ids)
-        # The segment is given by its name, as another state of the cache has it by another number.
+        # The segment is given by name, because its number may differ in another state of the cache.
         parts = (
             "SELECT owner, stage, sha256, place, first_row, rows, checksum FROM parts "
             "WHERE document = (SELECT document FROM segments WHERE table_name = ? AND name = ?)"
@@ -260,7 +260,7 @@ def _entry(row: Sequence[Any]) -> Entry:
 
 @cache
 def _states(expected: str, stages: str) -> tuple[tuple[StageState, ...], tuple[str, ...]]:
-    """The stages that have run and those expected; many sessions have the same."""
+    """Decode the stages that have run and those expected; many sessions share the same ones."""
     return tuple(StageState(*one) for one in json.loads(stages)), tuple(json.loads(expected))
 
 
@@ -281,7 +281,7 @@ def _segment(row: Sequence[Any]) -> Segment:
 def _held(segment: Segment, row: tuple[Any, ...]) -> tuple[PartKey, Held]:
     """Decode the key and the place of a part.
 
-    ValueError when the row is damaged: another part's rows would be read as this one's.
+    ValueError if the row is damaged: another part's rows would be read instead.
     """
     *values, checksum = row
     if _checksum(tuple(values)) != checksum:
@@ -295,10 +295,10 @@ def _checksum(values: tuple[Any, ...]) -> int:
 
 
 def mark_earlier(lake: LakeFolder, but: str | None = None) -> None:
-    """Mark every session and campaign of a version without markers, and record that it was done.
+    """Mark sessions and campaigns committed by a version without markers, and record that this was done.
 
-    A marker says that a session or campaign was committed, so that a missing manifest is reported as lost. One that a
-    writer holds is left to that writer, and `but` to the caller, who is about to commit it.
+    A marker shows that a session or campaign was committed, so that a missing manifest is reported as lost. Owners
+    locked by a writer are left to that writer, and `but` to the caller, who is about to commit it.
     """
     folder, due = lake.path / MANIFESTS, dict[Scope, list[str]]()
     if lake.storage.names(folder):
@@ -312,12 +312,12 @@ def mark_earlier(lake: LakeFolder, but: str | None = None) -> None:
 
 
 def unmarked(lake: LakeFolder, committed: Iterable[tuple[Scope, str]]) -> Iterator[tuple[Scope, str]]:
-    """Yield committed sessions and campaigns that no writer will mark; none in a lake never marked."""
+    """Yield committed sessions and campaigns that no writer will mark; none if the lake was never marked."""
     if lake.storage.state(lake.path / MANIFESTS / MARKED) is None:
-        return  # the next writer marks all
+        return  # the next writer will mark them all
     for scope, identifier in _without_marker(lake, committed):
         marker, manifest = lake.marker_path(identifier, scope), lake.manifest_path(identifier, scope)
-        # The lock is held from the manifest to the marker, so that one seen free in between was left by a writer.
+        # Writers hold the lock from manifest to marker: an unlocked manifest without a marker lost its writer.
         if (
             not lake.storage.is_held(lake.lock_path(identifier))
             and lake.storage.state(marker) is None
@@ -332,7 +332,7 @@ def _without_marker(lake: LakeFolder, committed: Iterable[tuple[Scope, str]]) ->
 
 
 def mark(lake: LakeFolder, scope: Scope, identifiers: Sequence[str]) -> bool:
-    """Mark those that have a manifest. False when a writer is at work on one, which is left to that writer."""
+    """Mark those that have a manifest. False if a writer is working on one, which is left to that writer."""
     is_done = True
     for some in portions(identifiers):
         with ExitStack() as held:
@@ -345,7 +345,7 @@ def mark(lake: LakeFolder, scope: Scope, identifiers: Sequence[str]) -> bool:
                     continue
                 if lake.storage.state(lake.manifest_path(one, scope)) is not None:
                     found.append(one)
-                else:  # removed meanwhile, with its lock
+                else:  # removed meanwhile, together with its lock
                     lake.storage.drop_lock(lake.lock_path(one))
             if found:
                 with lake_errors(lake.path / MARKERS[scope]):

@@ -1,7 +1,7 @@
 """Look up the contract of a table by name, and the Polars types of its columns.
 
-Declarations live in `aaco_pipeline.lake.tables`; frames are checked by `aaco_pipeline.lake.validation`. This module
-imports neither Polars nor DuckDB, so that the command lists tables at once.
+Declarations are in `aaco_pipeline.lake.tables`; `aaco_pipeline.lake.validation` checks frames. This module imports
+neither Polars nor DuckDB, so that the command lists tables quickly.
 """
 
 import difflib
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @cache
 def polars_dtype(dtype: Type) -> "pl.DataType":
-    """The Polars data type of a contract's type name."""
+    """Return the Polars data type of a contract's type name."""
     import polars as pl
 
     simple: dict[Type, pl.DataType] = {
@@ -52,21 +52,21 @@ def polars_dtype(dtype: Type) -> "pl.DataType":
 
 
 def polars_schema(table: Table) -> "pl.Schema":
-    """Column names and Polars types of `table`, key first."""
+    """Return column names and Polars types of `table`, key first."""
     import polars as pl
 
     return pl.Schema({c.name: polars_dtype(c.dtype) for c in table.all_columns})
 
 
 def polars_types(table: str, *columns: str) -> "dict[str, pl.DataType]":
-    """The Polars types of these columns of `table`, or of all but its key; KeyError for an unknown column."""
+    """Return the Polars types of these columns of `table`, or of all but its key; KeyError for an unknown column."""
     declared = {c.name: polars_dtype(c.dtype) for c in contract(table).columns}
     return {name: declared[name] for name in columns or declared}
 
 
 @cache
 def all_tables() -> Mapping[str, Table]:
-    """All contracts by table name, in the order of the data dictionary."""
+    """Return all contracts by table name, in the order of the data dictionary."""
     by_name = {table.name: table for table in TABLES}
     if len(by_name) < len(TABLES):
         raise ValueError("a table is declared twice")
@@ -74,12 +74,12 @@ def all_tables() -> Mapping[str, Table]:
 
 
 def contract(name: str) -> Table:
-    """The contract of table `name`; KeyError if there is none."""
+    """Return the contract of table `name`; KeyError if there is none."""
     return all_tables()[name]
 
 
 def find_contract(name: str) -> Table:
-    """The contract of a table named by the user; UsageError with the nearest name if there is none."""
+    """Return the contract of a table named by the user; UsageError suggests the closest name if there is none."""
     if name not in all_tables():
         near = difflib.get_close_matches(name, all_tables(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""

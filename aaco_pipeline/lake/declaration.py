@@ -1,6 +1,6 @@
 """The vocabulary for declaring a table: columns with type, unit, nullability and meaning.
 
-Declarations live in `aaco_pipeline.lake.tables`, lookup by name in `aaco_pipeline.lake.contracts`. Types and units are
+Declarations are in `aaco_pipeline.lake.tables`, lookup by name in `aaco_pipeline.lake.contracts`. Types and units are
 constants, so that the type checker finds misspelled ones.
 """
 
@@ -95,10 +95,9 @@ def nullable(name: str, dtype: Type, unit: Unit, meaning: str, *, since: int = 1
 class Table:
     """One table's contract.
 
-    `columns` excludes the key: `all_columns` puts `session_id` (or `campaign_id`) first. Files are sorted by
-    `sort_by`, whose first entry is the table's first key. `version` grows by one whenever columns or the values of
-    their vocabulary are added; a reader takes any version up to its own (missing columns are null) and refuses newer
-    ones by name.
+    `columns` excludes the key: `all_columns` puts `session_id` (or `campaign_id`) first. Files are sorted by `sort_by`,
+    whose first entry is the table's first key. `version` increases by one whenever columns or vocabulary values are
+    added; a reader accepts any version up to its own (missing columns are null) and rejects newer ones by name.
     """
 
     name: str

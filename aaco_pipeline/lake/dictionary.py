@@ -47,7 +47,7 @@ a table may gain columns and the lake may gain tables, and nothing that is liste
 
 
 def render() -> str:
-    """Render the whole page; the same contracts give the same text."""
+    """Render the full page; the same contracts give the same text."""
     tables = list(all_tables().values())
     parts = [INTRODUCTION, _types(), _contents(tables)]
     for section, members in groupby(tables, key=lambda table: table.section):

@@ -1,6 +1,6 @@
-"""Statements about the input a stage had, as rows of the table `evidence`.
+"""Statements about a stage's input, as rows of the table `evidence`.
 
-Every stage makes its rows here and publishes them itself.
+Every stage builds its rows with this module and publishes them itself.
 """
 
 from collections.abc import Iterable
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     import polars as pl
 
 Status = Literal["present", "absent", "invalid", "partial"]
-#: Items for a tool's own statements about its losses, with its count in `rows` if it has one.
+#: Items for a tool's own loss reports, with its count in `rows` if it gives one.
 DROPPED: Final = "records dropped by the tool"
 OUT_OF_RANGE: Final = "records outside the recording by the tool"
 STOPPED: Final = "recording stopped early by the tool"
-#: Graph launches recorded as one piece with hidden kernels, and the ending of such a record's name.
+#: Graph launches recorded as a single unit with hidden kernels, and the suffix of such a record's name.
 WHOLE_GRAPHS: Final = "graph launches recorded as one piece"
 AS_A_WHOLE: Final = ", recorded as a whole"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One item a stage looked for: its status, and the reason unless it is present. `source` is a file or a tool."""
+    """An item that a stage looked for: its status, and a reason unless it is present. `source` is a file or a tool."""
 
     item: str
     status: Status
@@ -33,7 +33,7 @@ class Evidence:
 
 
 def evidence_frame(stage: str, items: Iterable[Evidence]) -> "pl.DataFrame":
-    """Make the rows of `evidence` for `stage`; an item that is not entirely present must have a reason."""
+    """Build the rows of `evidence` for `stage`; an item that is not fully present must have a reason."""
     import polars as pl
 
     from aaco_pipeline.lake.contracts import polars_types

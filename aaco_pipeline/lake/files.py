@@ -1,7 +1,7 @@
-"""Write files that survive a kill at any instant, locks that die with their process, and file digests.
+"""Write files that survive a kill at any time, locks that are released when their process ends, and file digests.
 
-Temporary files carry the name of their writer, so that leftovers of a dead process can be recognised. What is written
-where is decided in `aaco_pipeline.lake.store`.
+Temporary files carry their writer's name, so that leftovers of a dead process can be recognised.
+`aaco_pipeline.lake.store` decides what is written where.
 """
 
 import errno
@@ -21,18 +21,18 @@ from typing import IO, Final
 
 from aaco_pipeline.errors import LakeError, PassingLakeError
 
-#: Files under construction carry this prefix; a reader never opens one, and a leftover is a dead writer's.
+#: Prefix of files under construction; readers never open one, and a leftover belongs to a dead writer.
 TEMPORARY_PREFIX: Final = ".tmp-"
-#: A file of another host, or of a container with its own processes, left untouched this long has a dead writer.
+#: The writer of another host's (or container's) file is presumed dead if the file is this old.
 STALE_DAYS: Final = 7
 _STALE_SECONDS: Final = STALE_DAYS * 86_400
 _ID_DIGITS: Final = 8
-#: Host, boot, process and a random number; earlier versions left out the first two.
+#: Host, boot, process and a random number; earlier versions omitted the first two.
 _NAME: Final = re.compile(r"\.tmp-(?:([0-9a-f]{8})-([0-9a-f]{8})-)?([0-9]+)-[0-9a-f]+")
 
 
 def temporary_beside(path: Path) -> Path:
-    """A fresh temporary name in the folder of `path`, so that the final rename stays on one file system."""
+    """Return a new temporary name in the folder of `path`, so that the final rename stays on one file system."""
     parts = (_host(), _boot(), str(os.getpid()), secrets.token_hex(4))
     return path.with_name(TEMPORARY_PREFIX + "-".join(parts))
 
@@ -40,7 +40,7 @@ def temporary_beside(path: Path) -> Path:
 def writer_is_gone(temporary: Path) -> bool:
     """Return whether the writer of a temporary file has ended.
 
-    Processes of another host are invisible; such a writer counts as ended after `STALE_DAYS` without a change.
+    Processes on another host are invisible; such a writer is presumed dead after `STALE_DAYS` without a change.
     """
     named = _NAME.fullmatch(temporary.name)
     if named is None:
@@ -52,7 +52,7 @@ def writer_is_gone(temporary: Path) -> bool:
 
 
 def _changes(path: Path) -> Iterator[float]:
-    """The modification times of a file, or of everything in a folder."""
+    """Return the modification times of a file, or of everything in a folder."""
     for one in (path, *path.rglob("*")):
         with suppress(FileNotFoundError):
             yield one.lstat().st_mtime
@@ -82,11 +82,11 @@ def _short(text: str) -> str:
 
 
 _LOCK_POLL_SECONDS: Final = 0.02
-#: Errors of flock on a mount without locks.
+#: Errors from flock on a mount without locks.
 _NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 #: Most tables are far smaller than the buffer that `hashlib.file_digest` allocates.
 _AT_ONCE_BYTES: Final = 1 << 20
-#: Temporary errors of a disk or its server: the same call may succeed later.
+#: Temporary errors of a disk or file server: retrying may succeed.
 _PASSING: Final = frozenset(
     (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.EAGAIN, errno.ENOLCK)
 )
@@ -109,7 +109,7 @@ def lake_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file's name to operating-system errors without one, such as those of open files."""
+    """Add the file's name to operating-system errors that lack one, such as those of open files."""
     try:
         yield
     except OSError as error:
@@ -119,7 +119,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of the file's bytes in hexadecimal digits."""
+    """Return the SHA-256 of the file's bytes in hexadecimal."""
     with path.open("rb", buffering=0) as stream:
         return stream_digest(stream)
 
@@ -138,7 +138,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents durably, by syncing the folder above each."""
+    """Create a folder and its missing parents durably, by syncing each parent folder."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -160,19 +160,19 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-#: Syncing a folder makes the names in it durable; the calls are the same as for a file.
+#: Syncing a folder makes the names in it durable; the system calls are the same as for a file.
 sync_folder = sync_file
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`; even after a crash it holds either the old or the new bytes, complete."""
+    """Replace `path` by `content`; even after a crash it holds either the old or the new bytes in full."""
     with writing_atomically(path) as stream:
         stream.write(content)
 
 
 @contextmanager
 def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a stream whose content replaces `path` if the block succeeds, and leaves no trace otherwise."""
+    """Yield a stream whose content replaces `path` if the block succeeds and is discarded otherwise."""
     make_folder(path.parent)
     temporary = temporary_beside(path)
     try:
@@ -189,7 +189,7 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Iterator[None]:
-    """Hold the operating system's lock on `path`; later holders wait, and a dead holder's lock is released at once.
+    """Hold the operating system's lock on `path`; others wait, and a dead holder's lock is released at once.
 
     PassingLakeError after `timeout_seconds`, naming the holder recorded in the lock file.
     """
@@ -197,7 +197,7 @@ def exclusive_lock(path: Path, *, timeout_seconds: float, purpose: str) -> Itera
     deadline = time.monotonic() + timeout_seconds
     while (descriptor := _take_lock(path, os.O_CREAT)) is None or not _still_names(path, descriptor):
         if descriptor is not None:
-            _let_go(descriptor)  # the file was removed between open and lock: that lock excludes nobody
+            _let_go(descriptor)  # the file was removed between open and lock, so this lock protects nothing
         elif time.monotonic() >= deadline:
             holder = path.read_text("ascii", "replace")[:64].strip() or "unknown"
             raise PassingLakeError(
@@ -238,7 +238,7 @@ def remove_free_lock(path: Path) -> bool:
 
 
 def _take_lock(path: Path, flags: int = 0) -> int | None:
-    """Return the descriptor that holds the lock on `path`, or None if somebody else holds it."""
+    """Return the descriptor that holds the lock on `path`, or None if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -256,7 +256,7 @@ def _take_lock(path: Path, flags: int = 0) -> int | None:
 
 
 def _let_go(descriptor: int) -> None:
-    """Close a lock's file and so release the lock, ignoring write errors: nobody needs the file's content."""
+    """Close a lock's file and so release the lock, ignoring write errors: its content no longer matters."""
     with suppress(OSError):
         os.close(descriptor)
 

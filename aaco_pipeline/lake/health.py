@@ -1,6 +1,6 @@
-"""Find torn, orphaned and stale files in a lake, remove what nothing needs, and prepare stages to run again.
+"""Find torn, orphaned and stale files in a lake, remove unneeded ones, and prepare stages to run again.
 
-Unfinished sessions and campaigns are found by `aaco_pipeline.pipeline.doctor`, which also runs their stages.
+`aaco_pipeline.pipeline.doctor` finds unfinished sessions and campaigns, and also runs their stages.
 """
 
 import json
@@ -51,7 +51,7 @@ from aaco_pipeline.lake.retention import ASKED, CAMPAIGN_STAYS_OPEN, UNFINISHED_
 from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_list, require_raw_intact
 
-#: Folders of a lake that hold no tables.
+#: Folders of a lake without tables.
 _WITHOUT_TABLES: Final = (
     MANIFESTS,
     REQUESTS,
@@ -63,16 +63,16 @@ _WITHOUT_TABLES: Final = (
     SEGMENTS,
     *SESSION_FOLDERS,
 )
-#: While there is one of these, the content of the lake is unknown.
+#: While one of these exists, the content of the lake is unknown.
 OF_MANIFESTS: Final = ("lost manifest", "misnamed manifest", "unreadable manifest")
 UNMARKED: Final = "unmarked manifest"
 _BY_A_WRITER: Final = "left by a writer that died"
-#: Tables that name artefacts, with the column.
+#: Tables that name artefacts, with the column that does.
 _NAMING: Final = (("baselines", "artefact"), ("bisection_builds", "artefact"), ("optimizations", "journal"))
 
 
 def faults(lake: LakeReader) -> list[Fault]:
-    """Find everything torn, orphaned or stale in the lake. Reads every published or captured byte."""
+    """Find everything torn, orphaned or stale in the lake. Reads all published and captured bytes."""
     with lake_errors(lake.path):
         found: list[Fault] = []
         segments = Segments(lake)
@@ -89,31 +89,31 @@ def faults(lake: LakeReader) -> list[Fault]:
                 published |= {file for file in manifest.files if file.rpartition("/")[0] in present}
                 found += _damaged_files(lake, manifest, segments, present)
         damaged = {one.path.parent for one in found}
-        # A folder made meanwhile belongs to a writer.
+        # A folder created meanwhile belongs to a writer.
         orphans = [
             one
             for one in _unneeded_files(lake, published, unreadable)
             if one.path not in damaged
             and (one.kind != "orphan file" or one.path.parent.relative_to(lake.path).as_posix() in present)
         ]
-        # A torn table of baselines is reported above, and the files it names are unknown.
+        # A torn table of baselines is reported above; the files it names are unknown.
         unknown = any(one.kind not in OF_MANIFESTS and one.path.parts[-3] == "baselines" for one in found)
-        going = {one.name for one in Account(lake).pending() if one.rule == ASKED}  # their markers are already gone
+        going = {one.name for one in Account(lake).pending() if one.rule == ASKED}  # their markers are already removed
         committed = [(scope, one) for scope, one in committed if one not in going]
         found += [
             Fault(UNMARKED, lake.marker_path(one, scope), "that it was committed is not marked", True)
             for scope, one in unmarked(lake, committed)
         ]
         artefacts = () if unreadable or unknown else _unnamed_artefacts(lake)
-        # Torn segments come after the sessions whose rows they lost, which are repaired first.
+        # Torn segments come last: the sessions that lost rows are repaired first.
         return [*found, *segments.faults, *_captures(lake), *orphans, *artefacts, *_stale_locks(lake)]
 
 
 def leftovers(lake: LakeReader) -> list[Fault]:
     """Find leftovers of dead writers: every fault repaired by removing a path.
 
-    Reads only the tables that name artefacts. LakeError when they or a manifest cannot be read, as files that they name
-    would look like orphans.
+    Reads only the tables that name artefacts. LakeError if they or a manifest are unreadable, because the files that
+    they name would look like orphans.
     """
     with lake_errors(lake.path):
         with lake.catalogue() as known:
@@ -130,8 +130,8 @@ def leftovers(lake: LakeReader) -> list[Fault]:
 def clear_away(lake: TraceLake) -> None:
     """Remove unfinished and unpublished files of killed writers, and their locks.
 
-    Called before writing, so that resumed work leaves nothing behind. Files that an unreadable manifest may publish
-    stay; `faults` reports them.
+    Called before writing, so that resumed work leaves nothing behind. Files that an unreadable manifest may publish are
+    kept; `faults` reports them.
     """
     with lake_errors(lake.path):
         manifests = dict(_manifests(lake))
@@ -149,7 +149,7 @@ def clear_away(lake: TraceLake) -> None:
 
 
 def mend(lake: TraceLake, fault: Fault) -> bool:
-    """Repair a fault unless a writer did meanwhile. True if it is gone, or its session is ready to run again."""
+    """Repair a fault unless a writer already did. True if it is gone, or its session is ready to run again."""
     if not fault.mendable:
         return False
     if fault.kind in ("torn file", "missing file"):
@@ -180,7 +180,7 @@ def mend(lake: TraceLake, fault: Fault) -> bool:
 
 
 def _clear(lake: TraceLake, folder: Path) -> None:
-    """Remove a table's folder of a session or campaign if it is empty and nobody works on it."""
+    """Remove a session's or campaign's folder of a table if it is empty and nobody is working on it."""
     if folder.parent.parent == lake.path and not lake.storage.names(folder) and _is_left(lake, folder):
         with lake.locked(owner_of(folder / "file")[1], owner_of(folder / "file")[0]):
             lake.storage.clear(folder, [])
@@ -198,26 +198,26 @@ def _mend_manifest(lake: TraceLake, fault: Fault) -> bool:
 def _unreadable(lake: LakeReader, path: Path, error: LakeError) -> Fault:
     scope = scope_of(path.stem)
     session = path.stem if scope == "session" else None
-    if isinstance(error, NewerManifestError):  # intact, not to be touched
+    if isinstance(error, NewerManifestError):  # intact; must not be touched
         return Fault("unreadable manifest", path, str(error), mendable=False)
     if isinstance(error, MisnamedManifestError):
         return Fault("misnamed manifest", path, str(error), mendable=True)
     if not isinstance(error, LostManifestError):
         return Fault("unreadable manifest", path, str(error), mendable=True, session=session)
     if is_rebuildable(lake, path.stem, scope):
-        is_captured = session is not None and lake.has_raw(session)  # else no stage can run again
+        is_captured = session is not None and lake.has_raw(session)  # otherwise no stage can run again
         return Fault("lost manifest", path, str(error), mendable=True, session=session if is_captured else None)
     why = f"lost, and all that {path.stem} published, too; `aaco rm {path.stem}` accepts the loss"
     return Fault("lost manifest", path, why, mendable=False)
 
 
 def _owners(path: Path, error: LakeError) -> set[str]:
-    """The sessions and campaigns whose publications are unknown because of one unreadable manifest."""
+    """Return the sessions and campaigns whose publications are unknown because of one unreadable manifest."""
     return {path.stem} | ({error.identifier} if isinstance(error, MisnamedManifestError) else set())
 
 
 def _present(lake: LakeReader) -> set[str]:
-    """The folders with files of sessions and campaigns, by their names in the lake."""
+    """Return the folders with files of sessions and campaigns, by their names in the lake."""
     folders = (one for one in lake.storage.names(lake.path) if not one.startswith("."))
     return {f"{one}/{owner}" for one in folders for owner in lake.storage.names(lake.path / one) if "_id=" in owner}
 
@@ -232,7 +232,7 @@ def _damaged_files(
         kind = _damage(lake, one)
         if kind is None or (is_held and kind == "missing file"):
             continue
-        # A writer may have superseded the file after its name was read: then it is not a fault.
+        # Not a fault if a writer superseded the file after its name was read.
         if one not in lake.manifest(manifest.id, manifest.scope).on_disk:
             continue
         path = lake.path / one.file
@@ -257,7 +257,7 @@ def _remove_copy(lake: TraceLake, path: Path) -> bool:
 
 
 def _damage(lake: LakeReader, published: Entry) -> str | None:
-    """Check a published file by reading it now, and name its damage."""
+    """Read and check a published file now, and describe its damage."""
     try:
         intact = file_digest(lake.storage.local(lake.path / published.file)) == published.sha256
     except FileNotFoundError:
@@ -266,14 +266,14 @@ def _damage(lake: LakeReader, published: Entry) -> str | None:
 
 
 def _captures(lake: LakeReader) -> Iterator[Fault]:
-    """Yield raw captures that differ from what was received, and those that cannot be verified."""
+    """Yield raw captures that differ from their state when received, and those that cannot be verified."""
     for session in lake.captured():
         raw = lake.raw(session)
         try:
             local = lake.storage.local(raw)
             is_verified = require_raw_intact(local, raw_digests(local))
         except LakeError as error:
-            if lake.has_raw(session):  # not removed meanwhile
+            if lake.has_raw(session):  # still present
                 yield Fault("torn capture", raw, str(error), mendable=False)
             continue
         if not is_verified and lake.has_raw(session):
@@ -297,7 +297,7 @@ def _manifests(lake: LakeReader) -> Iterator[tuple[Path, Manifest | LakeError]]:
             yield path, manifest
     for scope, identifier in lake.lost({name.removesuffix(".json") for name in names}):
         path = lake.manifest_path(identifier, scope)
-        if identifier not in misnamed:  # those are only to be renamed
+        if identifier not in misnamed:  # those only need to be renamed
             yield path, LostManifestError(path)
 
 
@@ -332,7 +332,7 @@ def _unpublished_files(lake: LakeReader, published: set[str]) -> Iterator[Fault]
 
 
 def _is_left(lake: LakeReader, folder: Path) -> bool:
-    """Return whether a folder belongs to a session or campaign on which nobody works."""
+    """Return whether a folder belongs to a session or campaign that nobody is working on."""
     scope, identifier = owner_of(folder / "file")
     return is_id(identifier, scope) and not lake.storage.is_held(lake.lock_path(identifier))
 
@@ -343,7 +343,7 @@ def _unfinished(lake: LakeReader, folder: Path) -> Iterator[Fault]:
 
 
 def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
-    """Yield artefacts that no baseline, build, optimization, night or request names, except young ones."""
+    """Yield old artefacts that no baseline, build, optimization, nightly campaign or request names."""
     naming = (lake.read(table).get_column(column).drop_nulls() for table, column in _NAMING)
     named = [*(artefact for column in naming for artefact in column), *_of_the_last_nights(lake), *_waiting(lake)]
     for folder in unnamed_artefacts(lake.path, named):
@@ -353,7 +353,7 @@ def _unnamed_artefacts(lake: LakeReader) -> Iterator[Fault]:
 
 
 def _of_the_last_nights(lake: LakeReader) -> list[str]:
-    """The files measured by campaigns of the last nights: they may be confirmed, resumed, or become a baseline."""
+    """Return files measured by recent nightly campaigns, which may be confirmed, resumed or become a baseline."""
     import polars as pl
 
     nights = lake.read("campaigns").filter(pl.col("night") >= pl.col("night").max() - CAMPAIGN_STAYS_OPEN)
@@ -362,7 +362,7 @@ def _of_the_last_nights(lake: LakeReader) -> list[str]:
 
 
 def _waiting(lake: LakeReader) -> Iterator[str]:
-    """The files of sessions that were requested and are not captured yet."""
+    """Return the files of sessions that were requested but not captured yet."""
     for session in lake.requests():
         with suppress(FileNotFoundError, ValueError):
             asked = json.loads(lake.storage.read(lake.request_path(session)))
@@ -382,7 +382,7 @@ def _stale_locks(lake: LakeReader) -> Iterator[Fault]:
 
 
 def _is_ours(lake: LakeReader, path: Path) -> bool:
-    """Return whether an unpublished path is a file where only stages write; anything else is the user's."""
+    """Return whether an unpublished file lies where only stages write; anything else belongs to the user."""
     scope, identifier = owner_of(path)
     state = lake.storage.state(path)
     return state is not None and not state.is_folder and is_id(identifier, scope)

@@ -1,7 +1,8 @@
-"""The journal of ingestion: the session of each capture, by the digest of its content, and how far it has come.
+"""The journal of ingestion: the session of each capture, by content digest, and its progress.
 
-One small file and one lock per digest, so that a capture handed in twice at once becomes one session. Ingesting is
-`aaco_pipeline.pipeline.ingestion`. The journal keeps only relative paths of files; where they lay is kept as a digest.
+There is one small file and one lock per digest, so that a capture submitted twice at once becomes one session.
+`aaco_pipeline.pipeline.ingestion` ingests captures. The journal stores only relative file paths; their original
+location is stored as a digest.
 """
 
 import hashlib
@@ -30,8 +31,8 @@ _COMPLETE: Final = "complete"
 class JournalEntry:
     """One capture: its session, the number of attempts, and whether its raw files are in the lake.
 
-    `version` counts the captures that arrived at one place in turn; `follows` is the session of the previous version.
-    `writer` is the code version of the last attempt.
+    `version` counts successive captures at one location; `follows` is the session of the previous version. `writer` is
+    the code version of the last attempt.
     """
 
     digest: str
@@ -52,11 +53,11 @@ class Journal:
         self._storage: Final = lake.storage
 
     def held(self, digest: str) -> AbstractContextManager[None]:
-        """Keep others from ingesting this capture. LakeError after a wait."""
+        """Keep others from ingesting this capture. LakeError if the wait times out."""
         return self._lake.holding(self._path(digest).with_suffix(".lock"), f"the capture {digest[:12]}", WAIT_SECONDS)
 
     def entry(self, digest: str) -> JournalEntry | None:
-        """The entry of a capture; None if there is none or its file is damaged."""
+        """Return the entry of a capture; None if there is none or its file is damaged."""
         content = self._read(self._path(digest))
         if content is None:
             return None
@@ -74,13 +75,13 @@ class Journal:
                 yield entry
 
     def sessions_held(self) -> set[str]:
-        """The sessions whose capture is being ingested right now."""
+        """Return the sessions whose capture is being ingested right now."""
         named = (name.removesuffix(".lock") for name in self._storage.names(self.folder) if name.endswith(".lock"))
         entries = [self.entry(digest) for digest in named if _DIGEST.fullmatch(digest) and self.is_held(digest)]
         return {entry.session_id for entry in entries if entry is not None}
 
     def is_held(self, digest: str) -> bool:
-        """Return whether somebody is ingesting this capture right now."""
+        """Return whether any process is ingesting this capture right now."""
         with lake_errors(path := self._path(digest).with_suffix(".lock")):
             return self._storage.is_held(path)
 
@@ -94,9 +95,9 @@ class Journal:
             self._storage.remove(path)
 
     def forget_removed(self, raw: Callable[[str], Path]) -> None:
-        """Remove the entries of captures whose session was removed, and locks that a kill left behind.
+        """Remove the entries of captures whose session was removed, and locks that killed processes left behind.
 
-        `raw` locates a session's raw files. Handed in again, such a capture becomes a new session.
+        `raw` locates a session's raw files. If submitted again, such a capture becomes a new session.
         """
         for entry in self.entries():
             if (
@@ -129,25 +130,25 @@ class Journal:
             self._storage.write(path, b"")
 
     def at(self, place: Path) -> dict[str, str]:
-        """The digests of the runs last ingested from a place, by their names inside it."""
+        """Return the digests of the runs last ingested from a location, by their names inside it."""
         runs = (self._read(self._place(place)) or {}).get("runs", {})
         return {name: digest for name, digest in runs.items() if isinstance(digest, str) and _DIGEST.fullmatch(digest)}
 
     def keep_place(self, place: Path, runs: Mapping[str, str]) -> None:
-        """Remember the runs at a place, so that later arrivals are recognised as their next version."""
+        """Remember the runs at a location, so that later captures there are recognised as their next version."""
         self._write(self._place(place), {"runs": dict(runs)})
 
     def leave_place(self, place: Path) -> None:
-        """Forget a place: what arrives there next is a new capture."""
+        """Forget a location: the next capture there is a new one."""
         with lake_errors(path := self._place(place)):
             self._storage.remove(path)
 
     def seen(self, path: Path) -> dict[str, Any]:
-        """Read what `keep_seen` kept for a path; empty if there is nothing or it is damaged."""
+        """Return the value stored by `keep_seen` for a path; empty if there is none or it is damaged."""
         return self._read(self._place(path, _SEEN)) or {}
 
     def keep_seen(self, path: Path, content: Mapping[str, Any]) -> None:
-        """Keep how the captures under a path were found, replacing what was kept before."""
+        """Store how the captures under a path were found, replacing any earlier value."""
         self._write(self._place(path, _SEEN), content)
 
     def _path(self, digest: str) -> Path:
@@ -159,7 +160,7 @@ class Journal:
         return self.folder / f"{kind}{name[:32]}.json"
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        """The content of a file of the journal; None if it is missing or damaged."""
+        """Return the content of a file of the journal; None if it is missing or damaged."""
         with lake_errors(path):
             try:
                 text = self._storage.read(path)

@@ -1,7 +1,6 @@
-"""Name sessions and campaigns, and locate everything of a lake: folders, files and the locks that writers hold.
+"""Name sessions and campaigns, and locate everything in a lake: folders, files and writers' locks.
 
-Reading is `aaco_pipeline.lake.reading`, writing `aaco_pipeline.lake.store`, finding damage
-`aaco_pipeline.lake.health`.
+`aaco_pipeline.lake.reading` reads, `aaco_pipeline.lake.store` writes, and `aaco_pipeline.lake.health` finds damage.
 """
 
 import re
@@ -19,17 +18,17 @@ from aaco_pipeline.lake.storage import STORAGE, Storage, lake_path
 
 SESSION_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}(-[a-z0-9][a-z0-9-]{0,23})?")
 _NAME_LENGTH: Final = 24
-#: A campaign is named by its maker; the rule keeps it a valid path part, partition key and SQL literal.
+#: A campaign is named by its creator; this rule keeps it valid as a path component, partition key and SQL literal.
 CAMPAIGN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
-#: Endings of single-file captures, which say nothing about the workload.
+#: Suffixes of single-file captures, which do not describe the workload.
 _FILE_ENDINGS: Final = re.compile(r"(\.(gz|json|csv|db|trace|onnx))+$")
 
 
 def new_session_id(workload: str | None = None, now: datetime | None = None) -> str:
-    """Make an id `YYYYMMDDTHHMMSSZ-<8 hex>-<workload>`, which sorts by second and is random within it.
+    """Create an id `YYYYMMDDTHHMMSSZ-<8 hex>-<workload>`, which sorts by second and is random within it.
 
-    The workload's name loses file endings and everything but letters and digits, and is cut to 24 characters; without
+    The workload's name loses file suffixes and everything but letters and digits, and is cut to 24 characters; without
     a name the id ends before it.
     """
     moment = (now or datetime.now(UTC)).astimezone(UTC)
@@ -70,7 +69,7 @@ LOCK_TIMEOUT_SECONDS: Final = 120.0
 #: Stages that measure may run for hours.
 RUN_TIMEOUT_SECONDS: Final = 86_400.0
 MANIFESTS: Final = "manifests"
-#: Folders of the markers: one empty file per committed session or campaign, beside the folders of a table.
+#: Folders of the markers: one empty file per committed session or campaign, next to the folders of a table.
 MARKERS: Final[Mapping[Scope, str]] = {"session": "sessions", "campaign": "campaigns"}
 #: A file in the folder of manifests: all manifests of versions without markers have been marked.
 MARKED: Final = "marked"
@@ -81,7 +80,7 @@ SESSION_FOLDERS: Final = ("raw", "traces", "reports")
 RAW: Final = SESSION_FOLDERS[0]
 #: Measured ceilings of machines; see `aaco_pipeline.lake.calibrations`.
 CALIBRATIONS: Final = "calibrations"
-#: Reported findings, one JSON file each, for monitoring programs.
+#: Reported findings, one JSON file each, for monitoring tools.
 FINDINGS: Final = "findings"
 #: Segments, one folder per table; see `aaco_pipeline.lake.segments.format`.
 SEGMENTS: Final = "segments"
@@ -102,7 +101,7 @@ class LakeFolder:
         self.storage: Final[Storage] = STORAGE
 
     def raw(self, session: str) -> Path:
-        """The folder of the session's raw capture; it exists only if the capture is complete."""
+        """Return the folder of the session's raw capture; it exists only if the capture is complete."""
         return self._of_session(RAW, session)
 
     def has_raw(self, session: str) -> bool:
@@ -110,19 +109,19 @@ class LakeFolder:
         return self.storage.state(self.raw(session)) is not None
 
     def trace(self, session: str) -> Path:
-        """The path of the session's unified trace, made on request."""
+        """Return the path of the session's unified trace, which is generated on request."""
         return self._of_session("traces", session) / "trace.pftrace.gz"
 
     def report(self, session: str) -> Path:
-        """The path of the session's page, made on request."""
+        """Return the path of the session's page, which is generated on request."""
         return self._of_session("reports", session) / "report.html"
 
     def verdict_page(self, campaign: str) -> Path:
-        """The path of the page with the campaign's verdict; verdict.json lies next to it."""
+        """Return the path of the page with the campaign's verdict; verdict.json is in the same folder."""
         return self.path / "reports" / f"campaign_id={require_campaign_id(campaign)}" / "verdict.html"
 
     def search_page(self, campaign: str) -> Path:
-        """The path of the page of a search for a faster kernel."""
+        """Return the path of the page of a search for a faster kernel."""
         return self.path / "reports" / f"campaign_id={require_campaign_id(campaign)}" / "search.html"
 
     def has_campaign(self, name: str) -> bool:
@@ -131,21 +130,21 @@ class LakeFolder:
         return any(self.storage.state(place(name, "campaign")) is not None for place in places)
 
     def manifest_path(self, identifier: str, scope: Scope) -> Path:
-        """The path of the manifest of a session or campaign."""
+        """Return the path of the manifest of a session or campaign."""
         return self.path / MANIFESTS / f"{_REQUIRE_ID[scope](identifier)}.json"
 
     def marker_path(self, identifier: str, scope: Scope) -> Path:
-        """The path of the marker: an empty file that exists once a session or campaign was committed."""
+        """Return the path of the marker: an empty file that exists once a session or campaign was committed."""
         return self.path / MARKERS[scope] / _REQUIRE_ID[scope](identifier)
 
     def marked(self, scope: Scope) -> list[str]:
-        """Sorted ids of sessions or campaigns that were committed and not removed; incomplete in older lakes."""
+        """Return sorted ids of committed sessions or campaigns that were not removed; incomplete in older lakes."""
         return [name for name in self.storage.names(self.path / MARKERS[scope]) if is_id(name, scope)]
 
     def is_lost(self, identifier: str, scope: Scope) -> bool:
-        """Return whether a session or campaign was committed, was not removed, and has no manifest."""
+        """Return whether a session or campaign was committed and not removed, but has no manifest."""
         manifest, marker = self.manifest_path(identifier, scope), self.marker_path(identifier, scope)
-        # The marker is made last and removed first; the second look at the manifest catches one made meanwhile.
+        # The marker is created last and removed first; the second check of the manifest catches one created meanwhile.
         absent, marked, absent_still = (self.storage.state(one) is None for one in (manifest, marker, manifest))
         return absent and not marked and absent_still
 
@@ -157,20 +156,20 @@ class LakeFolder:
                     yield scope, name
 
     def request_path(self, session: str) -> Path:
-        """The path of the request to measure the session."""
+        """Return the path of the request to measure the session."""
         return self.path / REQUESTS / f"{require_session_id(session)}.json"
 
     def lock_path(self, identifier: str) -> Path:
-        """The path of the lock that a writer of the session or campaign holds."""
+        """Return the path of the lock held by a writer of the session or campaign."""
         return self.path / ".locks" / f"{identifier}.lock"
 
     def captured(self) -> list[str]:
-        """Ids of sessions with a complete raw capture, analysed or not, oldest first."""
+        """Return ids of sessions with a complete raw capture, analysed or not, oldest first."""
         names = [name.partition("session_id=") for name in self.storage.names(self.path / RAW)]
         return [name for before, _, name in names if not before and SESSION_ID.fullmatch(name)]
 
     def requests(self) -> list[str]:
-        """Ids of sessions that were requested and not yet captured, oldest first."""
+        """Return ids of sessions that were requested but not captured yet, oldest first."""
         names = self.storage.names(self.path / REQUESTS)
         return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
@@ -185,7 +184,7 @@ class LakeFolder:
             yield
 
     def attended(self, session: str) -> AbstractContextManager[None]:
-        """Be the one process that gets the session's stages to run, for instance by waiting for the slot."""
+        """Be the only process that runs the session's stages, for example while it waits for the slot."""
         return self.holding(self._run_lock(session, "attended"), f"the stages of session {session}")
 
     def running(self, session: str, *, wait_seconds: float = RUN_TIMEOUT_SECONDS) -> AbstractContextManager[None]:
@@ -194,16 +193,16 @@ class LakeFolder:
         return self.holding(self._run_lock(session, "running"), purpose, wait_seconds)
 
     def measuring(self, campaign: str, *, wait_seconds: float = RUN_TIMEOUT_SECONDS) -> AbstractContextManager[None]:
-        """Keep other processes from measuring the campaign. LakeError after the wait."""
+        """Keep other processes from measuring the campaign. LakeError if the wait times out."""
         return self.holding(self._measuring_lock(campaign), f"campaign {campaign}", wait_seconds)
 
     def is_measuring(self, campaign: str) -> bool:
-        """Return whether anybody measures the campaign, on this host or another that shares the lake."""
+        """Return whether any process measures the campaign, on this host or another that shares the lake."""
         with lake_errors(path := self._measuring_lock(campaign)):
             return self.storage.is_held(path)
 
     def is_running(self, session: str) -> bool:
-        """Return whether anybody works on the session's stages, on this host or another that shares the lake."""
+        """Return whether any process runs the session's stages, on this host or another that shares the lake."""
         for path in (self._run_lock(session, name) for name in ("attended", "running")):
             with lake_errors(path):
                 if self.storage.is_held(path):
@@ -211,21 +210,21 @@ class LakeFolder:
         return False
 
     def forget_run_locks(self, session: str) -> None:
-        """Delete locks of the session that a killed run left behind."""
+        """Delete locks that a killed run of the session left behind."""
         for name in ("attended", "running", self.trace(session).name, self.report(session).name):
             self.storage.drop_lock(self._run_lock(session, name))
 
     def drawing(self, session: str, view: Path) -> AbstractContextManager[None]:
-        """Keep others from making that view of the session. PassingLakeError after the wait."""
+        """Keep others from generating that view of the session. PassingLakeError after the wait."""
         lock = self._run_lock(session, view.name)
         return self.holding(lock, f"{view.name} of session {session}", LOCK_TIMEOUT_SECONDS)
 
     def compacting(self) -> AbstractContextManager[None]:
-        """Keep others from writing or removing segments. LakeError at once if somebody does."""
+        """Keep others from writing or removing segments. LakeError at once if another process does."""
         return self.holding(self._compaction_lock, "the lake's compaction", 0.0)
 
     def is_compacting(self) -> bool:
-        """Return whether anybody writes or removes segments, on this host or another that shares the lake."""
+        """Return whether any process writes or removes segments, on this host or another that shares the lake."""
         with lake_errors(self._compaction_lock):
             return self.storage.is_held(self._compaction_lock)
 
@@ -260,16 +259,16 @@ def is_id(text: str, scope: Scope) -> bool:
 
 
 def scope_of(identifier: str) -> Scope:
-    """The scope that a valid id belongs to."""
+    """Return the scope that a valid id belongs to."""
     return "session" if SESSION_ID.fullmatch(identifier) is not None else "campaign"
 
 
 def table_file(table: str, scope: Scope, identifier: str, stage: str, digest: str) -> str:
-    """The path in the lake of a table's file; "" for a table without rows, which has neither digest nor file."""
+    """Return the path in the lake of a table's file; "" for a table without rows, which has no file."""
     return f"{table}/{scope}_id={identifier}/{stage}-{digest[:DIGITS_IN_NAME]}.parquet" if digest else ""
 
 
 def owner_of(path: Path) -> tuple[Scope, str]:
-    """The session or campaign whose folder holds the table file `path`."""
+    """Return the session or campaign whose folder holds the table file `path`."""
     key, _, identifier = path.parent.name.partition("_id=")
     return ("campaign" if key == "campaign" else "session"), identifier

@@ -1,7 +1,7 @@
-"""Limits of a SQL statement: memory, a bounded folder to spill to, a deadline, and Ctrl-C.
+"""Limits for a SQL statement: memory, bounded disk space for spilling, a deadline, and Ctrl-C.
 
-DuckDB runs in its own thread, because a thread inside it notices neither deadline nor signal. What a statement may read
-is decided in `aaco_pipeline.lake.sql`.
+DuckDB runs in its own thread, because a thread inside it notices neither deadline nor signal. `aaco_pipeline.lake.sql`
+decides what a statement may read.
 """
 
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import duckdb
 
 DEFAULT_SECONDS: Final = 300.0
-#: By default a statement gets half of the machine's memory, but never more than this.
+#: By default, a statement gets half of the machine's memory, up to this amount.
 MOST_MEMORY_BYTES: Final = 8 * 10**9
 #: A statement may spill this many times its memory, but at most half of the free space on the lake's disk.
 SPILL_PER_MEMORY: Final = 4
@@ -42,20 +42,20 @@ class Limits:
 
 
 def default_limits() -> Limits:
-    """Half of this machine's memory, or of its control group's, at most 8 GB; and 300 seconds."""
+    """Return the defaults: half of this machine's (or control group's) memory, at most 8 GB, and 300 seconds."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # no control group, or one without a limit, which says `max`
+    with suppress(OSError, ValueError):  # no control group, or one without a limit (`max`)
         whole = min(whole, int(_MEMORY_OF_GROUP.read_text("ascii")))
     return Limits(min(whole // 2, MOST_MEMORY_BYTES))
 
 
 def statement_goes_on() -> bool:
-    """Return whether an abandoned statement still runs; only the end of the process stops it."""
+    """Return whether an abandoned statement is still running; only the end of the process stops it."""
     return any(thread.name == _THREAD for thread in threading.enumerate())
 
 
 class LimitedConnection:
-    """A connection whose calls end by themselves, at the deadline, or when this thread is interrupted."""
+    """A connection whose calls end at the deadline or when this thread is interrupted."""
 
     def __init__(self, connection: "duckdb.DuckDBPyConnection", limits: Limits, lake: Path) -> None:
         """Limit memory, and spilling to a folder in `lake`, which DuckDB creates when needed."""
@@ -74,7 +74,7 @@ class LimitedConnection:
         connection.execute(f"SET max_temp_directory_size = '{spill}B'")
 
     def __call__(self, work: "Callable[[duckdb.DuckDBPyConnection], _Answer]") -> _Answer:
-        """Return the result of `work`. UsageError once the time of all calls together is up."""
+        """Return the result of `work`. UsageError once the total time of all calls is used up."""
         answer: Future[_Answer] = Future()
 
         def run() -> None:
@@ -101,22 +101,22 @@ class LimitedConnection:
             self._left -= time.monotonic() - began
 
     def _stop(self, thread: threading.Thread) -> None:
-        """Interrupt the thread. A long call of a single function cannot be interrupted and is left behind."""
+        """Interrupt the thread. A long call of a single function cannot be interrupted and is abandoned."""
         until = time.monotonic() + _STOP_SECONDS
         while thread.is_alive() and time.monotonic() < until:
-            self._connection.interrupt()  # repeatedly: DuckDB forgets one that comes before the statement begins
+            self._connection.interrupt()  # repeatedly: an interrupt before the statement starts has no effect
             thread.join(_STOP_POLL_SECONDS)
         self._is_left_behind = thread.is_alive()
 
     def close(self) -> None:
         """Close the connection and remove spilled data."""
-        if not self._is_left_behind:  # closing would wait for it
+        if not self._is_left_behind:  # closing would block until it ends
             self._connection.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def out_of_memory(self) -> UsageError:
-        """The error for a statement that exceeds its memory and disk space."""
+        """Return the error for a statement that exceeds its memory and disk space."""
         spilled = "" if self._folder is not None else ", and the lake cannot be written, so that nothing is spilled"
         return UsageError(
             f"SQL: the statement needs more than {self._limits.memory_bytes / 1e9:.3g} GB of memory and its "

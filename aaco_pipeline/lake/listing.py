@@ -1,7 +1,7 @@
 """List the sessions of a lake: progress, workload, latency and disk use.
 
-Facts from tables and folders are remembered in this host's catalogue with their sources, so that only changes are read
-again; retention uses the same mechanism. How a list looks is decided by the printer.
+Facts from tables and folders are cached in this host's catalogue with their sources, so that only changes are read
+again; retention uses the same mechanism. The printer decides how a list looks.
 """
 
 import json
@@ -28,9 +28,9 @@ _AT_A_TIME: Final = 200
 
 @dataclass(frozen=True)
 class Question:
-    """A question about each session: `statement` gives the id and then `columns`, from the tables `read_from`.
+    """A question about each session: `statement` selects the id and then `columns` from the tables `read_from`.
 
-    Answers are remembered under the name `kind`.
+    Answers are cached under the name `kind`.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Listing:
     """Sessions, newest first, and the errors of unreadable sessions and campaigns by id.
 
     Each row has `session_id`, the facts (times in ISO 8601), `progress` and `disk_bytes`; the last two are None if the
-    manifest cannot be read.
+    manifest is unreadable.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -116,7 +116,7 @@ def answers(
 
 
 def capture_bytes(lake: LakeFolder, known: Catalogue, sessions: Sequence[str]) -> dict[str, int]:
-    """Bytes of each session's capture; unchanged folders are not searched again."""
+    """Return the bytes of each session's capture; unchanged folders are not scanned again."""
     remembered = known.remembered("captures")
     folder = lake.path / RAW
     versions = {one.name: one.version for one in lake.storage.listed(folder)}

@@ -1,8 +1,8 @@
-"""A SQLite cache of what a lake's files say, private to this user and host, so that 10,000 files need no parsing.
+"""Per-user, per-host SQLite cache of a lake's parsed files, so that 10,000 files need no parsing.
 
-The files stay the truth: a file whose token is unchanged is not opened, one that vanished is forgotten, every other is
-read and parsed. The cache may be deleted at any time; where it cannot be kept, it lives in memory. Which files are kept
-and what can be asked of them is `aaco_pipeline.lake.catalogue`.
+The files remain authoritative: a file with an unchanged token is not opened, a deleted one is forgotten, and every
+other is read and parsed. The cache may be deleted at any time; if it cannot be stored, it is kept in memory.
+`aaco_pipeline.lake.catalogue` defines the cached files and the queries.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import lake_errors
 from aaco_pipeline.lake.layout import LakeFolder
 
-#: To be raised whenever the schema or the meaning of a column changes: older caches are then deleted.
+#: Increase this whenever the schema or the meaning of a column changes: older caches are then deleted.
 FORM: Final = 6
-#: `name` is a file's path in the lake; `token` changes with the file. `remembered` holds answers derived from tables.
+#: `name` is a file's path in the lake; `token` changes with the file. `remembered` holds results derived from tables.
 SCHEMA: Final = """
 CREATE TABLE documents (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token TEXT NOT NULL, is_settled INTEGER NOT NULL,
@@ -49,15 +49,15 @@ CREATE TABLE remembered (
     id TEXT NOT NULL, kind TEXT NOT NULL, made_of TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (id, kind)
     ) WITHOUT ROWID;
 """
-#: How long to wait for another process that is writing.
+#: Maximum wait for another process that is writing.
 BUSY_SECONDS: Final = 2.0
-#: A file changed so shortly before it was read may change again and keep its token: it is read again next time.
+#: A file modified so shortly before it was read may change again with the same token; it is reread next time.
 _SETTLED_SECONDS: Final = 2.0
-#: Files read and kept in one transaction: a kill loses no more, and other processes wait no longer.
+#: Files read and stored per transaction; limits what a kill loses and how long other processes wait.
 _BATCH: Final = 256
-#: If other processes keep writing while we compare, continue in memory after this many rounds.
+#: If other processes keep writing during the comparison, continue in memory after this many rounds.
 _ROUNDS: Final = 3
-#: A link in the cache's folder that leads to its lake.
+#: A link in the cache's folder to its lake.
 _LINK: Final = "lake"
 
 _Parsed = TypeVar("_Parsed")
@@ -65,23 +65,23 @@ _Decoded = TypeVar("_Decoded")
 
 
 class KeptDocuments(Generic[_Parsed]):
-    """The content of the JSON files in one folder of a lake at one instant, to be used within a `with`.
+    """Content of the JSON files in one lake folder at one instant, for use in a `with`.
 
-    Creating it checks the token of each file, and with `whole` reads all bytes of each. `errors` maps the name of an
-    unreadable file, without its suffix, to its error; such a file is never kept.
+    Creation checks the token of each file and, with `whole`, reads all of its bytes. `errors` maps the name of an
+    unreadable file, without its suffix, to its error; such a file is never cached.
     """
 
-    #: The tables with the rows of a document.
+    #: The tables that hold a document's rows.
     TABLES: ClassVar[tuple[str, ...]]
-    #: Why a document whose numbers or texts SQLite cannot hold is refused; `{}` stands for the error.
+    #: Reason for rejecting a document whose numbers or texts SQLite cannot store; `{}` is replaced by the error.
     REFUSED: ClassVar[str]
 
     def __init__(self, lake: LakeFolder, folder: str, *, whole: bool = False) -> None:
         self.errors: dict[str, LakeError] = {}
         self._lake, self._folder, self._whole = lake, folder, whole
-        #: All names in the folder sort between these two: "0" comes after "/".
+        #: All names in the folder sort between these two: "0" follows "/".
         self._names: Final = (f"{folder}/", f"{folder}0")
-        #: The files that the answers rest on, by their names in the lake.
+        #: The files that the answers depend on, by their names in the lake.
         self._present = set[str]()
         self._is_replaced = self._is_in_memory = False
         self._connection = self._opened()
@@ -94,15 +94,15 @@ class KeptDocuments(Generic[_Parsed]):
         self._connection.close()
 
     def _parse(self, content: bytes, path: Path) -> _Parsed:
-        """Parse a file. LakeError when that fails."""
+        """Parse a file. LakeError on failure."""
         raise NotImplementedError
 
     def _rows(self, parsed: _Parsed) -> Iterable[tuple[str, Iterable[Sequence[object]]]]:
-        """The rows to keep for a parsed file, by table, without the document's number."""
+        """Return the rows to store for a parsed file, by table, without the document's number."""
         raise NotImplementedError
 
     def _ask(self, statement: str, *values: object, decode: Callable[[Any], Any] = lambda row: row) -> list[Any]:
-        """Run a statement and decode its rows; repeated if the cache turns out to be damaged."""
+        """Run a statement and decode its rows; retry if the cache turns out to be damaged."""
         while True:
             try:
                 return [decode(row) for row in _whole_rows(self._connection.execute(statement, values))]
@@ -124,7 +124,7 @@ class KeptDocuments(Generic[_Parsed]):
             raise
 
     def _settle(self) -> None:
-        """Bring the cache up to date with the files, and stay in that state."""
+        """Bring the cache up to date with the files, and keep that state."""
         while True:
             try:
                 if any(self._compare() for _ in range(_ROUNDS)):
@@ -146,7 +146,7 @@ class KeptDocuments(Generic[_Parsed]):
         return _in_memory()
 
     def _fall_back(self, error: sqlite3.Error | None) -> None:
-        """Continue with a new file where the cache is damaged, else in memory."""
+        """Continue with a new file if the cache is damaged, otherwise in memory."""
         if self._is_in_memory and error is not None:
             raise error
         self._connection.close()
@@ -158,7 +158,7 @@ class KeptDocuments(Generic[_Parsed]):
             self._is_in_memory, self._connection = True, _in_memory()
 
     def _compare(self) -> bool:
-        """Read every file that differs from the cache. True if none does; later questions see that state."""
+        """Read every file that differs from the cache. True if none does; later queries see that state."""
         listed = self._listed()
         read: dict[str, str | None] = {}
         for _ in range(_ROUNDS):
@@ -172,7 +172,7 @@ class KeptDocuments(Generic[_Parsed]):
         return False
 
     def _listed(self) -> dict[str, tuple[str, float]]:
-        """The token and the time of the last change of every file, by its name in the lake."""
+        """Return the token and modification time of every file, by its name in the lake."""
         with lake_errors(folder := self._lake.path / self._folder):
             found = self._lake.storage.listed(folder)
         whole = (one for one in found if one.name.endswith(".json") and not one.name.startswith("."))
@@ -181,7 +181,7 @@ class KeptDocuments(Generic[_Parsed]):
     def _differing(
         self, listed: Mapping[str, tuple[str, float]], read: Mapping[str, str | None]
     ) -> tuple[list[str], list[str]]:
-        """Names that are kept and not there, and names to be read. `read` has the tokens of files read just now."""
+        """Return cached names that no longer exist, and names to read. `read` has the tokens of files read just now."""
         self._connection.rollback()
         self._connection.execute("BEGIN")
         statement = "SELECT name, token, is_settled FROM documents WHERE name > ? AND name < ?"
@@ -197,7 +197,7 @@ class KeptDocuments(Generic[_Parsed]):
         return [name for name in known if name not in self._present], due
 
     def _take(self, names: Sequence[str], listed: Mapping[str, tuple[str, float]], read: dict[str, str | None]) -> None:
-        """Read these files and keep what they say."""
+        """Read these files and store their content."""
         marks = ", ".join("?" * len(names))
         statement = f"SELECT name, token, is_settled, sha256 FROM documents WHERE name IN ({marks})"
         known = {name: one for name, *one in self._connection.execute(statement, names)}
@@ -248,7 +248,7 @@ class KeptDocuments(Generic[_Parsed]):
                 at.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(numbered[0]))})", numbered)
 
     def _forget(self, at: sqlite3.Connection, names: Iterable[str]) -> None:
-        """Delete everything kept for these files."""
+        """Delete everything stored for these files."""
         for name in names:
             found = at.execute("SELECT number FROM documents WHERE name = ?", (name,)).fetchone()
             if found is not None:
@@ -263,7 +263,7 @@ def portions(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The rows. sqlite3.DatabaseError for a null: no column has one, and SQLite reads null from a page of zeros."""
+    """Return the rows. sqlite3.DatabaseError for a null: no column has one, and a page of zeros reads as null."""
     found = list(rows)
     if any(None in row for row in found):
         raise sqlite3.DatabaseError("a value is null")
@@ -271,16 +271,16 @@ def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _open_cache(lake: Path) -> sqlite3.Connection:
-    """The newest cache of `lake`, or a new one; in memory where none can be kept.
+    """Open the newest cache of `lake`, or a new one, in memory if it cannot be stored.
 
-    Every file gets a name of its own, because SQLite finds its files beside a database by name: those of a deleted
-    cache must never be taken for the new one's. sqlite3.Error when the cache is damaged, or locked for long.
+    Every cache file gets a unique name, because SQLite finds a database's auxiliary files by name, and those of a
+    deleted cache must never be used for a new one. sqlite3.Error if the cache is damaged, or locked for long.
     """
     try:
         if (folder := _folder(lake)) is None:
             return _in_memory()
         found = sorted(folder.glob(f"{FORM}-*.sqlite"))
-        for older in found[:-1]:  # two processes had each made one
+        for older in found[:-1]:  # two processes had each created one
             _drop(older)
         if not found:
             _clear_away(folder)
@@ -291,7 +291,7 @@ def _open_cache(lake: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA cell_size_check = ON")  # damage is found where it is met
+        connection.execute("PRAGMA cell_size_check = ON")  # detect damage on access
         _make_tables(connection)
     except BaseException:
         connection.close()
@@ -306,9 +306,9 @@ def _in_memory() -> sqlite3.Connection:
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
-    """Give a new database its tables, all at once."""
+    """Create the tables of a new database in one transaction."""
     if connection.execute("PRAGMA user_version").fetchone() == (0,):
-        connection.execute("BEGIN IMMEDIATE")  # another process may just have made them
+        connection.execute("BEGIN IMMEDIATE")  # another process may have just created them
         if connection.execute("PRAGMA user_version").fetchone() == (0,):
             for statement in SCHEMA.split(";"):
                 connection.execute(statement)
@@ -317,13 +317,13 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _is_damaged(error: sqlite3.Error) -> bool:
-    """Tell an error of a damaged file from one of a file that is locked, full or out of reach."""
+    """Distinguish an error of a damaged file from one of a file that is locked, full or inaccessible."""
     damage = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA)
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in damage
 
 
 def _folder(lake: Path) -> Path | None:
-    """The folder of a lake's cache, private to this user and host: hosts share homes, but not SQLite's files."""
+    """Return the cache folder, private to this user and host: hosts share home directories, but not SQLite files."""
     whole = os.path.realpath(lake)
     folder = own_folder(f"lakes/{_host()}-{hashlib.sha256(os.fsencode(whole)).hexdigest()[:32]}")
     if folder is None or any(map(_is_of_another_user, folder.iterdir())):
@@ -337,12 +337,12 @@ def _folder(lake: Path) -> Path | None:
 def _is_of_another_user(file: Path) -> bool:
     try:
         return file.lstat().st_uid != os.geteuid()
-    except FileNotFoundError:  # SQLite deletes what lies beside a database when nobody has it open
+    except FileNotFoundError:  # SQLite deletes a database's auxiliary files once it is closed
         return False
 
 
 def _drop_cache(lake: Path) -> None:
-    """Delete the cache of `lake`; processes that have it open go on with it."""
+    """Delete the cache of `lake`; processes that have it open continue to use it."""
     with suppress(OSError):
         if (folder := _folder(lake)) is not None:
             for file in sorted(folder.glob(f"{FORM}-*.sqlite")):
@@ -355,7 +355,7 @@ def _drop(file: Path) -> None:
 
 
 def _clear_away(folder: Path) -> None:
-    """Delete caches of earlier forms from a folder, and this host's caches of lakes that no longer exist."""
+    """Delete caches with an earlier schema from a folder, and this host's caches of deleted lakes."""
     for file in folder.glob("*-*.sqlite"):
         if int(file.name.partition("-")[0]) < FORM:
             _drop(file)

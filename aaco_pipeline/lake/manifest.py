@@ -1,7 +1,7 @@
 """The manifest of a session or campaign: which tables are published, by which version of which stage.
 
-Its text form, its checks and the progress it implies live here. When a manifest is replaced is decided in
-`aaco_pipeline.lake.store`.
+This module contains its text format, its checks and the progress derived from it. `aaco_pipeline.lake.store` decides
+when a manifest is replaced.
 """
 
 import hashlib
@@ -16,20 +16,20 @@ from typing import Any, Final, NamedTuple
 from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.declaration import Scope
 
-#: The digest of all other bytes comes first, at a fixed offset; sorted, it is the first key.
+#: The digest of all other bytes comes first, at a fixed offset; it sorts before all other keys.
 _HEAD: Final = b'{\n "digest": "'
 _DIGITS: Final = 64
 
 
 def seal(document: Mapping[str, object]) -> bytes:
-    """Encode a document as JSON that begins with a digest of all that follows. No key of it sorts before `digest`."""
+    """Encode a document as JSON that begins with a digest of the rest. No key may sort before `digest`."""
     text = json.dumps({"digest": "", **document}, indent=1, sort_keys=True) + "\n"
     rest = text.encode().removeprefix(_HEAD)
     return _HEAD + _digest(rest) + rest
 
 
 def is_sealed(content: bytes) -> bool:
-    """Return whether the text begins with a digest. ValueError when it is not that of the bytes after it."""
+    """Return whether the text begins with a digest. ValueError if it does not match the bytes after it."""
     if not content.startswith(_HEAD):
         return False
     if content[len(_HEAD) :][:_DIGITS] != _digest(content[len(_HEAD) + _DIGITS :]):
@@ -41,12 +41,12 @@ def _digest(rest: bytes) -> bytes:
     return hashlib.sha256(rest).hexdigest().encode()
 
 
-#: 2: a table without rows has no file, and the key column is only in a file's path. 3: with a digest and the stages.
-#: Earlier versions are still read.
+#: Version 2: a table without rows has no file, and the key column is only in a file's path. Version 3 adds the digest
+#: and the stages. Earlier versions are still read.
 MANIFEST_VERSION: Final = 3
-#: Views are made on request; an earlier version counted them among the stages of a session.
+#: Views are generated on request; an earlier version counted them among the stages of a session.
 VIEWS: Final = frozenset({"perfetto_trace", "report"})
-#: Lost manifests named in one message.
+#: Maximum number of lost manifests named in one message.
 _NAMED: Final = 5
 #: A stage reads a dozen tables of the same few sessions, and `aaco sql` reads all twice: parse each manifest once.
 _REMEMBERED: Final = 256
@@ -65,9 +65,9 @@ class Entry(NamedTuple):
 
 
 class StageState(NamedTuple):
-    """A stage that has run: the version of its code ("" if unknown) and, in one line, why its last run failed.
+    """A stage that has run: its code version ("" if unknown), and one line on why its last run failed.
 
-    `failure` is None when the last run published. After a failed run, what was published before stays in place.
+    `failure` is None if the last run published. A failed run leaves earlier publications in place.
     """
 
     stage: str
@@ -76,9 +76,9 @@ class StageState(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A view kept next to the tables (a trace or a page); like an `Entry`, with a digest of its sources.
+    """A view stored next to the tables (a trace or a page): like an `Entry`, plus a digest of its sources.
 
-    `rests_on` is that digest, "" if an earlier version made the view.
+    `rests_on` is that digest, "" if an earlier version generated the view.
     """
 
     stage: str
@@ -96,8 +96,8 @@ _TYPES: Final = (str, str, str, int, int, str, int)
 class Manifest:
     """All entries and stages of one session or campaign, sorted so that equal content gives equal bytes.
 
-    `expected` are the stages a session should have, in the order they run; () if never stated. `stated` are facts that
-    the user added to what the capture says, by name.
+    `expected` lists a session's expected stages in execution order; () if never stated. `stated` holds facts by name
+    that the user added to those in the capture.
     """
 
     scope: Scope
@@ -109,17 +109,17 @@ class Manifest:
     stated: tuple[tuple[str, str], ...] = field(default=())
 
     def with_stage(self, stage: str, entries: Iterable[Entry], code_version: str = "") -> "Manifest":
-        """Replace everything `stage` published before by `entries`, and forget its failure."""
+        """Replace everything that `stage` published before with `entries`, and clear its failure."""
         kept = [entry for entry in self.entries if entry.stage != stage]
         state = StageState(stage, code_version, None)
         return replace(self, entries=tuple(sorted([*kept, *entries])), stages=self._stages_but(stage, state))
 
     def with_failure(self, stage: str, code_version: str, reason: str) -> "Manifest":
-        """Record that the last run of `stage` failed; what it had published before stays."""
+        """Record that the last run of `stage` failed; its earlier publications stay."""
         return replace(self, stages=self._stages_but(stage, StageState(stage, code_version, " ".join(reason.split()))))
 
     def with_artifact(self, artifact: Artifact) -> "Manifest":
-        """Record one file beside the tables as it is now."""
+        """Record the current state of one file next to the tables."""
         others = (one for one in self.artifacts if one.file != artifact.file)
         return replace(self, artifacts=tuple(sorted([*others, artifact])))
 
@@ -128,7 +128,7 @@ class Manifest:
         return replace(self, entries=tuple(entry for entry in self.entries if entry.file != file))
 
     def expecting(self, stages: Sequence[str]) -> "Manifest":
-        """Set the stages that the session should have, in the order they run."""
+        """Set the session's expected stages, in execution order."""
         return replace(self, expected=tuple(stages))
 
     def stating(self, facts: Mapping[str, str]) -> "Manifest":
@@ -139,7 +139,7 @@ class Manifest:
         return tuple(entry for entry in self.entries if entry.table == table)
 
     def artifact(self, file: str) -> Artifact | None:
-        """The recorded file beside the tables at this path in the lake, or None."""
+        """Return the recorded file at this path in the lake, or None."""
         return next((one for one in self.artifacts if one.file == file), None)
 
     def of_stage(self, stage: str) -> tuple[Entry, ...]:
@@ -147,12 +147,12 @@ class Manifest:
 
     @property
     def on_disk(self) -> list[Entry]:
-        """Every published table that has a file. Views are excluded: a missing one is made again."""
+        """Return every published table that has a file. Views are excluded: a missing one is generated again."""
         return [entry for entry in self.entries if entry.file]
 
     @property
     def files(self) -> set[str]:
-        """Every published table's file, relative to the lake."""
+        """Return every published table's file, relative to the lake."""
         return {entry.file for entry in self.entries if entry.file}
 
     def to_bytes(self) -> bytes:
@@ -171,7 +171,7 @@ class Manifest:
     @staticmethod
     @lru_cache(_REMEMBERED)
     def from_bytes(content: bytes, source: str) -> "Manifest":
-        """Parse and check a manifest read from `source`; LakeError when it is newer or damaged."""
+        """Parse and check a manifest read from `source`; LakeError if it is newer or damaged."""
         try:
             has_digest = is_sealed(content)
             document = json.loads(content)
@@ -206,11 +206,11 @@ class Manifest:
 
 
 class NewerManifestError(LakeError):
-    """A later version of this package wrote the manifest: it is intact and must not be touched."""
+    """A manifest written by a later version of this package: it is intact and must not be touched."""
 
 
 class LostManifestError(LakeError):
-    """Sessions or campaigns were committed, and their manifests are gone."""
+    """Manifests of committed sessions or campaigns are missing."""
 
     def __init__(self, path: Path, *others: Path) -> None:
         what = f"{path}: lost, and with it what {path.stem} published"
@@ -225,7 +225,7 @@ class LostManifestError(LakeError):
 
 
 class MisnamedManifestError(LakeError):
-    """A manifest lies under a wrong name; `identifier` is the session or campaign it belongs to."""
+    """A manifest has the wrong file name; `identifier` is the session or campaign it belongs to."""
 
     def __init__(self, path: Path, identifier: str) -> None:
         super().__init__(f"{path}: this is the manifest of {identifier}; `aaco doctor --mend` puts it back")
@@ -233,7 +233,7 @@ class MisnamedManifestError(LakeError):
 
 
 def manifest_of_file(content: bytes, path: Path) -> Manifest:
-    """Parse the manifest in a file. LakeError when it is newer or damaged, or lies under a wrong name."""
+    """Parse the manifest in a file. LakeError if it is newer, damaged or misnamed."""
     manifest = Manifest.from_bytes(content, str(path))
     if manifest.id != path.stem:
         raise MisnamedManifestError(path, manifest.id)
@@ -279,10 +279,10 @@ def _states(items: list[dict[str, Any]]) -> tuple[StageState, ...]:
 
 @dataclass(frozen=True)
 class Progress:
-    """The stages of one session. `expected` is in the order they run; () if never stated.
+    """The stages of one session. `expected` is in execution order; () if never stated.
 
-    `published` are the stages whose last run published, `failed` those whose last run failed (what such a stage had
-    published before is still there), `missing` the expected ones that never ran.
+    `published` are the stages whose last run published, `failed` those whose last run failed (their earlier
+    publications remain), `missing` the expected ones that never ran.
     """
 
     expected: tuple[str, ...]
@@ -292,23 +292,23 @@ class Progress:
 
     @property
     def is_whole(self) -> bool | None:
-        """True if every expected stage has published and none failed; None if no stages are stated as expected."""
+        """True if every expected stage has published and none failed; None if no stages are expected."""
         if self.failed or self.missing:
             return False
         return True if self.expected else None
 
     @property
     def unpublished(self) -> tuple[str, ...]:
-        """The expected stages that failed or never ran, in the order they run."""
+        """Return the expected stages that failed or never ran, in execution order."""
         return not_in(self.expected, self.published)
 
     @property
     def count(self) -> str:
-        """The number of expected stages that have published, as `3 of 14 stages`."""
+        """Return the number of expected stages that have published, as `3 of 14 stages`."""
         return f"{len(self.expected) - len(self.unpublished)} of {len(self.expected)} stages"
 
     def as_document(self) -> dict[str, Any] | None:
-        """The same for JSON; None if no stages are stated as expected."""
+        """Return the same for JSON; None if no stages are expected."""
         if not self.expected:
             return None
         return {
@@ -330,6 +330,6 @@ def progress_of(manifest: Manifest) -> Progress:
 
 
 def not_in(names: Sequence[str], states: Sequence[StageState]) -> tuple[str, ...]:
-    """The `names` without a state."""
+    """Return the `names` without a state."""
     known = {state.stage for state in states}
     return tuple(name for name in names if name not in known)

@@ -1,7 +1,7 @@
-"""Tables and columns that are too large for memory, kept in unnamed mapped files and processed in pieces.
+"""Tables and columns too large for memory, stored in unnamed mapped files and processed in pieces.
 
-The system reclaims pages of such a file when it needs them; `release` returns them at once. Anything that fits in a
-piece stays in memory.
+The system reclaims such a file's pages when it needs memory; `release` returns them immediately. Anything that fits in
+one piece stays in memory.
 """
 
 import mmap
@@ -19,11 +19,11 @@ from numpy.typing import DTypeLike, NDArray
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows of a piece.
+#: Rows per piece.
 PIECE_ROWS: Final = 1 << 19
-#: Larger columns of numbers go to disk.
+#: Larger numeric columns go to disk.
 _COLUMN_BYTES: Final = 4 << 20
-#: Smaller streams are read at once.
+#: Smaller streams are read in one go.
 _MAPPED_FROM: Final = 32 << 20
 _MAPPED: Final[weakref.WeakSet[mmap.mmap]] = weakref.WeakSet()
 
@@ -42,7 +42,7 @@ def release() -> None:
 
 
 def with_columns(frame: pl.DataFrame, changes: Sequence[pl.Expr]) -> pl.DataFrame:
-    """Apply `frame.with_columns` in pieces, for expressions that depend on single rows only."""
+    """Apply `frame.with_columns` in pieces, for expressions that only depend on the same row."""
     if frame.height <= PIECE_ROWS or not changes:
         return frame.with_columns(changes)
     names = [change.meta.output_name() for change in changes]
@@ -66,7 +66,7 @@ def _piece(frame: pl.DataFrame, rows: slice) -> pl.DataFrame:
 
 
 class GrowingColumn:
-    """Numbers added in blocks and finally read as one array."""
+    """Numbers appended in blocks and read once as one array."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
@@ -81,7 +81,7 @@ class GrowingColumn:
             self._put()
 
     def array(self) -> NDArray[Any]:
-        """All numbers as a writable array; to be called once."""
+        """Return all numbers as a writable array; call only once."""
         if self._file is None:
             return np.concatenate(self._held) if len(self._held) != 1 else self._held[0]
         self._put()
@@ -97,7 +97,7 @@ class GrowingColumn:
 
 
 class GrowingTable:
-    """Frames of one schema added one after another and finally read as one frame."""
+    """Frames of one schema, appended one after another and read once as one frame."""
 
     def __init__(self) -> None:
         self._held: list[pl.DataFrame] = []
@@ -110,7 +110,7 @@ class GrowingTable:
             self._put()
 
     def table(self) -> pl.DataFrame:
-        """All rows as one frame; to be called once."""
+        """Return all rows as one frame; call only once."""
         if self._file is None or self._writer is None:
             return pl.concat(self._held)
         self._put()
@@ -149,7 +149,7 @@ def write_pieces(frame: pl.DataFrame, file: IO[bytes]) -> None:
 def read_pieces(file: IO[bytes]) -> pl.DataFrame:
     """Read a frame written by `write_pieces`, mapping a large one.
 
-    ValueError or a Polars error if the file is no such stream or is inconsistent.
+    ValueError or a Polars error if the file is not such a stream or is inconsistent.
     """
     small = os.fstat(file.fileno()).st_size <= _MAPPED_FROM
     return pl.read_ipc_stream(file) if small else _read_mapped(file)
@@ -166,9 +166,9 @@ def write_parquet(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) 
     def taken(
         columns: list[str] | None, chosen: pl.Expr | None, rows: int | None, batch: int | None
     ) -> Iterator[pl.DataFrame]:
-        """Serve Polars as a source; when writing it asks for all columns and rows."""
+        """Serve as a Polars source; when writing, Polars requests all columns and rows."""
         for piece in pieces(frame):
-            # In one chunk: the bytes depend on the rows alone.
+            # One chunk, so that the bytes depend only on the rows.
             yield (piece if columns is None else piece.select(columns)).rechunk()
 
     source = register_io_source(taken, schema=frame.schema, is_pure=True)
@@ -178,7 +178,7 @@ def write_parquet(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) 
 def _read_mapped(file: IO[bytes]) -> pl.DataFrame:
     """Map the frame in an Arrow stream, so that only accessed parts are read.
 
-    ArrowInvalid, a ValueError, if the file is no such stream or is inconsistent.
+    ArrowInvalid, a ValueError, if the file is not such a stream or is inconsistent.
     """
     import pyarrow as pa
 
@@ -194,14 +194,14 @@ def _read_mapped(file: IO[bytes]) -> pl.DataFrame:
 
 
 def _unnamed(owner: object) -> IO[bytes]:
-    """Create a file without a name, closed at the latest with its owner."""
+    """Create a file without a name, closed no later than its owner."""
     file = tempfile.TemporaryFile()  # noqa: SIM115
     weakref.finalize(owner, file.close)
     return file
 
 
 def _mapped(file: IO[bytes], *, writable: bool = False) -> mmap.mmap:
-    """Map a whole open file, which may be closed afterwards."""
+    """Map an entire open file, which may be closed afterwards."""
     file.flush()
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     found = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=access)

@@ -1,7 +1,7 @@
-"""Read a lake: which sessions and campaigns it holds, and verified rows of their tables from files or segments.
+"""Read a lake: list its sessions and campaigns, and read verified table rows from files or segments.
 
-If the file or the segment is torn or gone, the other is used; it is an error only when both are. Writing is
-`aaco_pipeline.lake.store`, SQL `aaco_pipeline.lake.sql`.
+If either the file or the segment is torn or missing, the other is used; it is only an error if both are.
+`aaco_pipeline.lake.store` writes; `aaco_pipeline.lake.sql` runs SQL.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -48,9 +48,9 @@ Place = Path | Held
 
 
 class Places:
-    """Locate the rows of one table for one reading. Segments are looked up when the first is needed.
+    """Locate the rows of one table for one read. Segments are looked up on first use.
 
-    With `segments_first`, parts of segments are preferred to files, so that reading many owners opens few files.
+    With `segments_first`, segments are preferred to files, so that reading many owners opens few files.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Places:
         self._is_of_lists = False
 
     def of(self, owner: str, entry: Entry) -> Place:
-        """Locate and verify the rows of a published table that has some. LakeError when no intact copy exists."""
+        """Locate and verify the rows of a non-empty published table. LakeError if no intact copy exists."""
         try:
             return self._found(owner, entry)
         except LakeError:
             if self._is_of_lists:
                 raise
-        # The cache of the lists may be damaged unnoticed: only the lists themselves can say that rows are nowhere.
+        # The cached lists may be damaged undetected: only the lists themselves can prove that rows are missing.
         self._held = where_held(readable_lists(self._lake, self._table.name), self._ids)
         self._is_of_lists = True
         return self._found(owner, entry)
@@ -109,7 +109,7 @@ class Places:
 def read_places(
     lake: Path, table: Table, places: Sequence[Place], columns: Sequence[str] | None
 ) -> "list[pl.DataFrame]":
-    """Read the rows at these places in order, in the contract's columns or those named."""
+    """Read the rows at these places in order, in the contract's columns or the given ones."""
     asked = list(polars_schema(table)) if columns is None else [*columns]
     segments: dict[str, Segment] = {}
     runs: dict[str, list[tuple[int, int]]] = {}
@@ -134,7 +134,7 @@ def read_places(
 
 
 def read_batch(lake: Path, table: Table, place: Place, columns: Sequence[str], rows: tuple[int, int]) -> "pl.DataFrame":
-    """Read some rows at a place in these columns; `rows` are the first row and their number."""
+    """Read some rows at a place in these columns; `rows` gives the first row and the number of rows."""
     if isinstance(place, Path):
         return _read_file(table, place, columns, rows)
     first, count = rows
@@ -146,7 +146,7 @@ def read_batch(lake: Path, table: Table, place: Place, columns: Sequence[str], r
 def _read_file(
     table: Table, path: Path, columns: Sequence[str] | None, rows: tuple[int, int] | None = None
 ) -> "pl.DataFrame":
-    """Read a table's own file, or some of its rows; the key comes from the path, as only older files hold it."""
+    """Read a table's own file, or some of its rows; the key comes from the path, as only older files contain it."""
     import polars as pl
 
     asked = list(polars_schema(table)) if columns is None else [*columns]
@@ -166,7 +166,7 @@ def _read_file(
 
 
 def _in_columns(table: Table, frame: "pl.DataFrame", columns: Sequence[str]) -> "pl.DataFrame":
-    """Select the columns in this order; columns that an older contract lacked are null."""
+    """Select the columns in this order; columns missing from an older contract are null."""
     import polars as pl
 
     schema = polars_schema(table)
@@ -174,9 +174,9 @@ def _in_columns(table: Table, frame: "pl.DataFrame", columns: Sequence[str]) -> 
     return frame.with_columns(absent).select(columns)
 
 
-#: Rows of a batch: one row group as Polars writes it.
+#: Rows per batch: one row group as written by Polars.
 _BATCH_ROWS: Final = 1 << 17
-#: The manifests of more sessions or campaigns are looked up in the catalogue.
+#: For more sessions or campaigns than this, manifests are looked up in the catalogue.
 _MOST_NAMED: Final = 200
 
 
@@ -184,32 +184,32 @@ class LakeReader(LakeFolder):
     """A lake to read from. A lake that does not exist is empty."""
 
     def sessions(self) -> list[str]:
-        """Ids of all sessions with a manifest, oldest first, including those whose manifest is lost.
+        """Return ids of all sessions with a manifest, oldest first, including those whose manifest is lost.
 
-        Reading from a lost one raises its error.
+        Reading a lost one raises its error.
         """
         return self._committed("session")
 
     def campaigns(self) -> list[str]:
-        """Sorted ids of all campaigns with a manifest, including those whose manifest is lost."""
+        """Return sorted ids of all campaigns with a manifest, including those whose manifest is lost."""
         return self._committed("campaign")
 
     def catalogue(self, *, whole: bool = False) -> "Catalogue":
-        """The catalogue of all manifests as they are now, to be used within a `with`."""
+        """Return the catalogue of all current manifests, for use in a `with`."""
         from aaco_pipeline.lake.catalogue import Catalogue
 
         self._require_folder()
         return Catalogue(self, whole=whole)
 
     def manifests(self, scope: Scope) -> Iterator[Manifest]:
-        """Yield every manifest of a scope, sorted by id. LakeError when one of them cannot be read."""
+        """Yield every manifest of a scope, sorted by id. LakeError if any of them is unreadable."""
         with self.catalogue() as known:
             yield from known.manifests(scope)
 
     def manifest(self, identifier: str, scope: Scope = "session") -> Manifest:
-        """Read the manifest of a session or campaign; an empty one if nothing is published.
+        """Read the manifest of a session or campaign; it is empty if nothing is published.
 
-        LakeError when it is lost or cannot be read.
+        LakeError if it is lost or unreadable.
         """
         path = self.manifest_path(identifier, scope)
         found = read_manifest(self.storage, path)
@@ -219,13 +219,13 @@ class LakeReader(LakeFolder):
         return found or Manifest(scope, identifier)
 
     def progress(self, session: str) -> Progress:
-        """The progress of a session: expected stages, and those that published, failed or never ran."""
+        """Return the progress of a session: expected stages, and those that published, failed or never ran."""
         return progress_of(self.manifest(session))
 
     def unfinished(self) -> list[str]:
-        """Ids of sessions that were captured or have a manifest, but are not known to be whole.
+        """Return ids of sessions that were captured or have a manifest, but are not known to be complete.
 
-        LakeError when the manifest of a session cannot be read.
+        LakeError if a session's manifest is unreadable.
         """
         with self.catalogue() as known:
             known.require_readable("session")
@@ -249,19 +249,19 @@ class LakeReader(LakeFolder):
         raise UsageError(f"no session {name!r} in {self.path}; `aaco ls` lists them, newest {known[-1]}")
 
     def disk_bytes(self, session: str) -> int:
-        """Bytes on disk of everything held for `session`: tables, raw capture, trace and report."""
+        """Return the bytes on disk of everything stored for `session`: tables, raw capture, trace and report."""
         folders = [self.path / name / f"session_id={require_session_id(session)}" for name in SESSION_FOLDERS]
         return self.table_bytes(session) + sum(map(self.storage.bytes_below, folders))
 
     def table_bytes(self, identifier: str, scope: Scope = "session") -> int:
-        """Bytes of the published tables of a session or campaign; if it is lost, of the files that exist."""
+        """Return the bytes of a session's or campaign's published tables, or of the existing files if it is lost."""
         if not self.is_lost(identifier, scope):
             return sum(entry.bytes for entry in self.manifest(identifier, scope).entries)
         tables = {*self.storage.names(self.path)}.difference(SESSION_FOLDERS)
         return sum(self.storage.bytes_below(self.path / one / f"{scope}_id={identifier}") for one in tables)
 
     def segment_bytes(self, identifier: str, scope: Scope = "session") -> int:
-        """Bytes of the tables that exist only in segments, as their own files had them; 0 if the manifest is lost."""
+        """Return the original file bytes of tables that exist only in segments; 0 if the manifest is lost."""
         entries = () if self.is_lost(identifier, scope) else self.manifest(identifier, scope).entries
         with lake_errors(self.path):
             return sum(one.bytes for one in entries if one.file and self.storage.state(self.path / one.file) is None)
@@ -330,7 +330,7 @@ class LakeReader(LakeFolder):
     def verify_entry(self, entry: Entry) -> Place | None:
         """Locate a published table and verify its bytes and column types; None if it has no rows.
 
-        LakeError when either is wrong. The values were checked against the contract before they were published.
+        LakeError if either is wrong. The values were checked against the contract before publication.
         """
         import polars as pl
 
@@ -350,7 +350,7 @@ class LakeReader(LakeFolder):
         return place
 
     def require_whole(self, published: Entry) -> None:
-        """Raise LakeError when no intact copy of a published table exists."""
+        """Raise LakeError if no intact copy of a published table exists."""
         _, owner = owner_of(self.path / published.file)
         if published.table not in all_tables():
             require_intact(self.path, published)
@@ -360,10 +360,10 @@ class LakeReader(LakeFolder):
     def published(
         self, tables: Sequence[Table], meant: Mapping[str, frozenset[str]] | None = None
     ) -> dict[str, list[tuple[str, Entry]]]:
-        """Every published entry of each table with its owner, in the ids' order and of one instant.
+        """Return every published entry of each table with its owner, in id order and as of one instant.
 
         A table in `meant` is limited to those ids; if all tables are limited to few, only their manifests are read.
-        LakeError when one of these manifests cannot be read.
+        LakeError if one of these manifests is unreadable.
         """
         named = {table.name: (meant or {}).get(table.name) for table in tables}
         if any(ids is None or len(ids) > _MOST_NAMED for ids in named.values()):
@@ -383,9 +383,9 @@ class LakeReader(LakeFolder):
         return found
 
     def places(self, table: Table, published: Sequence[tuple[str, Entry]]) -> list[Place]:
-        """Locate and verify each published entry with rows: own files first for one owner, else segments first.
+        """Locate and verify each non-empty published entry: own files first for one owner, else segments first.
 
-        LakeError when one is torn or missing, or was written under a newer contract.
+        LakeError if one is torn or missing, or was written under a newer contract.
         """
         owners = {owner for owner, _ in published}
         found = Places(self.path, table, owners, segments_first=len(owners) > 1)
@@ -394,7 +394,7 @@ class LakeReader(LakeFolder):
         return [found.of(owner, entry) for owner, entry in published if entry.file]
 
     def view(self, session: str, path: Path, rests_on: str) -> bytes | None:
-        """The content of a session's `trace` or `report`; None unless it is intact and was made from `rests_on`."""
+        """Return the content of a session's `trace` or `report`; None unless intact and generated from `rests_on`."""
         stated = self.manifest(session).artifact(path.relative_to(self.path).as_posix())
         if stated is None or stated.rests_on != rests_on:
             return None
@@ -422,13 +422,13 @@ class LakeReader(LakeFolder):
             try:
                 return read_places(self.path, table, self.places(table, before[0]), columns)
             except LakeError:
-                # Either a writer superseded the file after its name was read, or it is torn or lost.
+                # Either a writer superseded the file after its name was read, or the file is torn or lost.
                 if (published(), list_names(self.path, table.name)) == before:
                     raise
 
 
 def read_manifest(storage: Storage, path: Path) -> Manifest | None:
-    """Read the manifest in the file `path`; None if there is no such file."""
+    """Read the manifest in the file `path`; None if it does not exist."""
     with lake_errors(path):
         try:
             content = storage.read(path)

@@ -1,7 +1,7 @@
 """Repair a lake: rebuild or rename manifests, and find and rewrite damaged segments.
 
-Each table's file states its table, owner and stage in its metadata, and the first digits of its digest in its name. All
-other faults are `aaco_pipeline.lake.health`.
+Each table's file states its table, owner and stage in its metadata, and the first digits of its digest in its name.
+`aaco_pipeline.lake.health` finds all other faults.
 """
 
 from collections import defaultdict
@@ -39,8 +39,8 @@ def rebuild_manifest(lake: TraceLake, identifier: str) -> Manifest:
     """Rebuild the torn or lost manifest of a session or campaign from its tables' files, and return it.
 
     Tables without rows and earlier failures leave no files, and of two files of one table the published one is unknown.
-    So every stage found is recorded as failed, and the session is not whole until they have run again. LakeError when
-    the manifest is of a later version.
+    Therefore every stage found is recorded as failed, and the session is incomplete until they have run again.
+    LakeError if the manifest was written by a later version.
     """
     scope = scope_of(identifier)
     path = lake.manifest_path(identifier, scope)
@@ -66,7 +66,7 @@ def is_rebuildable(lake: LakeReader, identifier: str, scope: Scope) -> bool:
 
 
 def put_back(lake: TraceLake, path: Path) -> bool:
-    """Rename a misnamed manifest; False if another manifest has its name."""
+    """Rename a misnamed manifest; False if another manifest already has the correct name."""
     try:
         read_manifest(lake.storage, path)
         return True  # another process has repaired it
@@ -84,7 +84,7 @@ def put_back(lake: TraceLake, path: Path) -> bool:
 
 
 def _entries(lake: LakeReader, scope: Scope, identifier: str) -> Iterator[Entry]:
-    """Yield an entry for every table of every stage that has exactly one intact file, or one version in segments."""
+    """Yield an entry for every table of every stage with exactly one intact file, or one version in segments."""
     found: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for table in all_tables().values():
         folder = lake.path / table.name / f"{scope}_id={identifier}"
@@ -99,7 +99,7 @@ def _entries(lake: LakeReader, scope: Scope, identifier: str) -> Iterator[Entry]
 
 
 def _parts(lake: LakeReader, table: Table, identifier: str) -> dict[tuple[str, str], list[Entry]]:
-    """Entries for the parts of one owner's table in segments, dead or not, by table and stage."""
+    """Return entries for all parts of one owner's table in segments, dead or alive, by table and stage."""
     found: dict[tuple[str, str], set[Entry]] = defaultdict(set)
     for one in readable_lists(lake.path, table.name):
         for part in one.parts:
@@ -111,7 +111,7 @@ def _parts(lake: LakeReader, table: Table, identifier: str) -> dict[tuple[str, s
 
 
 def _entry(lake: LakeReader, table: Table, identifier: str, file: Path) -> Entry | None:
-    """Make the entry of a file from its metadata; None if it is torn or belongs elsewhere."""
+    """Build the entry of a file from its metadata; None if it is torn or belongs elsewhere."""
     import polars as pl
 
     stage, _, begins = file.stem.rpartition("-")
@@ -140,7 +140,7 @@ UNFINISHED_SEGMENT: Final = "unfinished segment"
 class Fault:
     """Damage in the lake, and whether it can be repaired.
 
-    With a `session`, repairing marks the session as not whole, and running its stages again repairs the fault.
+    With a `session`, repairing marks the session as incomplete, and running its stages again fixes the fault.
     """
 
     kind: str
@@ -151,7 +151,7 @@ class Fault:
 
 
 class Segments:
-    """Every segment of a lake, each read once from disk and verified by its list."""
+    """Every segment of a lake, each read once from disk and verified against its list."""
 
     def __init__(self, lake: LakeFolder) -> None:
         self.faults: list[Fault] = []
@@ -162,7 +162,7 @@ class Segments:
             lists = [one for name in list_names(lake.path, table) if (one := self._look_at(lake, table, name))]
             whole = self._whole[table] = set()
             for one in sorted(lists, key=lambda one: (one.segment.made, one.segment.name)):
-                for key, held in one.held():  # of several segments, the one made last counts
+                for key, held in one.held():  # if several segments hold it, the newest counts
                     (whole.add if self._is_whole(held) else whole.discard)(_short(key))
         self.faults += unfinished_segments(lake)
 
@@ -180,7 +180,7 @@ class Segments:
         try:
             one = read_list(lake.path, table, name)
         except LakeError as error:
-            is_newer = isinstance(error, NewerSegmentError)  # intact, not to be touched
+            is_newer = isinstance(error, NewerSegmentError)  # intact; must not be touched
             kind = "newer segment" if is_newer else TORN_SEGMENT
             self.faults.append(Fault(kind, path, str(error), not is_newer))
             return None
@@ -208,10 +208,10 @@ def unfinished_segments(lake: LakeFolder) -> Iterator[Fault]:
 def mend_segment(lake: TraceLake, path: Path) -> bool:
     """Repair a torn or unfinished segment as far as possible; return whether it is gone.
 
-    Readable parts of a torn one are rewritten. It stays while a session or campaign needs an unreadable part, which
+    Readable parts of a torn segment are rewritten. It stays while a session or campaign needs an unreadable part, which
     must be published again first.
     """
-    if path.suffix != ".json":  # a torn one is named by its list
+    if path.suffix != ".json":  # torn segments are named by their list
         with lake.compacting():
             clear_unlisted(lake)
         return lake.storage.state(path) is None

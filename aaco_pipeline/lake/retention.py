@@ -1,6 +1,6 @@
-"""Retention: which sessions, runs and campaigns may be removed, and the account of what was removed and why.
+"""Retention: which sessions, runs and campaigns may be removed, and a log of removals with reasons.
 
-Removing them is `aaco_pipeline.pipeline.retention`.
+`aaco_pipeline.pipeline.retention` removes them.
 """
 
 import json
@@ -21,17 +21,17 @@ from aaco_pipeline.lake.manifest import Manifest
 from aaco_pipeline.lake.store import TraceLake
 
 ACCOUNT: Final = "removals.jsonl"
-#: How long to wait for another round over the same lake.
+#: Maximum wait for another cleanup of the same lake.
 WAIT_SECONDS: Final = 10.0
 Kind = Literal["session", "campaign", "leftover", "run"]
 _KINDS: Final = ("session", "campaign", "leftover", "run")
-#: The rule for what the user named: once begun it is completed, whatever the limits would keep.
+#: Rule for items named by the user: once started, removal is completed even if a limit would keep them.
 ASKED: Final = "asked"
 
 
 @dataclass(frozen=True)
 class Removal:
-    """One removal: of a session or campaign by its id, or a leftover by its path. Runs are of earlier versions."""
+    """The removal of a session or campaign by id, or of a leftover by path. Runs come from earlier versions."""
 
     kind: Kind
     name: str
@@ -41,10 +41,10 @@ class Removal:
 
 
 class Account:
-    """The account of removals from one lake. Creating the object touches nothing.
+    """The log of removals from one lake. Creating the object touches nothing.
 
-    Each line is a JSON object, synced before (`begun`) and after (`removed`) a removal; the next call completes what
-    was begun and not removed.
+    Each line is a JSON object, synced before (`begun`) and after (`removed`) a removal; the next call completes
+    removals that were begun but not finished.
     """
 
     def __init__(self, lake: LakeFolder) -> None:
@@ -52,11 +52,11 @@ class Account:
         self._lake: Final = lake
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep others from removing by this account. LakeError after a wait."""
+        """Keep others from removing with this log. LakeError if the wait times out."""
         return self._lake.holding(self._lake.path / ".locks" / "removals.lock", "the lake's retention", WAIT_SECONDS)
 
     def pending(self) -> list[Removal]:
-        """Removals that were begun and not completed, in order."""
+        """Return removals that were begun but not completed, in order."""
         open_: dict[tuple[str, str], Removal] = {}
         for event, removal in self._lines():
             if event == "begun":
@@ -66,11 +66,11 @@ class Account:
         return list(open_.values())
 
     def named(self, kind: Kind) -> set[str]:
-        """The names of all of a kind whose removal was ever begun, and so were once in this lake."""
+        """Return all names of a kind whose removal was ever begun, so they once existed in this lake."""
         return {removal.name for _, removal in self._lines() if removal.kind == kind}
 
     def begin(self, removals: Sequence[Removal]) -> None:
-        """Record what is removed next."""
+        """Record the next removal."""
         self._append("begun", removals)
 
     def end(self, removals: Sequence[Removal]) -> None:
@@ -101,7 +101,7 @@ class Account:
                 yield event, removal
 
 
-#: An unfinished session changed within this time may still be in work, here or on another host of the lake.
+#: An unfinished session modified this recently may still be in use, here or on another host.
 UNFINISHED_STAYS: Final = timedelta(days=1)
 #: A campaign is open until it publishes something, at most this long after its last session.
 CAMPAIGN_STAYS_OPEN: Final = timedelta(days=7)
@@ -111,7 +111,7 @@ _BELONGS_TO: Final = Question(
 _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _AGE: Final = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 
-#: Only the last one removes.
+#: Only the last one removes sessions.
 Rule = Literal[
     "requested",
     "in_work",
@@ -129,9 +129,9 @@ Rule = Literal[
 
 @dataclass(frozen=True)
 class Limits:
-    """Sessions to keep: those younger than `keep` and the `keep_last` newest; without either nothing is removed.
+    """Sessions to keep: those younger than `keep` and the `keep_last` newest; with neither, nothing is removed.
 
-    A session stays if one limit keeps it. `keep_baselines` also keeps sessions measured as a baseline.
+    One limit is enough to keep a session. `keep_baselines` also keeps sessions measured as a baseline.
     """
 
     keep: timedelta | None = None
@@ -150,9 +150,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class SessionFacts:
-    """Facts about one session that decide whether it is removed.
+    """Facts that decide whether one session is removed.
 
-    `needed_by` is a campaign whose published tables rest on it; `is_readable` is False if that is unknown.
+    `needed_by` is a campaign whose published tables depend on it; `is_readable` is False if that is unknown.
     """
 
     id: str
@@ -168,7 +168,7 @@ class SessionFacts:
 
     @property
     def made_at(self) -> datetime:
-        """When the session was begun, by its id; if that is not a valid time, when it was last changed."""
+        """Return when the session was begun, by its id; if its time is invalid, when it was last changed."""
         return time_of(self.id) or self.changed_at
 
 
@@ -201,13 +201,13 @@ def age_words(age: timedelta) -> str:
 def decide(
     sessions: Collection[SessionFacts], limits: Limits, now: datetime, busy: Collection[str] = ()
 ) -> list[Decision]:
-    """Decide for each session whether it is removed, oldest first. `busy` are sessions being worked on right now.
+    """Decide for each session whether it is removed, oldest first. `busy` are sessions in use right now.
 
-    Sessions that are needed or in work stay whatever the limits say.
+    Sessions that are needed or in use are kept regardless of the limits.
     """
     whole = sorted((one.id for one in sessions if one.is_whole), reverse=True)
     last = limits.keep_last
-    # Count only finished sessions: ten failures in a row must not push out all good ones.
+    # Count only finished sessions: ten consecutive failures must not displace all good ones.
     oldest_kept = None if last is None else whole[last - 1] if last <= len(whole) else ""
     newest_of: dict[str, datetime] = {}
     for one in sessions:
@@ -225,7 +225,7 @@ def decide(
 def _needed(
     one: SessionFacts, limits: Limits, now: datetime, busy: Collection[str], newest_of: Mapping[str, datetime]
 ) -> tuple[Rule, str] | None:
-    """The reason why a session stays whatever its age, or None."""
+    """Return the reason for keeping a session regardless of its age, or None."""
     is_young = now - one.changed_at < UNFINISHED_STAYS
     is_open = one.campaign is not None and now - newest_of[one.campaign] < CAMPAIGN_STAYS_OPEN
     reasons: tuple[tuple[bool, Rule, str], ...] = (
@@ -245,7 +245,7 @@ def _needed(
 
 
 def _within(one: SessionFacts, limits: Limits, age: timedelta, oldest_kept: str | None) -> tuple[Rule, str] | None:
-    """The reason why the limits keep a session; None if it is beyond all of them."""
+    """Return the reason why the limits keep a session; None if it exceeds all of them."""
     if not limits.are_set:
         return "no_limits", "no limit is set"
     if limits.keep is not None and age < limits.keep:
@@ -267,9 +267,9 @@ def _newest(limits: Limits) -> str:
 
 
 def session_facts(lake: TraceLake) -> list[SessionFacts]:
-    """The facts of every session, including requested and merely captured ones, oldest first.
+    """Return the facts of every session, including those only requested or captured, oldest first.
 
-    LakeError when a manifest or a campaign's table cannot be read: what they need would be unknown.
+    LakeError if a manifest or a campaign's table is unreadable, because the sessions they need would be unknown.
     """
     requested = set(lake.requests())
     unreadable: dict[str, LakeError] = {}
@@ -330,7 +330,7 @@ def _texts(lake: TraceLake, manifest: Manifest) -> Iterator[str]:
 
 
 def _campaign_of(request: str | None) -> str | None:
-    """The campaign that a measurement request belongs to."""
+    """Return the campaign that a measurement request belongs to."""
     try:
         campaign = json.loads(request or "{}").get("campaign_id")
     except (ValueError, AttributeError):
@@ -339,7 +339,7 @@ def _campaign_of(request: str | None) -> str | None:
 
 
 def _changed_at(lake: TraceLake) -> dict[str, float]:
-    """When each session's manifest or capture last changed, in seconds since 1970."""
+    """Return when each session's manifest or capture last changed, in seconds since 1970."""
     found: dict[str, float] = {}
     with lake_errors(lake.path):
         for folder in (MANIFESTS, RAW):

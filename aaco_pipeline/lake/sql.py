@@ -1,7 +1,7 @@
 """Read-only SQL over a lake: one DuckDB view per contract and a few helper views, for one guarded SELECT.
 
-Plain reading lives in `aaco_pipeline.lake.reading`, memory and time in `aaco_pipeline.lake.limited_sql`. A statement is
-refused unless DuckDB itself parses it as one SELECT; it then runs in memory with file access limited to the lake's
+`aaco_pipeline.lake.reading` reads without SQL, and `aaco_pipeline.lake.limited_sql` limits memory and time. A statement
+is rejected unless DuckDB itself parses it as one SELECT. It then runs in memory with file access limited to the lake's
 published files and the configuration locked, so it cannot write, attach, load or read anything else.
 """
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _Fetched = TypeVar("_Fetched")
-#: Rows of a part, as Python values and as Arrow columns.
+#: Rows per part, as Python values and as Arrow columns.
 _PART_ROWS: Final = 10_000
 _BATCH_ROWS: Final = 100_000
-#: DuckDB takes a file that vanished after its view was made for a folder, which it may not search.
+#: If a file vanishes after its view was created, DuckDB treats its path as a folder, which it may not search.
 _VANISHED: Final = re.compile(r'Cannot access file "([^"]+\.parquet)/\*\*')
-#: Leaves of a plan that read no table behind the plan's back.
+#: Plan leaves that read no table other than those named in the plan.
 _LEAVES: Final = frozenset(
     {"COLUMN_DATA_SCAN", "CTE_SCAN", "DELIM_SCAN", "DUMMY_SCAN", "EMPTY_RESULT", "RANGE", "REC_CTE_SCAN", "UNNEST"}
 )
-#: What stands in a FROM and is not a table's name.
+#: FROM items that are not table names.
 _MAY_READ_ANY: Final = frozenset({"TABLE_FUNCTION", "SHOW_REF"})
-#: Optimizers that conclude from tables without rows, or that compare keys with values known only while running.
+#: Optimizers that draw conclusions from empty tables, or compare keys with values known only at run time.
 _MISLED: Final = "statistics_propagation,empty_result_pullup,top_n,join_filter_pushdown,late_materialization"
-#: A text in quotes, or what the plan writes before a filter that only spares work: it holds all the same.
+#: Quoted text, or the plan's prefix for a filter that is only an optimization and holds anyway.
 _QUOTED_OR_OPTIONAL: Final = re.compile(r"('(?:[^']|'')*')|optional: ")
-#: A call of a function, whose answer may be another one when the statement runs.
+#: A function call, whose result may differ when the statement runs.
 _CALL: Final = re.compile(r"\b(?!(?:AND|OR|IN|NOT)\b)\w+ ?\(")
 
 
@@ -61,9 +61,9 @@ class Result:
 
 
 def select_rows(lake: LakeReader, statement: str, only: Collection[str] | None = None) -> Result:
-    """Run one SELECT over `lake`. UsageError for a statement that is refused, wrong, or beyond its limits.
+    """Run one SELECT over `lake`. UsageError for a statement that is rejected, invalid or beyond its limits.
 
-    With `only`, which is for our own statements, the lake appears to hold just these sessions and campaigns.
+    With `only`, which is reserved for internal statements, the lake appears to hold just these sessions and campaigns.
     """
 
     def rows(connection: "duckdb.DuckDBPyConnection") -> Result:
@@ -75,7 +75,7 @@ def select_rows(lake: LakeReader, statement: str, only: Collection[str] | None =
 
 
 def select_frame(lake: LakeReader, statement: str) -> "pl.DataFrame":
-    """Like `select_rows`, giving a Polars frame. UsageError also for a type that Polars does not have."""
+    """Like `select_rows`, but return a Polars frame. UsageError also for a type that Polars lacks."""
     import polars as pl
 
     try:
@@ -86,7 +86,7 @@ def select_frame(lake: LakeReader, statement: str) -> "pl.DataFrame":
 
 
 def stream_rows(lake: LakeReader, statement: str, limits: Limits) -> Generator[Result]:
-    """Like `select_rows`, in parts that fit into memory; at least one, even without rows."""
+    """Like `select_rows`, but in parts that fit into memory; at least one, even without rows."""
 
     def parts(connection: "duckdb.DuckDBPyConnection") -> Iterator[Result]:
         cursor = connection.execute(statement)
@@ -99,7 +99,7 @@ def stream_rows(lake: LakeReader, statement: str, limits: Limits) -> Generator[R
 
 
 def stream_batches(lake: LakeReader, statement: str, limits: Limits) -> "Generator[pa.RecordBatch]":
-    """Like `stream_rows`, as Arrow batches; the first is empty and has the schema."""
+    """Like `stream_rows`, but as Arrow batches; the first is empty and has the schema."""
     import pyarrow as pa
 
     def parts(connection: "duckdb.DuckDBPyConnection") -> "Iterator[pa.RecordBatch]":
@@ -111,7 +111,7 @@ def stream_batches(lake: LakeReader, statement: str, limits: Limits) -> "Generat
 
 
 def _columns(cursor: "duckdb.DuckDBPyConnection") -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and DuckDB types of the selected columns."""
+    """Return names and DuckDB types of the selected columns."""
     described = cursor.description or []
     return tuple(one[0] for one in described), tuple(str(one[1]) for one in described)
 
@@ -134,7 +134,7 @@ def _stream(
     parts: "Callable[[duckdb.DuckDBPyConnection], Iterator[_Fetched]]",
     only: Collection[str] | None = None,
 ) -> Generator[_Fetched]:
-    """Yield the `parts` of the answer; start over if a writer superseded a file, unless parts were given already."""
+    """Yield the `parts` of the answer; restart if a writer superseded a file before any part was yielded."""
     tables = _mentioned_tables(statement)
     meant = _meant(lake, statement, limits, tables) if only is None else dict.fromkeys(all_tables(), frozenset(only))
     while True:
@@ -156,7 +156,7 @@ def _stream(
 
 
 def _meant(lake: LakeReader, statement: str, limits: Limits, tables: Sequence[Table]) -> Mapping[str, frozenset[str]]:
-    """The sessions or campaigns whose rows can matter to the statement, by table; tables read whole are left out."""
+    """Return the sessions or campaigns relevant to the statement, by table; tables read in full are omitted."""
     if not any(_mentions(statement, table.key) for table in tables):
         return {}
     views = {helper.name: helper.select for helper in HELPER_VIEWS if _mentions(statement, helper.name)}
@@ -177,15 +177,15 @@ def meant_by(
     views: Mapping[str, str],
     ids: Callable[[Scope], Sequence[str]],
 ) -> dict[str, frozenset[str]]:
-    """Those of all `ids` whose rows can matter to one SELECT statement, by table; tables read whole are left out.
+    """Return those of all `ids` that are relevant to one SELECT statement, by table, without tables read in full.
 
-    `tables` are those that it mentions, `views` the statements of views over them, in the order they need one another.
-    The statement is explained over tables without rows: what its plan filters a scan by holds for every row that can
-    matter. DuckDB's own pruning comes too late, as files are verified before DuckDB opens them.
+    `tables` are those that it mentions, `views` the statements of views over them, in dependency order. The statement
+    is explained over empty tables: the filters on a scan in its plan hold for every relevant row. DuckDB's own pruning
+    comes too late, because files are verified before DuckDB opens them.
     """
     import duckdb
 
-    # Nobody can write this name, so that it stands in a filter of the plan only where the key was compared.
+    # Nobody can type this name, so it only occurs in a filter of the plan if the key was compared.
     key = f"key_{secrets.token_hex(8)}"
     connection.execute("SET enable_external_access = false")
     connection.execute(f"SET disabled_optimizers = '{_MISLED}'")
@@ -210,7 +210,7 @@ def meant_by(
             elif (not node["children"] and name not in _LEAVES) or "INOUT" in name:
                 return {}
     except (duckdb.Error, LookupError, ValueError):
-        return {}  # the statement is wrong, which whoever runs it says in its own words; or a plan is written otherwise
+        return {}  # the statement is invalid (its execution reports the error), or the plan format differs
     found = {}
     for table in tables:
         scans = conditions.get(table.name, [""])
@@ -229,17 +229,17 @@ def _nodes(plan: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _on_key(connection: "duckdb.DuckDBPyConnection", filters: str | list[str], key: str) -> str:
-    """Those of a scan's filters that compare the key alone, as one condition; "" when there are none."""
+    """Combine a scan's filters that compare only the key into one condition; "" if there are none."""
     import duckdb
 
     texts = [filters] if isinstance(filters, str) else filters
     if any(text.count("'") % 2 for text in texts):
-        return ""  # the plan is written in lines, and a literal holds the end of one
+        return ""  # the plan consists of lines, and a literal contains a line end
     usable = []
     for text in texts:
         plain = _QUOTED_OR_OPTIONAL.sub(lambda found: found[1] or "", text)
         if key in plain and not _CALL.search(re.sub("'[^']*'", "", plain)):
-            with suppress(duckdb.Error):  # it compares another column, or is written otherwise
+            with suppress(duckdb.Error):  # it compares another column, or has a different format
                 connection.execute(f"SELECT 1 FROM (SELECT '' AS {key}) WHERE {plain}")
                 usable.append(plain)
     return f"({' AND '.join(usable)})" if usable else ""
@@ -248,7 +248,7 @@ def _on_key(connection: "duckdb.DuckDBPyConnection", filters: str | list[str], k
 def reads_only(connection: "duckdb.DuckDBPyConnection", statement: str, names: Iterable[str]) -> bool:
     """Return whether one SELECT statement can read only these tables and views, and cannot list others.
 
-    Table functions, descriptions of the catalog and names in a schema may do either.
+    Table functions, descriptions of the catalog and schema-qualified names can do either.
     """
     import duckdb
 
@@ -316,7 +316,7 @@ def _require_one_select(connection: "duckdb.DuckDBPyConnection", statement: str)
         raise UsageError(f"SQL refused: {len(statements)} statements found, expected one SELECT")
     try:
         kind = statements[0].type
-    except ValueError as error:  # a kind of statement that DuckDB's Python package does not name
+    except ValueError as error:  # a kind of statement that DuckDB's Python package does not define
         raise UsageError("SQL refused: only one SELECT is accepted") from error
     if kind != duckdb.StatementType.SELECT:
         raise UsageError(f"SQL refused: this is a {kind.name} statement; only one SELECT is accepted")
@@ -330,9 +330,10 @@ def _prepare(
     statement: str,
     ours: bool,
 ) -> None:
-    """Create views over the published tables that the statement can read, and lock everything else out.
+    """Create views over the published tables that the statement can read, and block everything else.
 
-    Views of other tables take time, so they are made only where a statement might reach them; `ours` never do.
+    Views of other tables take time, so they are only created if a statement might reach them; internal ones (`ours`)
+    never do.
     """
     _require_one_select(connection, statement)
     allowed: list[str] = []
@@ -364,13 +365,13 @@ def _prepare(
 
 _LOCKED_SETTINGS: Final[Mapping[str, str]] = {
     "TimeZone": "'UTC'",
-    "enable_progress_bar": "false",  # it would end up in the answer
+    "enable_progress_bar": "false",  # it would end up in the output
     "autoload_known_extensions": "false",
 }
 
 
 def _mentioned_tables(statement: str) -> list[Table]:
-    """The tables that the text may mention. query() and query_table() can compose a name: then all."""
+    """Return the tables that the text may mention: all of them if query() or query_table() can compose a name."""
     mentioned = {name for name in all_tables() if _mentions(statement, "query") or _mentions(statement, name)}
     for helper in HELPER_VIEWS:
         if _mentions(statement, helper.name):
@@ -383,34 +384,34 @@ def _mentions(statement: str, name: str) -> bool:
 
 
 def _as_columns(table: Table, value: str) -> str:
-    """The SQL expression `value` as every column of the table, in the column's type."""
+    """Return the SQL expression `value` as every column of the table, in the column's type."""
     return ", ".join(f'CAST({value} AS {DUCKDB_TYPES[c.dtype]}) AS "{c.name}"' for c in table.all_columns)
 
 
 def _not_opened(table: Table) -> str:
-    """A view that fails when read, with or without columns (a filter on a constant would hide one)."""
+    """Return a view that fails when read, with or without columns (a filter on a constant would hide one)."""
     error = f"error('table {table.name} must be spelled out in the statement')"
     return f"SELECT {_as_columns(table, error)} WHERE {error} IS NULL"
 
 
 def _over_one(table: Table, file: str) -> str:
-    """A view over one file of the current contract: every column has its type, and DuckDB binds it faster."""
+    """Return a view over one file of the current contract: every column has its type, and DuckDB binds it faster."""
     key = f"'{owner_of(Path(file))[1]}' AS \"{table.key}\""
     columns = ", ".join(key if c.name == table.key else f'"{c.name}"' for c in table.all_columns)
     return f"SELECT {columns} FROM {_reading([file])}"
 
 
 def _over_files(table: Table, files: list[str], segments: Mapping[str, str]) -> str:
-    """A view over sessions' own files and over segments, each with the condition on its live rows."""
+    """Return a view over sessions' own files and segments, each with the condition on its live rows."""
     columns = ", ".join(f'"{c.name}"' for c in table.all_columns)
-    # The typed empty branch gives every column its contract's type, also those an older file does not have.
+    # The typed empty branch gives every column its contract's type, including columns missing from older files.
     sources = [f"SELECT {_as_columns(table, 'NULL')} WHERE false"]
     whole = [segment for segment, live in segments.items() if not live]
     if whole:
         sources.append(f"SELECT * FROM {_reading(whole)}")
     sources += [f"SELECT * FROM {_reading([segment])} WHERE {live}" for segment, live in segments.items() if live]
     if files:
-        # The key is in the path; only older files hold it, too. DuckDB still prunes files by a filter on it.
+        # The key is in the path; only older files contain it too. DuckDB still prunes files by a filter on it.
         key = f"regexp_extract(filename, '/{table.key}=([^/]+)/[^/]*$', 1) AS \"{table.key}\""
         sources.append(
             f"SELECT {key}, COLUMNS(lambda c: c <> '{table.key}') FROM {_reading(files, ', filename = true')}"
@@ -419,7 +420,7 @@ def _over_files(table: Table, files: list[str], segments: Mapping[str, str]) -> 
 
 
 def _live(segment: Segment, parts: list[int]) -> str:
-    """The condition that keeps these parts of a segment; "" if they are all."""
+    """Return the condition that keeps these parts of a segment; "" if they are all of it."""
     if len(parts) == segment.parts:
         return ""
     dead = sorted({*range(segment.parts)} - {*parts})
@@ -437,5 +438,5 @@ def _list_literal(texts: list[str]) -> str:
 
 
 def _as_pattern(path: str) -> str:
-    """Escape a path as a glob pattern, because DuckDB takes every path for a pattern."""
+    """Escape a path as a glob pattern, because DuckDB treats every path as a pattern."""
     return re.sub(r"([*?\[])", r"[\1]", path)

@@ -1,7 +1,7 @@
 """The storage interface of a lake, and its implementation on a file system.
 
-Only this module and `aaco_pipeline.lake.files` rename, sync, lock, list or remove anything; the rest of the package
-decides what is written, in which order and under which name. Another kind of storage is another class.
+Only this module and `aaco_pipeline.lake.files` rename, sync, lock, list or remove files; the rest of the package
+decides what is written, in which order and under which name. Another kind of storage would be another class.
 """
 
 import os
@@ -34,7 +34,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 class Listed(NamedTuple):
     """One file or folder in a listing; `name` is the last part of its path.
 
-    `version` is an opaque text that changes with the content (the ETag in object storage). `changed_at` is in seconds
+    `version` is an opaque text that changes with the content (an ETag in object storage). `changed_at` is in seconds
     since 1970 on the storage's clock.
     """
 
@@ -46,40 +46,40 @@ class Listed(NamedTuple):
 
 
 class Storage(Protocol):
-    """Everything a lake needs from its storage. Every path lies within the lake.
+    """Everything a lake needs from its storage. Every path is inside the lake.
 
-    Methods raise OSError when the storage fails, and FileNotFoundError for a missing file unless stated otherwise.
+    Methods raise OSError if the storage fails, and FileNotFoundError for a missing file unless stated otherwise.
     """
 
     def read(self, path: Path) -> bytes:
-        """A file's content."""
+        """Return a file's content."""
 
     def local(self, path: Path) -> Path:
-        """A local path of a file or complete folder, for readers on this host; it may not exist."""
+        """Return a local path of a file or complete folder, for readers on this host; it may not exist."""
 
     def state(self, path: Path) -> Listed | None:
-        """The listing of one file or folder, or None."""
+        """Return the listing of one file or folder, or None."""
 
     def names(self, folder: Path) -> list[str]:
-        """Sorted names directly in a folder; empty if there is no such folder."""
+        """Return sorted names directly in a folder; empty if the folder does not exist."""
 
     def listed(self, folder: Path) -> list[Listed]:
-        """The listing of a folder, sorted by name, at little more cost than `names`: no file is opened."""
+        """Return the listing of a folder, sorted by name, at little more cost than `names`: no file is opened."""
 
     def bytes_below(self, folder: Path) -> int:
-        """Bytes of all files in a folder, recursively; 0 if there is no such folder."""
+        """Return the bytes of all files in a folder, recursively; 0 if the folder does not exist."""
 
     def write(self, path: Path, content: bytes) -> None:
-        """Replace a file; even after a crash it holds either the old or the new bytes, complete."""
+        """Replace a file; even after a crash it holds either the old or the new bytes in full."""
 
     def create(self, folder: Path, names: Collection[str]) -> None:
-        """Create empty files in a folder durably; existing files stay as they are."""
+        """Create empty files in a folder durably; existing files are not changed."""
 
     def append(self, path: Path, content: bytes) -> None:
-        """Append complete lines to a file durably, after ending a last line that was cut off by a kill."""
+        """Append complete lines to a file durably, first terminating a last line that a kill cut off."""
 
     def new_file(self, path: Path) -> AbstractContextManager[Path]:
-        """Yield a local path to write a file to. `place` gives it its name; otherwise it is removed with the block."""
+        """Yield a local path to write a file to. `place` gives it its name; otherwise it is removed after the block."""
 
     def new_folder(self, path: Path) -> AbstractContextManager[Path]:
         """Yield a local path of an empty folder to fill, like `new_file`."""
@@ -97,13 +97,13 @@ class Storage(Protocol):
         """Remove a file durably if it exists."""
 
     def clear(self, folder: Path, names: Collection[str]) -> None:
-        """Remove files of a folder, and the folder if it is then empty; not durably, as leftovers do no harm."""
+        """Remove files of a folder, and the folder if it is then empty; not durable, because leftovers are harmless."""
 
     def remove_folder(self, folder: Path) -> None:
-        """Remove a folder atomically if it exists; what a kill leaves is found by `unfinished`."""
+        """Remove a folder atomically if it exists; `unfinished` finds leftovers of a kill."""
 
     def unfinished(self, folder: Path) -> list[Path]:
-        """Sorted leftovers of dead writers directly in a folder; `discard` removes them."""
+        """Return sorted leftovers of dead writers directly in a folder; `discard` removes them."""
 
     def discard(self, unfinished: Path) -> None:
         """Remove a leftover that `unfinished` found."""
@@ -111,17 +111,17 @@ class Storage(Protocol):
     def hold(self, path: Path, timeout_seconds: float, purpose: str) -> AbstractContextManager[None]:
         """Hold a lock for the block; it is released when its holder dies.
 
-        LakeError after the wait, naming the holder.
+        LakeError if the wait times out, naming the holder.
         """
 
     def is_held(self, path: Path) -> bool:
-        """Return whether anybody holds this lock right now."""
+        """Return whether any process holds this lock right now."""
 
     def drop_lock(self, path: Path) -> None:
-        """Remove a lock that the caller holds, or that nobody will ask for again."""
+        """Remove a lock that the caller holds, or that nobody will request again."""
 
     def drop_free_lock(self, path: Path) -> bool:
-        """Remove a lock unless somebody holds it, which gives False."""
+        """Remove a lock unless a process holds it; False if one does."""
 
 
 class LocalStorage:
@@ -150,7 +150,7 @@ class LocalStorage:
             for entry in entries:
                 try:
                     found.append(_listed(entry.name, entry.stat()))
-                except FileNotFoundError:  # removed since
+                except FileNotFoundError:  # removed in the meantime
                     continue
         return sorted(found)
 
@@ -158,7 +158,7 @@ class LocalStorage:
         found = 0
         for within, _, names in os.walk(folder):
             for name in names:
-                with suppress(FileNotFoundError):  # removed since
+                with suppress(FileNotFoundError):  # removed in the meantime
                     found += Path(within, name).stat().st_size
         return found
 

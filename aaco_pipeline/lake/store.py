@@ -1,7 +1,7 @@
-"""Write to the TraceLake: publish tables by manifest, receive raw captures, keep requests, remove sessions.
+"""Write to the TraceLake: publish tables by manifest, receive raw captures, store requests, remove sessions.
 
-Contracts of tables are `aaco_pipeline.lake.contracts`, reading is `aaco_pipeline.lake.reading`, and damage is found by
-`aaco_pipeline.lake.health`. Nothing here knows what the tables mean.
+`aaco_pipeline.lake.contracts` defines the tables, `aaco_pipeline.lake.reading` reads, and `aaco_pipeline.lake.health`
+finds damage. This module is independent of the tables' meaning.
 """
 
 import os
@@ -25,7 +25,7 @@ from aaco_pipeline.lake.verified import RAW_LIST, described, raw_digests, raw_li
 if TYPE_CHECKING:
     import polars as pl
 
-#: Names of stages become part of file names.
+#: Stage names become part of file names.
 _STAGE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
@@ -39,9 +39,9 @@ class TraceLake(LakeReader):
         return select_frame(self, statement)
 
     def new_session(self, workload: str | None = None) -> str:
-        """Make a session id at least a second after every other of the lake, so that `latest` is the last begun.
+        """Create a session id at least a second after all others of the lake, so that `latest` is the newest.
 
-        The id is ahead of the clock if that has stepped back, or if two sessions begin within a second.
+        The id is ahead of the clock if the clock has stepped back, or if two sessions begin within a second.
         """
         known = sorted({*self.sessions(), *self.captured(), *self.requests()}, reverse=True)
         newest = next((time for time in map(time_of, known) if time is not None), None)
@@ -52,8 +52,8 @@ class TraceLake(LakeReader):
     def receive_raw(self, session: str) -> Iterator[Path]:
         """Yield a folder to fill with a capture; if the block succeeds it becomes `raw(session)` atomically.
 
-        A list of the files' digests is added, by which they are verified when read. LakeError if the session's capture
-        is already complete: captures are never overwritten.
+        A list of the files' digests is added and used to verify them on reading. LakeError if the session's capture is
+        already complete: captures are never overwritten.
         """
         final = self.raw(session)
         with ExitStack() as taken:
@@ -68,12 +68,12 @@ class TraceLake(LakeReader):
                     self.storage.place(temporary, final)
 
     def request(self, session: str, launch: str) -> None:
-        """Keep the request to measure `session` until its capture is complete."""
+        """Store the request to measure `session` until its capture is complete."""
         with lake_errors(path := self.request_path(session)):
             self.storage.write(path, launch.encode())
 
     def requested(self, session: str) -> str | None:
-        """The text kept by `request`; None if nothing waits to be measured under that id."""
+        """Return the text stored by `request`; None if no measurement is pending under that id."""
         with lake_errors(path := self.request_path(session)):
             try:
                 return self.storage.read(path).decode("utf-8")
@@ -86,29 +86,29 @@ class TraceLake(LakeReader):
             self.storage.remove(path)
 
     def expect(self, session: str, stages: Sequence[str]) -> None:
-        """Record which stages the session should have, in the order they run."""
+        """Record the session's expected stages, in execution order."""
         for stage in stages:
             _require_stage(stage)
         self._restate(session, lambda manifest: manifest.expecting(stages))
 
     def state(self, session: str, facts: Mapping[str, str]) -> None:
-        """Keep facts about the session stated by the user; later ones replace those of the same names."""
+        """Store facts about the session stated by the user; later ones replace those with the same names."""
         self._restate(session, lambda manifest: manifest.stating(facts))
 
     def record_failure(self, session: str, stage: str, code_version: str, reason: str) -> None:
-        """Record that the last run of a stage failed, and why; what it had published before stays."""
+        """Record that the last run of a stage failed, and why; its earlier publications stay."""
         _require_stage(stage)
         self._restate(session, lambda manifest: manifest.with_failure(stage, code_version, reason))
 
     def record_due(self, session: str, stages: Sequence[str], reason: str) -> None:
-        """Record that stages must run again, and why; until then the session is not whole."""
+        """Record that stages must run again, and why; until then the session is incomplete."""
 
         self._restate(session, lambda manifest: _with_failures(manifest, dict.fromkeys(stages, reason)))
 
     def record_torn(self, session: str) -> tuple[str, ...]:
         """Withdraw every torn or missing file and record that its stage failed; return these stages.
 
-        Running them again publishes the files anew. Until then their intact tables stay.
+        Running them again republishes the files. Until then their intact tables stay.
         """
         reasons: dict[str, str] = {}
 
@@ -128,7 +128,7 @@ class TraceLake(LakeReader):
     def new_view(self, session: str, stage: str, final: Path, rests_on: str) -> Iterator[Path]:
         """Yield a path to write a view to; if the block succeeds it becomes `final` and is recorded.
 
-        LakeError when the session was removed meanwhile.
+        LakeError if the session was removed meanwhile.
         """
         with ExitStack() as taken:
             with lake_errors(final):
@@ -155,8 +155,8 @@ class TraceLake(LakeReader):
         """Publish all `tables` of one stage atomically, replacing whatever that stage published before.
 
         Every table is checked against its contract before anything is written. Files are named by their digest, then
-        the manifest is replaced by rename, then superseded files are deleted: a kill at any instant leaves the old
-        state or the new. The same input gives the same bytes. Returns the stage's entries.
+        the manifest is replaced by rename, then superseded files are deleted: a kill at any time leaves the old state
+        or the new. The same input gives the same bytes. Returns the stage's entries.
         """
         from aaco_pipeline.lake.validation import conform
 
@@ -174,11 +174,11 @@ class TraceLake(LakeReader):
         return after.of_stage(stage)
 
     def remove(self, session: str) -> int:
-        """Delete everything of `session`: marker, manifest, then the files. Returns the bytes freed.
+        """Delete everything of `session`: marker, manifest, then the files. Returns the freed bytes.
 
-        The raw capture goes last and atomically, so a kill leaves a whole session, a whole capture without tables, or
-        files that `aaco_pipeline.lake.health` finds. Rows in segments leave the disk with the next compaction; nobody
-        reads them any more, and they are not counted.
+        The raw capture goes last and atomically, so a kill leaves a complete session, a complete capture without
+        tables, or files that `aaco_pipeline.lake.health` finds. Rows in segments are deleted by the next compaction;
+        until then they are neither read nor counted.
         """
         freed = self.disk_bytes(session) - self.segment_bytes(session)
         with lake_errors(self.path), self.locked(session, "session"):
@@ -193,9 +193,9 @@ class TraceLake(LakeReader):
         return freed
 
     def remove_campaign(self, campaign: str) -> int:
-        """Delete everything a campaign published, but none of its sessions. Returns the bytes freed.
+        """Delete everything a campaign published, but none of its sessions. Returns the freed bytes.
 
-        Marker and manifest go first: a kill at any instant leaves all of it or nothing.
+        Marker and manifest go first: a kill at any time leaves all of it or nothing.
         """
         with lake_errors(self.path), self.locked(campaign, "campaign"):
             freed = self.table_bytes(campaign, "campaign") - self.segment_bytes(campaign, "campaign")
@@ -207,9 +207,9 @@ class TraceLake(LakeReader):
         return freed
 
     def commit(self, manifest: Manifest, before: Manifest | None = None) -> None:
-        """Replace a manifest that was `before`, and mark its session or campaign, whose lock the caller holds.
+        """Replace the manifest `before` and mark its session or campaign; the caller holds the lock.
 
-        A kill between the two leaves it whole without a marker, which the next commit creates.
+        A kill between the two leaves it complete but without a marker, which the next commit creates.
         """
         path, marker = (place(manifest.id, manifest.scope) for place in (self.manifest_path, self.marker_path))
         is_marked = self.storage.state(marker) is not None
@@ -223,7 +223,7 @@ class TraceLake(LakeReader):
             self.storage.create(marker.parent, [marker.name])
 
     def _uncommit(self, identifier: str, scope: Scope) -> None:
-        """Remove a marker, then its manifest: a kill in between leaves it whole without a marker, never lost."""
+        """Remove a marker, then its manifest: a kill in between leaves it complete without a marker, never lost."""
         self.storage.remove(self.marker_path(identifier, scope))
         self.storage.remove(self.manifest_path(identifier, scope))
 
@@ -246,7 +246,7 @@ class TraceLake(LakeReader):
     def _write(self, table: Table, frame: "pl.DataFrame", identifier: str, stage: str) -> Entry:
         """Write the table's file if it has rows.
 
-        The key is only in the path, not a column: pyarrow and pandas refuse a data set that has it in both places.
+        The key is only in the path, not a column: pyarrow and pandas reject a data set that has it in both places.
         """
         if frame.is_empty():
             return Entry(table.name, stage, "", 0, 0, "", table.version)
@@ -269,7 +269,7 @@ class TraceLake(LakeReader):
         return Entry(table.name, stage, file, frame.height, size, digest, table.version)
 
     def _delete_unpublished(self, manifest: Manifest, tables: set[str]) -> None:
-        """Delete files that the manifest no longer names. The caller holds the lock, so no other writer is here."""
+        """Delete files that the manifest no longer names. The caller holds the lock, so there is no other writer."""
         published = manifest.files
         for table in tables:
             folder = f"{table}/{manifest.scope}_id={manifest.id}"
@@ -291,7 +291,7 @@ def _require_stage(stage: str) -> None:
 
 @contextmanager
 def _polars_os_errors(path: Path) -> Iterator[None]:
-    """Restore the operating system's error that Polars reports only as text, with the file it failed on."""
+    """Restore the operating-system error that Polars reports only as text, with the file it occurred on."""
     import polars as pl
 
     try:

@@ -1,6 +1,6 @@
-"""Check a frame against a table's contract, and bring it into the contract's order.
+"""Check a frame against a table's contract, and convert it to the contract's order.
 
-Contracts are declared in `aaco_pipeline.lake.tables`; publishing is `aaco_pipeline.lake.store`.
+Contracts are declared in `aaco_pipeline.lake.tables`; `aaco_pipeline.lake.store` publishes.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from aaco_pipeline.lake.declaration import Table
 
 
 def empty_table(table: str) -> pl.DataFrame:
-    """The table without rows: the contract's columns except the key."""
+    """Return the table without rows: the contract's columns except the key."""
     return pl.DataFrame(schema=polars_types(table))
 
 
 def to_contract(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     """Cast `frame` to the contract of `table` in its order; missing columns become null.
 
-    ValueError for a column that the contract does not know: a reader must not drop data.
+    ValueError for a column that is not in the contract: a reader must not drop data.
     """
     declared = polars_types(table)
     surplus = [name for name in frame.columns if name not in declared]
@@ -35,10 +35,10 @@ def to_contract(table: str, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
-    """Bring `frame` into the contract's column order and sort order, with the key column.
+    """Convert `frame` to the contract's column order and sort order, with the key column.
 
-    `frame` must hold exactly the contract's columns, with or without the key column; a column of nulls may be untyped.
-    ContractError naming the table, the column, what was found and what is expected.
+    `frame` must have exactly the contract's columns, with or without the key column; a column of nulls may be untyped.
+    ContractError names the table, the column, and the found and expected values.
     """
     schema = polars_schema(table)
     if frame.is_empty() and frame.schema in (schema, polars_types(table.name)):
@@ -71,7 +71,7 @@ def conform(table: Table, frame: pl.DataFrame, key: str) -> pl.DataFrame:
 
 
 def _in_order(frame: pl.DataFrame, by: Sequence[str]) -> bool:
-    """Return whether the frame is already sorted, as far as that is known without sorting."""
+    """Return whether the frame is known to be sorted, without sorting it."""
     return frame.height < 2 or (len(by) == 1 and frame.get_column(by[0]).is_sorted())
 
 

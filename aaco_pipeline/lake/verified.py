@@ -1,7 +1,7 @@
 """Verify the bytes of tables and raw captures: a process hashes each file when it first reads it.
 
-Digests come from the manifest for tables, and from a list in its folder for a raw capture. All reading of tables passes
-through `require_intact`. Damage is repaired by `aaco_pipeline.lake.health`.
+Table digests come from the manifest; those of a raw capture come from a list in its folder. All table reads go through
+`require_intact`. `aaco_pipeline.lake.health` repairs damage.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from aaco_pipeline.lake.manifest import Entry
 #: The list in a raw capture's folder: digests of all its other files.
 RAW_LIST: Final = "digests.json"
 _RAW_LIST_VERSION: Final = 1
-#: A process that verifies more files than this forgets the earlier ones.
+#: A process that verifies more files than this forgets the earliest ones.
 _REMEMBERED: Final = 1 << 17
 
 _Identity = tuple[int, int, int, int]
@@ -30,7 +30,7 @@ _REBUILDING: Final = "`aaco doctor --mend` rebuilds it from the raw capture"
 
 
 def require_intact(lake: Path, published: Entry) -> Path:
-    """Return the file of a published table after verifying its digest. LakeError when it is torn or missing."""
+    """Return the file of a published table after verifying its digest. LakeError if it is torn or missing."""
     path = lake / published.file
     with lake_errors(path):
         try:
@@ -42,7 +42,7 @@ def require_intact(lake: Path, published: Entry) -> Path:
 
 
 def require_section(path: Path, size: int, section: tuple[int, int], sha256: str, told: str) -> None:
-    """Verify a section (offset and length) of a file of `size` bytes, whose content is described by `told`."""
+    """Verify a section (offset and length) of a file of `size` bytes; `told` describes the content."""
     begin, length = section
     with lake_errors(path):
         try:
@@ -70,12 +70,12 @@ def section_digest(path: Path, begin: int, length: int) -> str:
 
 
 def missing(path: Path) -> LakeError:
-    """The error for a published file that does not exist."""
+    """Return the error for a published file that does not exist."""
     return LakeError(f"{path}: published but missing ({described(path)}); {_mending(path)}")
 
 
 def torn(path: Path) -> LakeError:
-    """The error for a file whose bytes are not those published."""
+    """Return the error for a file whose bytes differ from those published."""
     return LakeError(f"{path}: its bytes are not those published ({described(path)}); {_mending(path)}")
 
 
@@ -97,7 +97,7 @@ def raw_digests(folder: Path) -> dict[str, str]:
 
 
 def is_of_capture(name: str) -> bool:
-    """Return whether a name in a raw folder belongs to the capture, and is not the list or a temporary file."""
+    """Return whether a name in a raw folder belongs to the capture, rather than being the list or a temporary file."""
     return name != RAW_LIST and not name.startswith(TEMPORARY_PREFIX)
 
 
@@ -108,7 +108,7 @@ def raw_list(digests: Mapping[str, str]) -> bytes:
 
 
 def require_raw_intact(folder: Path, digests: Mapping[str, str]) -> bool:
-    """Verify a raw folder by its list and `digests`, LakeError when they differ; False if it has no list.
+    """Verify a raw folder by its list and `digests`, LakeError if they differ; False if it has no list.
 
     A folder that is still being filled, or was filled by an early version, has no list.
     """
@@ -126,7 +126,7 @@ def require_raw_intact(folder: Path, digests: Mapping[str, str]) -> bool:
 
 
 def _digest(path: Path, size: int) -> str | None:
-    """The digest of a file, computed or remembered; None if it has another size."""
+    """Return the digest of a file, computed or cached; None if it has another size."""
     known = _identity(path.stat())
     if known[2] != size:
         return None

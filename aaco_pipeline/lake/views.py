@@ -1,6 +1,6 @@
 """Helper views for common questions, declared once for SQL, `aaco tables` and the data dictionary.
 
-How SQL is run is `aaco_pipeline.lake.sql`; tables are declared in `aaco_pipeline.lake.tables`.
+`aaco_pipeline.lake.sql` runs SQL; tables are declared in `aaco_pipeline.lake.tables`.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Final
 class HelperView:
     """A common question as a view over the contracts' views.
 
-    `tables` are all tables it reads, `columns` its columns with their meanings; the unit is the end of the name.
+    `tables` are all tables it reads, `columns` its columns with their meanings; the name ends in the unit.
     """
 
     name: str

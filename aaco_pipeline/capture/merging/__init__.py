@@ -1,7 +1,7 @@
 """Combine the parts of one run into one set of canonical tables on one axis, with one numbering.
 
-A part is what one reader gave: a process, a counter pass, a thread trace. Times come from the base trace alone; counter
-passes are matched to it by numbers, kernels and grids, never by time.
+A part is the output of one reader: a process, a counter pass or a thread trace. Only the base trace provides times;
+counter passes are matched to it by numbers, kernels and grids, never by time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,12 @@ TABLES: Final = (
 
 
 def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
-    """Build one session's tables from the parts of a run, in their given order.
+    """Build one session's tables from the parts of a run, in the given order.
 
-    All of `TABLES` are present. The axis begins at the earliest event of the base trace; parts of another host keep
-    their own clock, aligned at the same start, with an uncertainty of null. Detail `source_rows` (part, item, rows_in,
-    rows_out) lists what each source held; those of thread traces are described in `parts`, that of samples without a
-    place in `passes`. Raises CaptureError for no parts.
+    All of `TABLES` are present. The axis begins at the earliest event of the base trace; parts from another host keep
+    their own clock, aligned at the start, with a null uncertainty. Detail `source_rows` (part, item, rows_in, rows_out)
+    lists the contents of each source; the details of thread traces are described in `parts`, and samples that could not
+    be placed in `passes`. CaptureError if there are no parts.
     """
     if not parts:
         raise CaptureError("nothing to assemble: no part could be read")
@@ -64,11 +64,11 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
         named = (replace(item, item=f"{item.item} of {part.name}") for item in part.reading.evidence)
         evidence += named if len(parts) > 1 else part.reading.evidence
     evidence += [*merged.evidence, *without, *placed, *traced, *unnamed, *sampled]
-    # The operators of several traces do not state whose they are.
+    # With several traces, the operators do not state which trace they belong to.
     alone = len(parts) == 1
     tables["operator_inputs"] = parts[0].table("operator_inputs") if alone else empty_table("operator_inputs")
     stated = parts[0].reading.details.get("named_launches") if alone else None
-    # Only what reads traces pays for what knows operators: a capture that the lake has is not read.
+    # Imported only when reading traces: captures already in the lake do not need operators.
     from aaco_pipeline.analysis.roofline.operators.graph_replays import captured_launches
 
     tables["captured_launches"] = captured_launches(tables, stated)
@@ -77,7 +77,7 @@ def merge_parts(parts: Sequence[NamedReading]) -> CaptureTables:
 
 
 def moved(reading: CaptureTables, by_ns: int, *, processes: int, devices: int) -> CaptureTables:
-    """Shift all times of a reading, and number its processes and devices after this many others."""
+    """Shift all times of a reading, and offset its process and device numbers."""
     added = {"process_id": processes} | dict.fromkeys(DEVICE_COLUMNS, devices) | dict.fromkeys(TIMES, by_ns)
     named = (*EVENTS, "processes", "devices", "iterations", "pc_samples", "gpu_samples", "ceilings")
     tables = {name: renumbered(reading.tables[name], added, {}) for name in named}
@@ -85,13 +85,13 @@ def moved(reading: CaptureTables, by_ns: int, *, processes: int, devices: int) -
 
 
 def row_accounts(reading: CaptureTables) -> list[dict[str, object]]:
-    """List for each record kind of each part: part, item, rows_in, rows_out, and the reason where evidence has one."""
+    """List each part's record kinds: part, item, rows_in, rows_out, and the reason if there is evidence."""
     reasons = {item.item: item.reason for item in reading.evidence}
 
     def reason(row: Mapping[str, object]) -> str | None:
         if row["rows_out"] == row["rows_in"]:
             return None
-        file = f"{row['item']}".partition(" (")[2].removesuffix(")")  # of a format whose records are files of a kind
+        file = f"{row['item']}".partition(" (")[2].removesuffix(")")  # for formats whose records are files of one kind
         named = (f"{row['item']}", f"records {row['item']}", f"unusable rows of {file}", f"repeated counters ({file})")
         return next(
             (reasons[item] for name in named for item in (f"{name} of {row['part']}", name) if reasons.get(item)), None
@@ -110,7 +110,7 @@ def _accounts(parts: Sequence[NamedReading]) -> dict[str, pl.DataFrame]:
 def _iterations(
     tables: Mapping[str, pl.DataFrame], first: NamedReading, clock_of: Mapping[int, tuple[str, ...]]
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[Evidence]]:
-    """Return iterations as the format counts them, or from the markers around them, and the dispatches with theirs."""
+    """Return iterations as counted by the format or derived from markers, and the dispatches with their iterations."""
     dispatches = tables["dispatches"]
     if first.table("iterations").height:
         return first.table("iterations"), dispatches, []
@@ -121,7 +121,7 @@ def _iterations(
 
 
 def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
-    """Read all tables of a run; an unreadable part is evidence. CaptureError when none can be read."""
+    """Read all tables of a run; an unreadable part becomes evidence. CaptureError if none is readable."""
     limits = limits or Limits()
     named: list[NamedReading] = []
     failed: list[Evidence] = []
@@ -153,10 +153,10 @@ def read_run(run: Run, limits: Limits | None = None) -> CaptureTables:
 def _captured_in(
     traces: Sequence[Part], own: pl.DataFrame, limits: Limits, run: Run
 ) -> tuple[pl.DataFrame, list[Evidence]]:
-    """Return `captured_launches` of the run's own traces and of those that captured its graphs, numbered through."""
+    """Return `captured_launches` of the run's traces and of its graph-capture traces, renumbered consecutively."""
     if not traces:
         return own, []
-    # Only what reads traces pays for what knows operators: a capture that the lake has is not read.
+    # Imported only when reading traces: captures already in the lake do not need operators.
     from aaco_pipeline.analysis.roofline.operators.graph_replays import captured_launches
 
     found, said = [own], []
@@ -177,7 +177,7 @@ def _captured_in(
 
 
 def _bounded(read: CaptureTables, limits: Limits, place: str) -> CaptureTables:
-    """Return the reading if no text in it is longer than any name or value ever is."""
+    """Return the reading if none of its texts exceeds the maximum length of a name or value."""
     for name, frame in (*read.tables.items(), *read.details.items()):
         for piece in pieces(frame.select(cs.string())):
             texts = piece.select(pl.all().str.len_bytes().max())
@@ -189,7 +189,7 @@ def _bounded(read: CaptureTables, limits: Limits, place: str) -> CaptureTables:
 
 
 def kernels_on_path(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return for each kernel in the files of a pass its time on the critical path in ns, and its number of runs."""
+    """Return each kernel's time on the critical path in ns and its number of runs, from the files of a pass."""
     from aaco_pipeline.analysis.timeline.activities import recorded
     from aaco_pipeline.analysis.timeline.critical_path import critical_path
     from aaco_pipeline.analysis.timeline.dependency_graph import network

@@ -1,6 +1,6 @@
-"""The base trace: the parts whose times count, with one numbering and on one axis.
+"""The base trace: the parts that provide times, with one numbering and on one axis.
 
-Further parts add to it in `aaco_pipeline.capture.merging.passes`.
+`aaco_pipeline.capture.merging.passes` adds the remaining parts.
 """
 
 import re
@@ -20,7 +20,7 @@ from aaco_pipeline.lake.validation import to_contract
 WALL: Final = "realtime"
 #: Readers' name for times in the host's CLOCK_MONOTONIC.
 MONOTONIC: Final = "monotonic"
-#: Wall-clock readings further apart come from another boot of the host, or another host of that name.
+#: Wall-clock readings further apart come from another boot, or from another host with the same name.
 _ONE_BOOT_NS: Final = 1_000_000_000
 _OWN: Final = "the capture's own clock; zero is its earliest event"
 _FRAME_ORDER: Final = ("domain", "offset_ns", "uncertainty_ns", "anchor")
@@ -28,7 +28,7 @@ _FRAME_ORDER: Final = ("domain", "offset_ns", "uncertainty_ns", "anchor")
 
 @dataclass(frozen=True)
 class PartTimes:
-    """A part's clocks as its reader gave them, with its first and last instant in its own times; None without any."""
+    """A part's clocks as its reader gave them, and its first and last instant in its own times; None if it has none."""
 
     name: str
     host: str | None
@@ -43,19 +43,19 @@ class PartTimes:
 
     @property
     def wall(self) -> dict[str, object] | None:
-        """The row that ties its times to wall-clock."""
+        """Return the row that ties its times to the wall clock."""
         found = self.clock_domains.filter((pl.col("domain") == WALL) & pl.col("offset_ns").is_not_null())
         return found.row(0, named=True) if found.height else None
 
     @property
     def epoch_ns(self) -> int | None:
-        """The origin of its times, in ns after the Unix epoch."""
+        """Return the origin of its times, in ns after the Unix epoch."""
         offset = None if self.wall is None else self.wall["offset_ns"]
         return -offset if isinstance(offset, int) else None
 
     @property
     def clock(self) -> tuple[str, ...]:
-        """Equal where two parts' times were read from one clock: of one stated host, or of the part itself."""
+        """Return a key that is equal for parts timed by one clock: that of a stated host, or the part's own."""
         return ("part", self.name) if self.host is None else ("host", self.host, self.domain)
 
 
@@ -70,10 +70,10 @@ class Placed:
 
 
 def placed(parts: Sequence[PartTimes]) -> Placed:
-    """Place all parts on an axis whose zero is the earliest event of those that can be aligned.
+    """Place all parts on an axis whose zero is the earliest event of the parts that can be aligned.
 
-    The uncertainty is 0 for the clock of the first part, and null for every other clock: the distance between the
-    hosts' wall-clocks is not stated.
+    The uncertainty is 0 for the first part's clock and null for all others, because the offset between the hosts' wall
+    clocks is unknown.
     """
     parts = _on_one_count(parts)
     zeros: dict[tuple[object, ...], int] = {}
@@ -90,7 +90,7 @@ def placed(parts: Sequence[PartTimes]) -> Placed:
 
 
 def _on_one_count(parts: Sequence[PartTimes]) -> list[PartTimes]:
-    """Give parts in one host's CLOCK_MONOTONIC the wall-clock reading of the first of them."""
+    """Give all parts in one host's CLOCK_MONOTONIC the first part's wall-clock reading."""
     firsts: list[PartTimes] = []
     found = []
     for part in parts:
@@ -110,15 +110,15 @@ def _near(one: int | None, other: int) -> bool:
 
 
 def _frame_of(part: PartTimes) -> tuple[object, ...]:
-    """Return a key that is equal for parts whose times can be aligned by stated numbers."""
+    """Return a key that is equal for parts that can be aligned from stated values."""
     return (WALL,) if part.epoch_ns is not None else (part.host, part.domain)
 
 
 def _rows(parts: Sequence[PartTimes], offsets: Mapping[str, int]) -> tuple[list[dict[str, object]], list[Evidence]]:
-    """Build the rows of `clock_domains`: one per clock, and one of wall-clock.
+    """Build the rows of `clock_domains`: one per clock, and one for the wall clock.
 
-    Files of the first part's host that count from different instants have a row each. Another host has one row, of its
-    first file: the clocks without an uncertainty are as many as the hosts that are not aligned.
+    Each file of the first part's host that has a different origin gets its own row. Every other host gets one row, from
+    its first file, so clocks without an uncertainty correspond to hosts that are not aligned.
     """
     rows: list[dict[str, object]] = []
     unsure: dict[str, list[str]] = {}
@@ -156,7 +156,7 @@ def _by_wall(part: PartTimes) -> str:
 
 
 def _unsure(part: PartTimes, first: PartTimes) -> tuple[str, str]:
-    """Describe what is unknown about a clock relative to the first part's, for the evidence and for its row."""
+    """Describe, for the evidence and the clock's row, what is unknown about it relative to the first part's clock."""
     who = "hosts' clocks" if part.host is not None and first.host is not None else "clocks of files without a host"
     if part.epoch_ns is not None and first.epoch_ns is not None:
         reason = f"placed by wall-clock, which may differ between hosts: {who} are not aligned any closer"
@@ -169,7 +169,7 @@ def _unsure(part: PartTimes, first: PartTimes) -> tuple[str, str]:
 
 
 def _apart(parts: Sequence[PartTimes], offsets: Mapping[str, int]) -> list[Evidence]:
-    """Report parts placed by wall-clock that ran at different times, which ranks of one job do not."""
+    """Report parts placed by wall clock that ran at different times; ranks of one job would overlap."""
     spans = [
         (part.first_ns + offsets[part.name], part.last_ns + offsets[part.name])
         for part in parts
@@ -185,16 +185,16 @@ DEVICE_COLUMNS: Final = ("device_id", "source_device_id", "destination_device_id
 TIMES: Final = ("start_ns", "end_ns", "time_ns")
 _STREAM_COLUMNS: Final = ("stream_id", "waited_stream_id")
 _KERNEL_IDENTITY: Final = ("name", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")
-#: Folder of one of several runs of the program under the tool, at the start of a part's name.
+#: Folder of one of several program runs under the tool, at the start of a part's name.
 _PASS: Final = re.compile(r"pass_\d+/")
 #: Folder of a counting run of `aaco record`.
 _COUNTER_PASS: Final = re.compile(r"counters_\d+/")
 
 
 def choose_base(parts: Sequence[NamedReading]) -> tuple[Sequence[NamedReading], list[Evidence]]:
-    """Choose the parts whose times count, and report on the others."""
+    """Choose the parts that provide times, and report on the others."""
     eventful = [part for part in parts if not part.counts and any(part.table(name).height for name in EVENTS)]
-    # One that was to count and could not still ran the program once more.
+    # A failed counter pass still ran the program once more.
     timed = [part for part in eventful if not _COUNTER_PASS.match(part.name)] or eventful
     counting = [part for part in parts if part.counts]
     findings = Findings()
@@ -220,9 +220,9 @@ def choose_base(parts: Sequence[NamedReading]) -> tuple[Sequence[NamedReading], 
 def _without_thread_trace_passes(
     parts: Sequence[NamedReading], timed: Sequence[NamedReading]
 ) -> Sequence[NamedReading]:
-    """Drop timed parts of passes in which a thread trace was taken, unless no other pass is timed.
+    """Drop timed parts of passes that took a thread trace, unless no other pass is timed.
 
-    Such a pass ran the program once more, and its dispatches are the same ones a second time.
+    Such a pass reran the program, so its dispatches would be duplicates.
     """
 
     runs = {part.name: found[0] for part in parts if (found := _PASS.match(part.name))}
@@ -232,25 +232,25 @@ def _without_thread_trace_passes(
 
 @dataclass
 class Base:
-    """The base's tables with one numbering, and what a further part needs to refer to them."""
+    """The base's tables with one numbering, and the data that later parts need to refer to them."""
 
     tables: dict[str, pl.DataFrame]
-    #: Its parts, each with what was added to the numbers of its dispatches and of its processes.
+    #: Its parts, each with the offsets added to its dispatch and process numbers.
     parts: Sequence[tuple[NamedReading, int, int]]
-    #: By the name of each part of the base: what to add to its dispatches' numbers, and to its times.
+    #: For each part of the base, by name: the offsets for its dispatch numbers and times.
     dispatch_offsets: Mapping[str, int]
     time_offsets: Mapping[str, int]
-    #: The clock of each process, equal where two were read from one.
+    #: Clock of each process; equal if both were timed by the same clock.
     clock_of: Mapping[int, tuple[str, ...]]
-    #: PCI address, else handle, of each device that has one, by its number in the session.
+    #: PCI address, or else handle, of each device that has one, by its number in the session.
     addresses: Mapping[int, str]
     evidence: list[Evidence]
 
     @cached_property
     def keys(self) -> pl.DataFrame:
-        """dispatch_id of the session with `process` (ordinal in the base), source_dispatch_id, name, grid, workgroup.
+        """Return the session's dispatch_id with `process` (ordinal in base), source_dispatch_id, name, grid, workgroup.
 
-        Built only when counters or a thread trace are placed: it has a row per dispatch.
+        Built only to place counters or a thread trace: it has one row per dispatch.
         """
         return pl.concat(
             part.keys.with_columns(pl.col("dispatch_id") + dispatches, pl.col("process") + processes)
@@ -299,7 +299,7 @@ def base_trace(base: Sequence[NamedReading]) -> Base:
 
 
 def renumbered(frame: pl.DataFrame, added: Mapping[str, int], mapped: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
-    """Add numbers to some columns and replace others; missing columns are skipped."""
+    """Add offsets to some columns and replace others; missing columns are skipped."""
     changes = [pl.col(column) + number for column, number in added.items() if number and column in frame.columns]
     for column, mapping in mapped.items():
         if column in frame.columns and any(old != new for old, new in mapping.items()):
@@ -319,10 +319,10 @@ def _kernels(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int,
 
 
 def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int, int]], dict[int, str], list[Evidence]]:
-    """Return the distinct devices of all parts: one that several processes of a stated host name alike counts once.
+    """Return the distinct devices of all parts; processes of one stated host share a device of the same identity.
 
-    Where a part states no host, its devices are its own: those of another host, or another visible set, have the same
-    names.
+    The devices of a part without a stated host are its own: devices of another host or another visible set have the
+    same names.
     """
     rows: list[pl.DataFrame] = []
     known: dict[tuple[object, ...], int] = {}
@@ -355,18 +355,18 @@ def _devices(base: Sequence[NamedReading]) -> tuple[pl.DataFrame, list[dict[int,
 
 
 def _or_one(frame: pl.DataFrame, table: str, key: str) -> pl.DataFrame:
-    """The rows, or one that knows nothing but its number 0 where the format has none."""
+    """Return the rows, or a single row with only the number 0 if the format has none."""
     return frame if frame.height else to_contract(table, pl.DataFrame({key: [0]}))
 
 
 def _how_many(frames: Iterable[pl.DataFrame], columns: Sequence[str]) -> int:
-    """One more than the largest number in any of the columns that a frame has; 0 without any."""
+    """Return one more than the largest number in these columns of a frame; 0 without any."""
     found = [frame.get_column(column).max() for frame in frames for column in columns if column in frame.columns]
     return max((int(value) + 1 for value in found if isinstance(value, int)), default=0)
 
 
 def _times(part: NamedReading) -> PartTimes:
-    """The part's clocks with its first and last instant; of samples of devices alone theirs."""
+    """Return the part's clocks and its first and last instant; device samples alone define their own span."""
     spans = [frame.select("start_ns", "end_ns") for frame in (part.table(name) for name in EVENTS) if frame.height]
     if not spans and (samples := part.table("gpu_samples")).height:
         spans = [samples.select(start_ns="time_ns", end_ns="time_ns")]

@@ -1,4 +1,4 @@
-"""Find a run's iterations from the ranges that its processes set around them, and the dispatches of each."""
+"""Find a run's iterations from the ranges that its processes set around them, and assign dispatches to them."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from aaco_pipeline.lake.validation import empty_table, to_contract
 
 #: Common names of ranges around one iteration, with the program's number.
 _ITERATION: Final = re.compile(r"^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$", re.IGNORECASE)
-#: Tracers write decimal microseconds: two touching ranges may overlap by a rounding error.
+#: Tracers write decimal microseconds: rounding may make two adjacent ranges overlap.
 _ROUNDING_NS: Final = 100
 _THREAD: Final = ("process_id", "thread_id")
 _RANGE: Final = pl.Schema(
@@ -25,9 +25,9 @@ def from_markers(
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[Evidence]]:
     """Build the table `iterations`, and add to `dispatches` the iteration in which each was launched.
 
-    Iterations are the ranges on one thread of one process: of the lowest rank, else of the first to begin one. A
-    process with ranges of its own has its dispatches in the iterations of the same name; one without has them in those
-    around them if `clock_of` gives both processes one clock, else in none.
+    Iterations are the ranges on one thread of one process: the lowest rank, or else the first to begin one. For a
+    process with its own ranges, dispatches belong to the iterations of the same name. For any other process, dispatches
+    belong to the iterations around them if `clock_of` gives both processes the same clock, and to none otherwise.
     """
     dispatches = tables["dispatches"]
     ranges = _sequences(tables["markers"], tables["processes"])
@@ -36,7 +36,7 @@ def from_markers(
     leading = int(ranges.item(0, "process_id"))
     named = _touching(ranges.filter(pl.col("process_id") == leading))
     if not named.height or _overlap(named):
-        return empty_table("iterations"), dispatches, []  # ranges that overlap are no sequence of iterations
+        return empty_table("iterations"), dispatches, []  # overlapping ranges are not a sequence of iterations
     iterations = as_iterations(named)
     numbered = named.select("name", "start_ns", number=pl.int_range(pl.len(), dtype=pl.Int32), until_ns="end_ns")
     processes = dispatches.get_column("process_id").unique().sort().to_list()
@@ -78,7 +78,7 @@ def _sequences(markers: pl.DataFrame, processes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _touching(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Trim ends that exceed the next start by no more than rounding."""
+    """Trim ends that exceed the next start by no more than a rounding error."""
     following = pl.col("start_ns").shift(-1)
     rounded = (pl.col("end_ns") - following).is_between(1, _ROUNDING_NS)
     return ranges.with_columns(end_ns=pl.when(rounded).then(following).otherwise("end_ns"))
@@ -91,7 +91,7 @@ def _overlap(ranges: pl.DataFrame) -> bool:
 def _own(
     ranges: pl.DataFrame, numbered: pl.DataFrame, process: int, leading: int, clock_of: Mapping[int, tuple[str, ...]]
 ) -> pl.DataFrame:
-    """Return the ranges within which a process launches an iteration's work, with the iteration's number."""
+    """Return the ranges in which a process launches an iteration's work, with the iteration's number."""
     own = ranges.filter(pl.col("process_id") == process)
     one_clock = process in clock_of and clock_of[process] == clock_of.get(leading)
     unique = not (own.get_column("name").is_duplicated().any() or numbered.get_column("name").is_duplicated().any())
@@ -105,7 +105,7 @@ def _own(
 
 
 def placed_in(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Add to each dispatch the iteration in which it was launched, or without a launch in which it began.
+    """Add to each dispatch the iteration in which it was launched (or began, if its launch is unknown).
 
     `ranges` has process_id, number, start_ns and until_ns.
     """
@@ -135,7 +135,7 @@ def _numbers(dispatches: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame
 
 
 def _without(dispatches: pl.DataFrame, leading: int, clock_of: Mapping[int, tuple[str, ...]]) -> list[Evidence]:
-    """Report processes on another clock than the iterations' whose dispatches belong to none of them."""
+    """Report processes whose clock differs from the iterations', so that their dispatches belong to none."""
     counted = dispatches.group_by("process_id").agg(pl.len(), none=pl.col("iteration").is_null().all())
     items = []
     for process, count, none in counted.sort("process_id").iter_rows():

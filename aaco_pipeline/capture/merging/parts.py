@@ -1,8 +1,7 @@
 """One part of a run: its reader's tables, its name, the identity of its executions, and its thread traces.
 
-The files of a part are chosen in `aaco_pipeline.capture.discovery`. A thread trace belongs to the dispatch with its
-number if that kernel has a name that the trace states: another run of the program may number its dispatches
-differently.
+`aaco_pipeline.capture.discovery` chooses a part's files. A thread trace belongs to the dispatch with its number only if
+that kernel has a name stated in the trace, because another run of the program may number its dispatches differently.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,8 +30,8 @@ EVENTS: Final[Mapping[str, str]] = {
 def plainly_named(parts: Sequence["NamedReading"]) -> list["NamedReading"]:
     """Convert binary kernel names (`mangled_kernels`) to C++ names.
 
-    A trace of the same run names kernels in C++, and counters find their dispatches by name: as the trace spells it,
-    where it also states the binary name.
+    A trace of the same run has C++ kernel names, and counters find their dispatches by name. If the trace also states
+    the binary name, its own spelling is used.
     """
     spelled: dict[str, str] = {}
     for part in parts:
@@ -45,7 +44,7 @@ def _plainly_named(part: "NamedReading", spelled: Mapping[str, str]) -> "NamedRe
     mangled = part.reading.details.get("mangled_kernels")
     if mangled is None or mangled.is_empty():
         return part
-    # Only where such names are: it brings the whole grammar of them.
+    # Imported only for such names, because it loads the entire name grammar.
     from aaco_pipeline.analysis.kernels.demangling import demangled
 
     plain = {name: spelled.get(name) or demangled(name) for name in mangled.get_column("name")}
@@ -61,7 +60,7 @@ def _plainly_named(part: "NamedReading", spelled: Mapping[str, str]) -> "NamedRe
 class NamedReading:
     """A reader's tables, with the part's name inside the run.
 
-    `counts_first`: only the first executions of each kernel were counted.
+    `counts_first`: counters cover only the first executions of each kernel.
     """
 
     name: str
@@ -73,7 +72,7 @@ class NamedReading:
 
     @property
     def host(self) -> str | None:
-        """The host of its processes, where the format says."""
+        """Return the host of its processes, if the format states it."""
         hosts: list[str | None] = self.table("processes").get_column("host").to_list()
         return hosts[0] if hosts else None
 
@@ -83,7 +82,7 @@ class NamedReading:
 
     @cached_property
     def executions(self) -> pl.DataFrame:
-        """Its dispatches, and counted executions without times, numbered as `counters` refers to them."""
+        """Return its dispatches, and counted executions without times, numbered as in `counters`."""
         dispatches = self.table("dispatches")
         counted = self.reading.details.get("counter_dispatches")
         if counted is None:
@@ -106,8 +105,8 @@ class NamedReading:
 
     @cached_property
     def keys(self) -> pl.DataFrame:
-        """dispatch_id of each execution, and its identity in another pass: `process`, number, kernel's name, and the
-        work-items of its grid and of one workgroup, null where the source does not state them.
+        """Return dispatch_id of each execution and its identity in other passes: `process`, number, kernel name, and
+        the work-items of its grid and of one workgroup, null if the source does not state them.
         """
         executions = self.executions.select("dispatch_id", "process_id", "kernel_id", **work_items())
         counted = self.reading.details.get("counter_dispatches")
@@ -141,10 +140,10 @@ _LISTED: Final = pl.Schema({"capture": pl.String, "code_object_id": pl.UInt64, "
 def named_kernels(
     parts: Sequence[NamedReading], kernels: pl.DataFrame, instructions: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[Evidence]]:
-    """Add to `kernels` what the traces list, and to `att_instructions` a kernel in every row that has one.
+    """Add the kernels listed in traces to `kernels`, and a kernel to each row of `att_instructions` that has one.
 
-    An instruction of a trace that matched no dispatch belongs to the function that lists it. A trace without a listing
-    names its kernel if its occupancy names only one. Known kernels get their symbol.
+    If a trace matched no dispatch, its instructions belong to the functions that list them. A trace without a listing
+    gets a kernel if its occupancy data names only one. Known kernels get their symbol.
     """
     traces = [part for part in parts if part.table("att_instructions").height]
     if not traces:
@@ -179,7 +178,7 @@ def named_kernels(
 
 
 def _functions(part: NamedReading) -> pl.DataFrame:
-    """List the functions in a trace's listing: capture, code_object_id, line of the heading, symbol (its name)."""
+    """List the functions in a trace's listing: capture, code_object_id, line of the heading, and symbol (its name)."""
     functions = part.reading.details["functions"].select(
         pl.lit(part.name).alias("capture"), "code_object_id", "line", symbol=pl.col("name").str.strip_suffix(".kd")
     )
@@ -195,7 +194,7 @@ def _functions(part: NamedReading) -> pl.DataFrame:
 
 
 def _under(instructions: pl.DataFrame, listed: pl.DataFrame) -> pl.DataFrame:
-    """Add `symbol` to the instructions: the last heading above each in its trace's listing of its code object."""
+    """Add `symbol` to the instructions: the last heading above each in its code object's listing."""
     by = ["capture", "code_object_id"]
     rows = instructions.drop("symbol", strict=False).with_row_index("row").sort("line", nulls_last=True)
     rows = rows.join_asof(listed.sort("line"), on="line", by=by, strategy="backward", check_sortedness=False)
@@ -210,7 +209,7 @@ def _with_symbols(kernels: pl.DataFrame, spelled: dict[str, str]) -> pl.DataFram
 
 
 def _numbers(kernels: pl.DataFrame) -> dict[str, int]:
-    """Map each plain name or symbol to its kernel; of several alike to the first."""
+    """Map each plain name or symbol to its kernel; duplicates map to the first."""
     numbers: dict[str, int] = {}
     for number, *names in kernels.select("kernel_id", "name", "symbol").iter_rows():
         for name in filter(None, names):
@@ -225,15 +224,15 @@ _CARRIED: Final = ("waves", "wait_dependencies", "sampled_stalls")
 def matched_instructions(
     parts: Sequence[tuple[str, CaptureTables]], keys: pl.DataFrame, dispatches: pl.DataFrame
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame], list[Evidence]]:
-    """Return the `att_instructions` of all parts, each at its dispatch, and what else was traced with them.
+    """Return the `att_instructions` of all parts, each assigned to its dispatch, and the related trace data.
 
-    `parts` are named readings; `keys` has dispatch_id, source_dispatch_id and kernel name of each dispatch of the base
-    trace, `dispatches` its dispatch_id and kernel_id. Each row has its part as `capture`, and the number that the trace
-    states as `source_dispatch_id`. A trace whose dispatch is not found keeps null in dispatch_id and kernel_id, and
-    evidence says why. Details, each with the column `part`, as described in `thread_trace.read`: `waves`,
-    `wait_dependencies` and `sampled_stalls`; `wait_executions` (wave_index, line, stall of the instructions of class
-    `wait`, in order of execution), `wave_starts` (shader_engine, cu, waves: how many began there, traced or not) and
-    `instruction_parts` (one row per row of the instructions, in their order).
+    `parts` are named readings; `keys` has dispatch_id, source_dispatch_id and kernel name for each dispatch of the base
+    trace, `dispatches` its dispatch_id and kernel_id. Each row has its part as `capture`, and the number stated in the
+    trace as `source_dispatch_id`. If a trace's dispatch is not found, dispatch_id and kernel_id are null and the
+    evidence gives the reason. Details, each with the column `part`, as described in `thread_trace.read`: `waves`,
+    `wait_dependencies` and `sampled_stalls`; `wait_executions` (wave_index, line and stall of the instructions of class
+    `wait`, in execution order), `wave_starts` (shader_engine, cu, waves: number that began there, traced or not) and
+    `instruction_parts` (one row per instruction row, in the same order).
     """
     found: list[pl.DataFrame] = []
     evidence: list[Evidence] = []
@@ -277,7 +276,7 @@ def _details(reading: CaptureTables, instructions: pl.DataFrame) -> dict[str, pl
 
 
 def _dispatch(traced: pl.DataFrame | None, keys: pl.DataFrame) -> tuple[int | None, str]:
-    """Return the one dispatch with the number and the name that a trace states; else None and why."""
+    """Return the only dispatch with the number and name stated in a trace, or None and the reason."""
     number = traced.item(0, "source_dispatch_id") if traced is not None and traced.height else None
     if traced is None or number is None:
         return None, "the thread trace does not say which dispatch it is of"

@@ -1,6 +1,6 @@
-"""Add to the base trace what other passes hold: counter values, samples of devices and program-counter samples.
+"""Add data from other passes to the base trace: counter values, device samples and program-counter samples.
 
-The base trace, its clocks and its numbering are in `base`.
+`base` describes the base trace, its clocks and its numbering.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from aaco_pipeline.formats.capture_tables import Findings
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: Ways in which an execution was matched, as in `counters.matched_by`.
+#: Ways of matching an execution, as in `counters.matched_by`.
 DISPATCH: Final = "dispatch"
 EXECUTION: Final = "execution"
 KERNEL: Final = "kernel"
-#: Item of evidence for values matched in this way, and its reason.
+#: Evidence item for values matched this way, and its reason.
 _MATCHED: Final = {
     EXECUTION: (
         "counter values matched by execution",
@@ -42,7 +42,7 @@ def counters(parts: Sequence[NamedReading], base: Base) -> tuple[pl.DataFrame, p
     found = [empty_table("counters")]
     found_by: dict[str, dict[str, int]] = {EXECUTION: {}, KERNEL: {}}
     for part in parts:
-        # A format whose file is one pass does not name it.
+        # Formats with one pass per file do not name the pass.
         named = pl.when(pl.col("pass") == "").then(pl.lit(part.name)).otherwise("pass").alias("pass")
         values = part.table("counters").with_columns(named).drop("kernel_id", "matched_by", "source_dispatch_id")
         if values.is_empty():
@@ -65,7 +65,7 @@ def counters(parts: Sequence[NamedReading], base: Base) -> tuple[pl.DataFrame, p
 
 
 def _evidence(found_by: dict[str, dict[str, int]]) -> list[Evidence]:
-    """Count values, by pass, whose dispatch was not found by number."""
+    """Count, per pass, the values whose dispatch was not found by number."""
     findings = Findings()
     for how, counts in found_by.items():
         count = sum(counts.values())
@@ -76,14 +76,13 @@ def _evidence(found_by: dict[str, dict[str, int]]) -> list[Evidence]:
 
 
 def _placed(part: NamedReading, base: Base, kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the kernels, and for each execution of a further pass: session_dispatch, kernel_id, matched_by, its
-    number.
+    """Return the kernels, and each execution of another pass: session_dispatch, kernel_id, matched_by, its number.
 
-    With several processes in the base trace an execution is only searched in that of its own rank.
+    If the base trace has several processes, an execution is only searched for in the process of its own rank.
     """
     kernels, of_part = _kernels(part, kernels)
     executions = part.keys.join(of_part, on="dispatch_id", how="left").with_columns(_process(part, base))
-    # Numbers of those that were counted alone are not the trace's.
+    # If only first executions were counted, the numbers differ from the trace's.
     by_number = _by_number(executions.clear() if part.counts_first else executions, base.keys)
     by_turn = _by_turn(executions, base.keys, by_number, first=part.counts_first)
     rest = executions.select("dispatch_id").join(pl.concat([by_number, by_turn]), on="dispatch_id", how="anti")
@@ -97,7 +96,7 @@ def _placed(part: NamedReading, base: Base, kernels: pl.DataFrame) -> tuple[pl.D
 
 
 def _process(part: NamedReading, base: Base) -> pl.Expr:
-    """Return the base trace's process for each of the part's; null where unknown."""
+    """Return the base trace's process for each of the part's processes; null if unknown."""
     processes = base.tables["processes"]
     if processes.height <= 1:
         return pl.col("process")
@@ -107,10 +106,10 @@ def _process(part: NamedReading, base: Base) -> pl.Expr:
 
 
 def _by_number(executions: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Match executions with the number, kernel and grid of one dispatch: dispatch_id, session_dispatch, matched_by.
+    """Match executions to dispatches by number, kernel and grid: dispatch_id, session_dispatch, matched_by.
 
-    Excludes a kernel and grid that ran equally often in both but whose numbers do not all agree: there an agreeing
-    number belongs to another turn.
+    Excludes a kernel and grid that ran equally often in both passes with numbers that do not all agree: an equal number
+    would then be a coincidence.
     """
     theirs = keys.select("process", "source_dispatch_id", "name", session_dispatch="dispatch_id", base_grid="grid")
     theirs = theirs.unique(["process", "source_dispatch_id", "name"], keep="none")
@@ -128,9 +127,9 @@ def _by_number(executions: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_turn(executions: pl.DataFrame, keys: pl.DataFrame, taken: pl.DataFrame, *, first: bool) -> pl.DataFrame:
-    """Match the n-th execution of a kernel and grid to the n-th in the base trace, where both ran equally often.
+    """Match the n-th execution of a kernel and grid to the n-th in the base trace, if both ran equally often.
 
-    With `first`, where the base trace ran at least as often.
+    With `first`, it is enough that the base trace ran at least as often.
     """
     known = pl.col("process").is_not_null() & pl.col("grid").is_not_null()
     turn = pl.int_range(pl.len(), dtype=pl.Int32).over(_LAUNCH)
@@ -158,7 +157,7 @@ def _by_turn(executions: pl.DataFrame, keys: pl.DataFrame, taken: pl.DataFrame, 
 def _kernels(part: NamedReading, kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Add the kernels that only this part has, and return the kernel of each of its executions.
 
-    A kernel is the session's one of the same name and registers, else the first of the same name.
+    A kernel is matched to the session's kernel with the same name and registers, else to the first with the same name.
     """
     used = part.executions.select("dispatch_id", own="kernel_id")
     counted = part.table("counters").select("dispatch_id").unique()
@@ -180,17 +179,17 @@ def _kernels(part: NamedReading, kernels: pl.DataFrame) -> tuple[pl.DataFrame, p
 
 
 Placed = tuple[pl.DataFrame, pl.DataFrame, list[Evidence], dict[str, pl.DataFrame]]
-#: Facts of a sampled device that the trace's reader may lack.
+#: Facts about a sampled device that the trace's reader may lack.
 _FILLED: Final = ("product", "memory_bytes", "partition_mode", "power_cap_w")
 
 
 def placed(parts: Sequence[NamedReading], base: Base) -> Placed:
-    """Return `gpu_samples` on the session's axis, `devices` with those sampled, evidence, and details.
+    """Return `gpu_samples` on the session's axis, `devices` including the sampled ones, evidence and details.
 
-    Samples of a part of the base are on its axis. Those of another part are shifted by the clock that both state
-    (wall-clock, or one of the same name), and only those around the trace's time are kept. A sampled device is the
-    trace's where PCI address or UUID are the same, or where host and trace have one each; else it is a separate device.
-    Detail `unplaced_gpu_samples`: samples that no clock ties to the axis, in their own times.
+    Samples from a base part are already on its axis. Those of another part are shifted by a clock that both state (the
+    wall clock, or one of the same name), and only samples around the trace's time are kept. A sampled device is
+    identified with the trace's if PCI address or UUID agree, or if host and trace have one each; otherwise it is a
+    separate device. Detail `unplaced_gpu_samples`: samples that no clock ties to the axis, in their own times.
     """
     findings = Findings()
     devices = base.tables["devices"]
@@ -226,7 +225,7 @@ def placed(parts: Sequence[NamedReading], base: Base) -> Placed:
 
 
 def _shift(own: pl.DataFrame, session: pl.DataFrame) -> int | None:
-    """Return the offset from a part's times to the session's, by the first clock that both tie to theirs."""
+    """Return the offset from a part's times to the session's, by the first clock that both of them state."""
     mine, theirs = (
         dict(clocks.drop_nulls("offset_ns").select("domain", "offset_ns").iter_rows()) for clocks in (own, session)
     )
@@ -245,7 +244,7 @@ def _span(base: Base) -> tuple[int, int] | None:
 
 
 def _around(samples: pl.DataFrame, base: Base) -> pl.DataFrame:
-    """Keep each device's samples during the trace, with the last before and the first after it.
+    """Keep each device's samples during the trace, plus the last one before and the first one after it.
 
     Drops a device that was only sampled before the trace, or only after it.
     """
@@ -269,7 +268,7 @@ def _apart(samples: pl.DataFrame, base: Base) -> str:
 
 
 def _same_devices(part: NamedReading, base: Base) -> Mapping[int, int]:
-    """Map the part's devices to the trace's numbers, where they are the same."""
+    """Map the part's devices to the trace's numbers if they are the same."""
     names = part.reading.details.get("device_names")
     if names is None:
         return {}
@@ -301,7 +300,7 @@ def _short(host: str) -> str:
 def _with_sampled(
     devices: pl.DataFrame, part: NamedReading, same: Mapping[int, int], samples: pl.DataFrame, findings: Findings
 ) -> tuple[pl.DataFrame, dict[int, int]]:
-    """Add the facts of the samples' part to the devices, and further devices; returns the session's numbers."""
+    """Add facts from the samples' part to the devices, and any new devices; return the session's numbers."""
     sampled = samples.get_column("device_id").unique().sort().to_list()
     stated = part.table("devices").filter(pl.col("device_id").is_in(sampled))
     own = [device for device in sampled if device not in same]
@@ -331,6 +330,6 @@ def pc_samples(parts: Sequence[NamedReading], base: Base) -> pl.DataFrame:
             offsets = {"dispatch_id": base.dispatch_offsets[part.name], "time_ns": base.time_offsets[part.name]}
             found.append(renumbered(samples, offsets, {}))
         else:
-            # Another run's clock: its times say nothing on this axis.
+            # Times from another run's clock have no place on this axis.
             found.append(samples.with_columns(time_ns=pl.lit(None, pl.Int64), dispatch_id=pl.lit(None, pl.Int32)))
     return pl.concat(found).with_columns(sample_id=pl.int_range(pl.len(), dtype=pl.Int32))

@@ -1,13 +1,13 @@
 """Streams of this project's CUPTI recorder: the GPU activity of one CUDA process, one file `*.cupti` per process.
 
-Written by `aaco_pipeline/recording/profilers/injection.cpp`, whose C++ structs `stream` mirrors. A file is a header and
-chunks of equal records, each appended whole, so that a killed process leaves it readable up to the last chunk; chunks
-of many records are packed, to 16 bytes per launch with its call. Records may gain fields at the end, and unknown kinds
-of chunks are skipped. The reader relies on these facts of CUPTI: a device is CUDA's own number within the process and a
-UUID everywhere; a grid counts blocks; correlations are unique within the process, and all kernels of one graph launch
-share the launch's; a wait names its context, not its device. NVIDIA's streams are streams; hardware queues are unknown
-and null. Not read: CUPTI's own overhead, which is summed in evidence, and calls that were not enabled, which evidence
-names.
+Written by `aaco_pipeline/recording/profilers/injection.cpp`; `stream` mirrors its C++ structs. A file is a header
+followed by chunks of records of one size. Each chunk is appended in one piece, so after a kill the file is readable up
+to the last complete chunk; chunks of many records are packed, to 16 bytes per launch including its call. Records may
+gain fields at the end, and unknown kinds of chunks are skipped. The reader relies on these properties of CUPTI: a
+device has CUDA's number within the process and a global UUID; a grid counts blocks; correlations are unique within the
+process, and all kernels of one graph launch share the launch's correlation; a wait names its context, not its device.
+NVIDIA's streams become streams; hardware queues are unknown and null. Not read: CUPTI's own overhead, which is totalled
+in the evidence, and calls that were not enabled, which the evidence names.
 """
 
 from pathlib import Path
@@ -41,9 +41,9 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     `memory_copies` with fills, `memory_allocations`, `markers`, `synchronizations`. Details: `source_rows`; `streams`
     (`stream_id`, `device_id`, `source_stream`); `launch_facts` (`dispatch_id`, `registers_per_thread`).
 
-    A stream that was cut is read up to its last whole chunk and told as `partial`, as are records that CUPTI dropped
-    and what came after another tool took CUPTI over. Raises CaptureError for what is no such stream, is of a later
-    version, contradicts itself, or goes beyond the limits.
+    A truncated stream is read up to its last complete chunk and reported as `partial`; so are records dropped by CUPTI
+    and activity after another tool took over CUPTI. CaptureError if it is not such a stream, has a later version,
+    contradicts itself or exceeds the limits.
     """
     from aaco_pipeline.formats.cupti import reading
 

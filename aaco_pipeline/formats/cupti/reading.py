@@ -1,6 +1,6 @@
-"""Read a CUPTI stream into canonical tables with evidence: what was recorded, lost, or never requested.
+"""Read a CUPTI stream into canonical tables, with evidence of what was recorded, lost or not requested.
 
-Columns come from `stream`, tables are built in `tables`.
+`stream` reads the columns; `tables` builds the tables.
 """
 
 import re
@@ -32,16 +32,16 @@ from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import DROPPED, Status
 from aaco_pipeline.lake.on_disk import GrowingColumn, pieces_of
 
-#: The clock of the tables' times, onto which CUPTI's own is shifted.
+#: Clock of the tables' times; CUPTI's times are shifted to it.
 CLOCK: Final = "monotonic"
 _KHZ_PER_MHZ: Final = 1e3
-#: A larger jump than slewing causes within a run: another clock was installed.
+#: A larger jump than slewing causes within a run shows that another clock was installed.
 _OTHER_CLOCK_NS: Final = 1_000_000_000
 #: CUPTI's number for no device.
 NO_DEVICE: Final = 0xFFFFFFFF
-#: Larger clock readings or sizes come from a damaged stream.
+#: Larger clock readings or sizes show that the stream is damaged.
 _MOST: Final = 1 << 62
-#: Form of a job's rank as the recorder passes it on.
+#: Format in which the recorder passes on a job's rank.
 _RANK: Final = re.compile(r"[0-9]{1,8}")
 
 
@@ -63,9 +63,9 @@ def _noted(stream: Stream, what: str) -> str | None:
 
 
 def devices(stream: Stream, used: Sequence[int], findings: Findings) -> tuple[pl.DataFrame, dict[int, int]]:
-    """Build the table `devices` in order of CUDA's numbers in the process, and map these numbers to devices.
+    """Build the table `devices`, ordered by CUDA's number in the process, and map these numbers to devices.
 
-    `used` are numbers that activities name; the stream may not describe some of them.
+    `used` are numbers named in activities; the stream may not describe all of them.
     """
     rows = dict(_described(stream, stream.take(layout.DEVICES)))
     unknown = {number: f"CUDA device {number}" for number in sorted(set(used) - set(rows))}
@@ -97,7 +97,7 @@ def _described(stream: Stream, records: Columns) -> Iterator[tuple[int, dict[str
                 "product": records["name"][at].decode(errors="replace") or None,
                 "max_clock_mhz": clock_khz / _KHZ_PER_MHZ,
                 **sizes,
-                # As nvidia-smi and NVML spell it.
+                # Spelled as by nvidia-smi and NVML.
                 "handle": f"GPU-{uuid.UUID(bytes=records['uuid'][at].tobytes())}",
             },
         )
@@ -110,11 +110,11 @@ _SIZES: Final = {
 
 
 def onto_monotonic(stream: Stream, findings: Findings) -> tuple[int, pl.DataFrame, int | None]:
-    """Compute the shift from CUPTI's times to CLOCK_MONOTONIC, the table `clock_domains`, and when the clock changed.
+    """Return the shift from CUPTI's times to CLOCK_MONOTONIC, `clock_domains`, and when CUPTI's clock was replaced.
 
-    The shift is 0 where CUPTI used the recorder's clock. Otherwise it is the middle of all pairs of readings, and half
-    their spread is the uncertainty: CUPTI's default is the wall-clock, which is slewed. The last value is an instant of
-    CLOCK_MONOTONIC by which another tool had given CUPTI its own clock; None where none did.
+    The shift is 0 if CUPTI used the recorder's clock. Otherwise it is the midpoint of all pairs of readings, and half
+    their spread is the uncertainty: CUPTI uses the wall clock by default, which is slewed. The last value is a time on
+    CLOCK_MONOTONIC by which another tool had set CUPTI's clock; None if none did.
     """
     readings = stream.take(layout.CLOCKS)
     own = "clock monotonic" in stream.notes
@@ -183,7 +183,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 class _Reading:
-    """One stream on its way to tables; each step adds its evidence."""
+    """A stream being converted to tables; each step adds its evidence."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream, self.findings = stream, Findings(stream.path.name)
@@ -209,7 +209,7 @@ class _Reading:
         streams = Streams.of(*lanes)
         places = [one["device"] for one in lanes] + [columns[layout.COPIES][end] for end in ("source", "destination")]
         named = {int(number) for one in places for number in distinct(one)} - {NO_DEVICE}
-        # A kernel ran on some device, also where none is stated.
+        # Every kernel ran on a device, even if none is stated.
         used = sorted(named | {int(number) for number in distinct(columns[layout.KERNELS]["device"])})
         found, device_of = devices(stream, used, self.findings)
         link = Link.of(columns[layout.CALLS])
@@ -241,7 +241,7 @@ class _Reading:
         return CaptureTables(tables, tuple(self.findings.evidence), details)
 
     def _placed(self, kind: int) -> Columns:
-        """Shift the columns of a kind to the host's clock; 0 stays, meaning a time not taken."""
+        """Shift the columns of a kind to the host's clock; 0 means that the time was not recorded, and stays 0."""
         columns = self.stream.take(kind)
         for name in _WITH_TIMES.get(kind, ()) if self.by else ():
             for rows in pieces_of(len(columns[name])):
@@ -250,7 +250,7 @@ class _Reading:
         return columns if self.replaced_ns is None else self._on_our_clock(kind, columns, self.replaced_ns)
 
     def _on_our_clock(self, kind: int, columns: Columns, replaced_ns: int) -> Columns:
-        """Keep the records between the start and the instant by which CUPTI had another clock."""
+        """Keep the records from the start until CUPTI's clock was replaced."""
         begin_ns = self.stream.header["monotonic"]
         times = [columns[name] for name in _WITH_TIMES.get(kind, ())]
         count = len(times[0]) if times else 0
@@ -268,7 +268,7 @@ class _Reading:
         return found
 
     def _at_their_contexts(self) -> None:
-        """Give waits and events the device of their context, which CUPTI does not state with them."""
+        """Add the device of their context to waits and events, because CUPTI does not state it."""
         contexts = self.stream.take(layout.CONTEXTS)
         known = dict(zip(contexts["context"].tolist(), contexts["device"].tolist(), strict=True))
         for kind in (layout.WAITS, layout.EVENTS):
@@ -301,7 +301,7 @@ class _Reading:
         self.findings.note(dropped, DROPPED, "partial", reason)
 
     def _say_others(self) -> None:
-        """Report other users of CUPTI in the program, so that the user can remove them."""
+        """Report other CUPTI clients in the program, so that the user can remove them."""
         for note in self.stream.notes:
             if note.startswith("other_profiler "):
                 _, since, words = note.split(" ", 2)
@@ -353,7 +353,7 @@ class _Reading:
             self.findings.say("records overheads", "absent", reason, count)
 
     def _say_enabled(self) -> None:
-        """Report which calls were recorded by choice, and what CUPTI refused."""
+        """Report which calls were selected for recording, and which ones CUPTI refused."""
         calls = [note.removeprefix("call ") for note in self.stream.notes if note.startswith("call ")]
         if calls:
             reason = (
@@ -362,7 +362,7 @@ class _Reading:
             )
             self.findings.say("calls not enabled", "absent", reason)
         refused = [note.removeprefix("refused ") for note in self.stream.notes if note.startswith("refused ")]
-        if self.counts[layout.EVENTS]:  # CUPTI 12.8 refuses the kind and gives its records with those of waits
+        if self.counts[layout.EVENTS]:  # CUPTI 12.8 refuses this kind, but delivers its records with the waits
             refused = [note for note in refused if not note.startswith("kind CUDA_EVENT:")]
         if refused:
             listed = "; ".join(refused[:3]) + (f"; and {len(refused) - 3} more" if len(refused) > 3 else "")

@@ -1,6 +1,6 @@
-"""The CUPTI recorder's binary stream: layout of its records, blocks read and unpacked, and a copy without secrets.
+"""The CUPTI recorder's binary stream: record layout, reading and unpacking of blocks, and a redacted copy.
 
-Tables are built in `tables`.
+`tables` builds the tables.
 """
 
 import io
@@ -36,13 +36,13 @@ HEADER: Final = np.dtype(
     ]
 )
 CHUNK: Final = np.dtype(_fields("<u4", "kind record_bytes count payload_bytes"))
-#: Added to a kind whose records are columns of steps; see `unpacked`.
+#: Added to a kind whose records are stored as columns of differences; see `unpacked`.
 PACKED: Final = 0x100
-#: Chunks of texts: records are a number, a length and that many bytes, padded to a multiple of four.
+#: Chunks of texts: each record is a number, a length and that many bytes, padded to a multiple of four.
 NAMES: Final = 1
 CALL_NAMES: Final = 12
 SYMBOLS: Final = 16
-#: Lines of text: calls that were enabled and refused, and other observations of the recorder.
+#: Text lines: calls that were enabled or refused, and other notes of the recorder.
 NOTES: Final = 15
 _SPAN: Final = _fields("<i8", "start end")
 _LANE: Final = _fields("<u4", "device context stream correlation")
@@ -86,7 +86,7 @@ RECORDS: Final = {
     17: np.dtype([*_fields("<u4", "event context stream correlation"), ("recording", "<u8")]),
     18: np.dtype(_fields("<u4", "context device")),
 }
-#: Names of the kinds of records here and in evidence.
+#: Names of the record kinds, here and in evidence.
 KERNELS, CALLS, COPIES, FILLS, WAITS, ALLOCATIONS, RANGES, OVERHEADS, DEVICES, DROPPED = range(2, 12)
 CLOCKS: Final = 13
 ENDS: Final = 14
@@ -97,7 +97,7 @@ WORDS: Final = {
     **{ALLOCATIONS: "allocations", RANGES: "ranges' ends and instants", OVERHEADS: "overheads", DEVICES: "devices"},
     **{EVENTS: "events recorded", CONTEXTS: "contexts"},
 }
-#: Fields that no table needs, by kind: dropped, because a stream may hold many millions of records.
+#: Fields that no table needs, by kind. They are dropped because a stream may contain many millions of records.
 UNUSED: Final = {
     KERNELS: ("queued", "submitted", "graph"),
     COPIES: ("flags", "graph", "graph_node"),
@@ -115,7 +115,7 @@ _WORD: Final = np.dtype("<u4")
 
 
 def unpacked(payload: bytes, record_bytes: int, count: int) -> bytes | None:
-    """Unpack `count` records of `record_bytes` bytes each; None where the payload does not hold that many records."""
+    """Unpack `count` records of `record_bytes` bytes each; None if the payload has a different number of records."""
     words, odd = divmod(record_bytes, _WORD.itemsize)
     first = words + -words % _WORD.itemsize
     steps = first + record_bytes
@@ -131,13 +131,13 @@ def unpacked(payload: bytes, record_bytes: int, count: int) -> bytes | None:
         if width:
             coded = np.frombuffer(payload, dtype=np.dtype(_STEPS[width]), count=count - 1, offset=at).astype(_WORD)
             at += width * (count - 1)
-            # Sums wrap around as the recorder's differences do.
+            # Sums wrap around, as the recorder's differences do.
             records[1:, word] += np.cumsum((coded >> 1) ^ -(coded & 1), dtype=_WORD)
     return records.tobytes()
 
 
 Columns = dict[str, NDArray[Any]]
-#: Records are taken from their chunks in blocks of at least this size: a chunk may hold a single record.
+#: Minimum block size for extracting records from chunks, as a chunk may hold a single record.
 _BLOCK_BYTES: Final = 4 << 20
 _TEXTS: Final = (NAMES, CALL_NAMES, SYMBOLS)
 
@@ -146,7 +146,7 @@ _TEXTS: Final = (NAMES, CALL_NAMES, SYMBOLS)
 class Stream:
     """The contents of one stream: header, columns by kind, texts by number, notes, and how it ends.
 
-    `torn_bytes` belong to a last chunk that was not written whole, `unknown` counts records of unknown kinds.
+    `torn_bytes` counts the bytes of an incomplete last chunk, `unknown` the records of unknown kinds.
     """
 
     path: Path
@@ -166,7 +166,7 @@ class Stream:
         return len(next(iter(columns.values()))) if columns else 0
 
     def take(self, kind: int) -> Columns:
-        """Hand over the columns of a kind; they are freed with their new owner."""
+        """Return the columns of a kind and drop them here, so that the caller controls their memory."""
         empty = {name: np.zeros(0, RECORDS[kind][name].base) for name in _kept(kind)}
         return self.columns.pop(kind, None) or empty
 
@@ -177,7 +177,7 @@ def _kept(kind: int) -> list[str]:
 
 
 def read_stream(path: Path, limits: Limits) -> Stream:
-    """Read a whole stream, up to a cut chunk. CaptureError for no stream, and for a contradictory one."""
+    """Read a stream up to its end or a truncated chunk. CaptureError if it is not a stream or is inconsistent."""
     with open_decompressed(path, limits) as file:
         try:
             return _Reading(path, file, limits).stream()
@@ -186,7 +186,7 @@ def read_stream(path: Path, limits: Limits) -> Stream:
 
 
 class _Reading:
-    """One stream while it is read."""
+    """A stream being read."""
 
     def __init__(self, path: Path, file: io.BufferedIOBase, limits: Limits) -> None:
         self._path, self._file, self._limits = path, file, limits
@@ -244,7 +244,7 @@ class _Reading:
         return header
 
     def _check(self, kind: int, record_bytes: int, count: int, payload_bytes: int, *, is_packed: bool) -> None:
-        """Refuse a chunk that no recorder writes, after which everything would be misread."""
+        """Reject a chunk that no recorder writes, because everything after it would be misread."""
         most = self._limits.whole_bytes
         if kind in RECORDS:
             smallest = min(RECORDS[kind].itemsize, 8)
@@ -299,15 +299,15 @@ class _Reading:
         records = np.frombuffer(payload, form)
         into = self._columns.setdefault(kind, {name: GrowingColumn(at[0]) for name, at in fields.items()})
         for name, (dtype, *_) in fields.items():
-            # Copies: a view would keep the block with the fields that nobody needs.
+            # Copies: a view would keep the entire block in memory, with its unneeded fields.
             into[name].add(records[name].copy() if name in reached else np.zeros(len(records), dtype))
 
 
 def without_secrets(pieces: Iterable[bytes], limits: Limits, place: str) -> Iterator[tuple[bytes, int]]:
-    """Copy a stream's pieces with every text that holds a secret replaced, and count these per piece.
+    """Copy a stream's pieces, replacing every text that contains a secret, and count these per piece.
 
-    Unknown kinds, and texts that were not written whole, become zeros of the same length. CaptureError for
-    contradictory texts, which cannot be searched.
+    Unknown kinds, and texts that were not written completely, become zeros of the same length. CaptureError for
+    inconsistent texts, which cannot be searched.
     """
     source = _Source(pieces)
     yield source.take(HEADER.itemsize), 0
@@ -337,14 +337,14 @@ def without_secrets(pieces: Iterable[bytes], limits: Limits, place: str) -> Iter
 
 
 class _Source:
-    """Pieces of any length, read like a file."""
+    """File-like reader over pieces of any length."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
         self._held = memoryview(b"")
 
     def passed_on(self, count: int) -> Iterator[bytes]:
-        """Yield the next bytes as they come, fewer where there are no more."""
+        """Yield the next bytes as they arrive, fewer at the end."""
         while count:
             if not self._held:
                 self._held = memoryview(next(self._pieces, b""))

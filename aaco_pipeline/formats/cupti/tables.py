@@ -1,6 +1,6 @@
 """Convert columns of a CUPTI stream to canonical tables: dispatches, copies and fills, waits, calls, ranges.
 
-Devices and clocks are in `reading`.
+`reading` handles devices and clocks.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from aaco_pipeline.formats.cupti.stream import Columns, Stream
 from aaco_pipeline.lake.on_disk import GrowingTable, pieces_of
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: CUPTI's CUpti_ActivityMemcpyKind; arrays lie in device memory.
+#: CUPTI's CUpti_ActivityMemcpyKind; arrays are in device memory.
 _DIRECTIONS: Final = {
     **dict.fromkeys((1, 3), "host_to_device"),
     **dict.fromkeys((2, 4), "device_to_host"),
@@ -37,14 +37,14 @@ Numbers = NDArray[Any]
 
 @dataclass(frozen=True)
 class Link:
-    """The thread of the call of each correlation."""
+    """The thread of each correlation's call."""
 
     correlations: Numbers
     threads: Numbers
 
     @classmethod
     def of(cls, calls: Columns) -> "Link":
-        """Take the first call of each correlation; a runtime launch precedes the driver calls that it makes."""
+        """Use the first call of each correlation: a runtime launch precedes the driver calls it makes."""
         numbers, threads = calls["correlation"], calls["thread"]
         if _ascending(numbers):
             return cls(numbers, threads)
@@ -57,14 +57,14 @@ class Link:
         return sum(len(piece) - int(np.count_nonzero(self._found(piece)[1])) for piece in pieces)
 
     def thread(self, correlations: Numbers) -> pl.Series:
-        """Return the thread of each, null where no call was recorded."""
+        """Return the thread of each; null if no call was recorded."""
         at, known = self._found(correlations)
         if not len(self.correlations):
             return pl.Series([None] * len(correlations), dtype=pl.Int64)
         return _where(known, self.threads[at]).cast(pl.Int64)
 
     def _found(self, correlations: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the position of each, and whether it exists."""
+        """Return the position of each, and whether it was found."""
         if not len(self.correlations):
             return np.zeros(len(correlations), np.intp), np.zeros(len(correlations), np.bool_)
         at = np.minimum(np.searchsorted(self.correlations, correlations), len(self.correlations) - 1)
@@ -73,7 +73,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Streams:
-    """The streams that ran work, each with a dense number: a stream is unique within its context."""
+    """The streams that ran work, densely numbered; a stream is unique within its context."""
 
     keys: Numbers
 
@@ -88,7 +88,7 @@ class Streams:
         return cls(np.unique(np.concatenate([np.zeros(0, np.uint64), *keys])))
 
     def number(self, activities: Columns) -> pl.Series:
-        """Return the number of each activity's stream; null where it names none."""
+        """Return the number of each activity's stream; null if it names none."""
         keys = _key(activities)
         return _where(activities["stream"] != _NONE, np.searchsorted(self.keys, keys).astype(np.int32)).cast(pl.Int32)
 
@@ -110,7 +110,7 @@ def kernels_and_dispatches(
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Build the tables `kernels` and `dispatches` in the stream's order, and the detail `launch_facts`.
 
-    Rows are built a piece at a time, because there may be many millions. A kernel that had not ended with its process
+    Rows are built in pieces, because there may be many millions. A kernel that was still running when its process ended
     has no times.
     """
     count = len(runs["start"])
@@ -160,9 +160,9 @@ def _dispatches(
 
 
 class _Kernels:
-    """The executed kernels, each with a dense number.
+    """The executed kernels, densely numbered.
 
-    A kernel is its text and what the compiler fixed; the stream may number one text twice.
+    A kernel is identified by its text and its compile-time properties; the stream may number the same text twice.
     """
 
     def __init__(self, stream: Stream, runs: Columns) -> None:
@@ -202,7 +202,7 @@ def _resources(runs: Columns) -> Numbers:
 
 
 def _text(stream: Stream, number: int) -> tuple[str, str | None]:
-    """Return a kernel's name and symbol, with a stand-in where the stream does not state them."""
+    """Return a kernel's name and symbol, with a placeholder if the stream does not state them."""
     name = stream.names.get(number) or "kernel not stated"
     return name, stream.symbols.get(number, name if number in stream.names else None)
 
@@ -220,7 +220,7 @@ def copies(moved: Columns, filled: Columns, streams: Streams, device_of: dict[in
             **{end: devices_of(moved[end], device_of) for end in ("source", "destination")},
         }
     ).with_columns(direction=kind.replace_strict(_DIRECTIONS, default=None, return_dtype=pl.String))
-    between = kind == _PEERS  # names both of its devices; any other copy only the one that carried it out
+    between = kind == _PEERS  # these name both devices; any other copy names only the one that carried it out
     copied = ways.select(
         *_ACTIVITY,
         "direction",
@@ -252,9 +252,9 @@ def _activity(records: Columns, streams: Streams, device_of: dict[int, int]) -> 
 
 
 def waits(recorded: Columns, events: Columns, streams: Streams, device_of: dict[int, int]) -> pl.DataFrame:
-    """Build the table `synchronizations`. Both kinds of records have the `device` of their context.
+    """Build the table `synchronizations`. Records of both kinds have the `device` of their context.
 
-    The awaited work is known where CUPTI names the one recording of the event: since CUDA 12.8.
+    The awaited work is known if CUPTI states which recording of the event it is (since CUDA 12.8).
     """
     recordings = pl.DataFrame(
         {
@@ -286,19 +286,19 @@ def waits(recorded: Columns, events: Columns, streams: Streams, device_of: dict[
 
 
 def devices_of(numbers: Numbers, device_of: dict[int, int]) -> pl.Series:
-    """Map CUDA's device numbers to devices, null for a number that is none."""
+    """Map CUDA's device numbers to devices; null for an unknown number."""
     if not device_of:
         return pl.Series([None] * len(numbers), dtype=pl.Int32)
     return pl.Series(numbers).replace_strict(device_of, default=None, return_dtype=pl.Int32)
 
 
 def or_none(numbers: Numbers) -> pl.Series:
-    """Convert unsigned numbers in which 0 means none."""
+    """Convert unsigned numbers; 0 means none."""
     return _where(numbers != 0, numbers).cast(pl.UInt64)
 
 
 def _where(known: Numbers, values: Numbers) -> pl.Series:
-    """Return the values where they are known, else null."""
+    """Return the values that are known, else null."""
     if known.all():
         return pl.Series(values)
     return pl.DataFrame({"known": known, "values": values}).select(pl.when("known").then("values")).to_series()
@@ -311,7 +311,7 @@ def distinct(values: Numbers) -> Numbers:
 
 
 def _ascending(values: Numbers) -> bool:
-    """Return whether each value is larger than the one before."""
+    """Return whether each value is larger than the previous one."""
     last = -1
     for rows in pieces_of(len(values)):
         piece = values[rows]
@@ -341,7 +341,7 @@ _BEGIN, _END, _INSTANT = 1, 2, 3
 
 
 def api_calls(stream: Stream, calls: Columns) -> pl.DataFrame:
-    """Build the table `api_calls` in the stream's order, by the end of calls on each thread."""
+    """Build the table `api_calls` in the stream's order, which is by end time within each thread."""
     count = len(calls["start"])
     if not count:
         return empty_table("api_calls")
@@ -367,13 +367,13 @@ def api_calls(stream: Stream, calls: Columns) -> pl.DataFrame:
 
 
 def _of_interface(calls: Columns, rows: slice) -> NDArray[np.uint32]:
-    """Combine a call's number with its interface's, the key of the stream's call names."""
+    """Combine a call's number and its interface's number into the key of the stream's call names."""
     found: NDArray[np.uint32] = (calls["domain"][rows] << np.uint32(16)) | calls["call"][rows]
     return found
 
 
 def allocations(records: Columns, link: Link, device_of: dict[int, int]) -> pl.DataFrame:
-    """Build the table `memory_allocations`; CUPTI gives an instant for each."""
+    """Build the table `memory_allocations`; CUPTI gives a single time for each."""
     rows = pl.DataFrame(
         {
             "operation": pl.Series(records["operation"]),
@@ -401,13 +401,13 @@ def allocations(records: Columns, link: Link, device_of: dict[int, int]) -> pl.D
 
 
 def markers(stream: Stream, records: Columns, findings: Findings) -> tuple[pl.DataFrame, int]:
-    """Build the table `markers` in order of start, and count the records that went into it.
+    """Build the table `markers` in order of start, and count the records used for it.
 
-    A range is two records of one number; one that was still open is left out and reported.
+    A range consists of two records with one number; a range that was still open is omitted and reported.
     """
     names = {number: stream.names.get(number, "") for number in np.unique(records["name"]).tolist()}
     rows = pl.DataFrame({name: records[name] for name in ("time", "range", "kind", "thread", "name")}).with_columns(
-        # A number that is used again is the next range of that number.
+        # A reused number denotes the next range of that number.
         turn=pl.int_range(pl.len()).over("range", "kind")
     )
     ends = rows.filter(pl.col("kind") == _END).select("range", "turn", end_ns="time")

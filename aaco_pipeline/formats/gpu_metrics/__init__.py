@@ -1,9 +1,9 @@
-"""Dumps of the amdgpu driver's `gpu_metrics` tables: one table per file, several in a row, or a folder of them.
+"""Dumps of the amdgpu driver's `gpu_metrics` tables: one per file, several in a row, or a folder of them.
 
 Written by copying `/sys/class/drm/card*/device/gpu_metrics`, or by the project's own sampler. Versions 1.3 to 1.9 are
-read; the tables of APUs (2 and 3) are refused by name. The binary layouts are in
-`aaco_pipeline.formats.gpu_metrics.layouts`; sampling beside a run is `aaco_pipeline.resources.telemetry.gpu_metrics`. A
-value that is all ones is one the device does not report: null.
+read; tables of APUs (2 and 3) are rejected by name. `aaco_pipeline.formats.gpu_metrics.layouts` describes the binary
+layouts; `aaco_pipeline.resources.telemetry.gpu_metrics` samples during a run. A value with all bits set is not reported
+by the device: null.
 """
 
 import re
@@ -23,7 +23,7 @@ _CARD: Final = re.compile(r"card\d{1,4}(?!\d)")
 def probe(path: Path) -> DetectedFormat | None:
     """Recognize a dump by the header of its first table, a folder by its first dump; None for anything else.
 
-    A table of a version that cannot be read is recognized too, so that `read` can refuse it by name.
+    Unreadable versions are recognized too, so that `read` can reject them by name.
     """
     try:
         if is_folder(path):
@@ -42,7 +42,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def dump_files(folder: Path) -> Iterator[Path]:
-    """List the files of a folder and of its folders named for cards, in order of name, links and devices included."""
+    """List the files of a folder and of its card folders by name, including links and devices."""
     for entry in entries(folder):
         if not entry.is_folder:
             yield entry.path
@@ -51,7 +51,7 @@ def dump_files(folder: Path) -> Iterator[Path]:
 
 
 def device_of(name: str) -> str | None:
-    """Return the card that a file or folder is named for."""
+    """Return the card that a file or folder is named after."""
     match = _CARD.match(name)
     return match[0] if match is not None else None
 
@@ -62,13 +62,13 @@ DOCUMENTATION: Final = FormatRow(
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
-    """Read a dump, or a folder of dumps whose names or folders begin with `card<n>` when they cover several devices.
+    """Read a dump or a folder of dumps; with several devices, names or folders begin with `card<n>`.
 
     Tables: `gpu_samples` in order of device and time, `devices`, `clock_domains`. Times are the tables' own:
-    CLOCK_BOOTTIME as the driver noted it, else the firmware's timestamp; a table with neither cannot be placed and is
-    reported. Details: `fields_<version>` (device_id, time_ns and every field, 64-bit counters exact; values of several
-    instances as arrays, those of partitions as `xcp_<field>`, partition after partition), `between_samples` as in
-    `between`, and `source_rows`. CaptureError for what is no such table, of an unknown version, or not of its size.
+    CLOCK_BOOTTIME as recorded by the driver, else the firmware's timestamp; a table with neither cannot be placed and
+    is reported. Details: `fields_<version>` (device_id, time_ns and every field, 64-bit counters exact; values of
+    several instances as arrays, those of partitions as `xcp_<field>`, partition by partition), `between_samples` as in
+    `between`, and `source_rows`. CaptureError if it is not such a table, has an unknown version or the wrong size.
     """
     from aaco_pipeline.formats.gpu_metrics import reading
 
@@ -80,8 +80,8 @@ def read_recorded(
 ) -> CaptureTables:
     """Read the sampler's recordings like `read`, at the times of its readings less `axis_zero_ns`.
 
-    Devices are numbered from `first_device_id`. Gives no `clock_domains`: the caller knows the clock. CaptureError when
-    the recordings are not in the sampler's form.
+    Devices are numbered from `first_device_id`. Returns no `clock_domains`, because the caller knows the clock.
+    CaptureError if the recordings do not have the sampler's format.
     """
     from aaco_pipeline.formats.gpu_metrics import reading
 

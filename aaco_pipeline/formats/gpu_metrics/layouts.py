@@ -1,8 +1,8 @@
 """Binary layouts of the amdgpu driver's `gpu_metrics` tables, versions 1.3 to 1.9, as NumPy data types.
 
-The fixed tables are C structures of little-endian numbers with natural alignment, so order and types of the fields
-settle every offset. Version 1.9 describes itself: each value follows a code that names it. The meaning of the values is
-in `aaco_pipeline.formats.gpu_metrics`.
+The fixed tables are C structures of little-endian numbers with natural alignment, so the order and types of the fields
+determine every offset. Version 1.9 is self-describing: each value follows a code that identifies it.
+`aaco_pipeline.formats.gpu_metrics` interprets the values.
 """
 
 import re
@@ -88,11 +88,11 @@ ATTRIBUTES: Final = (
     *("gfx_busy_acc", "gfx_below_host_limit_ppt_acc", "gfx_below_host_limit_thm_acc", "gfx_low_utilization_acc"),
     "gfx_below_host_limit_total_acc",
 )
-#: Begins the name of a value whose number is not among `ATTRIBUTES`.
+#: Prefix for values whose number is not in `ATTRIBUTES`.
 UNKNOWN_ATTRIBUTE: Final = "attribute_"
-#: Before the name of a value in a self-describing table: its code, which two tables of one form share.
+#: Prefix of a value's code in a self-describing table; tables of one form have the same codes.
 CODE_OF: Final = "code of "
-#: Fields that are no readings: the header, and what only fills up.
+#: Fields that are not readings: the header and padding.
 NOT_READINGS: Final = frozenset(
     ("structure_size", "format_revision", "content_revision", "padding", "padding1", "attr_count")
 )
@@ -103,17 +103,17 @@ _CODE_BYTES: Final = 8
 
 
 def header(head: bytes) -> tuple[int, Version]:
-    """Return the size and version that a table states."""
+    """Return the size and version stated in a table."""
     return int.from_bytes(head[:2], "little"), (head[2], head[3])
 
 
 def dotted(version: Version) -> str:
-    """Write a version like 1.9."""
+    """Format a version like 1.9."""
     return f"{version[0]}.{version[1]}"
 
 
 def is_table(head: bytes) -> bool:
-    """Return whether the bytes begin with a table, or with one of a version that cannot be read."""
+    """Return whether the bytes begin with a table, including one of an unreadable version."""
     size, version = header(head)
     if version != SELF_DESCRIBING:
         return size == (layout(version).itemsize if version in VERSIONS else len(head))
@@ -131,9 +131,9 @@ def layout(version: Version) -> np.dtype[Any]:
 
 
 def described(table: bytes) -> np.dtype[Any]:
-    """Return the data type of a self-describing table, by its own codes; an unknown code is named by number.
+    """Return the data type of a self-describing table, from its own codes; unknown codes are named by number.
 
-    ValueError, with the reason, when the codes lead beyond the table or make no sense.
+    ValueError, with the reason, if the codes reach beyond the table or make no sense.
     """
     if len(table) < _PREFIX_BYTES:
         raise ValueError("it ends before its number of values")

@@ -1,6 +1,6 @@
-"""Dumps of `gpu_metrics` tables: find the tables in files, and derive samples of sensors from them.
+"""Dumps of `gpu_metrics` tables: find the tables in files, and derive sensor samples from them.
 
-The binary layout of each version is in `layouts`. A field that is all ones is one the device does not report: null.
+`layouts` describes the binary layout of each version. A field with all bits set is not reported by the device: null.
 """
 
 import base64
@@ -70,7 +70,7 @@ _COMMON: Final = pl.Schema(
 
 @dataclass(frozen=True)
 class Dump:
-    """Tables of one device in order of reading; `times_ns` where the reader recorded the times, else None."""
+    """Tables of one device in reading order; `times_ns` if the sampler recorded the times, else None."""
 
     device: str | None
     tables: Sequence[bytes]
@@ -78,23 +78,23 @@ class Dump:
 
 
 def growth(counter: pl.Expr, bits: int) -> pl.Expr:
-    """Return the growth of an unsigned counter of `bits` (at most 64) since the previous row, through a wrap to 0.
+    """Return the growth of an unsigned counter of `bits` (at most 64) since the previous row, handling wrap-around.
 
-    A drop by less than half the range is a reset and not a wrap between two readings, so the growth is unknown: null,
-    as in the first row and where either reading is null. Rows are in order of time; the result is int64.
+    A drop by less than half the range is a reset rather than a wrap between two readings, so the growth is unknown:
+    null, as in the first row and if either reading is null. Rows are in order of time; the result is int64.
     """
     known = counter.cast(pl.UInt64)
-    # Unsigned subtraction wraps at 64 bits; the mask brings it down to the counter's own width.
+    # Unsigned subtraction wraps at 64 bits; the mask reduces it to the counter's own width.
     difference = (known - known.shift(1)) & pl.lit((1 << bits) - 1, pl.UInt64)
     return pl.when(difference < pl.lit(1 << (bits - 1), pl.UInt64)).then(difference).cast(pl.Int64)
 
 
 def between(samples: pl.DataFrame) -> pl.DataFrame:
-    """Derive from counters what happened since the device's previous sample; null in its first sample.
+    """Derive changes since the device's previous sample from counters; null in its first sample.
 
-    Columns: device_id, time_ns, elapsed_ns, average_power_w (by the energy accumulator), gfx_activity_growth,
-    memory_activity_growth, accumulation_growth (the firmware's own units), and for each limit `<name>_ratio`: the share
-    of the firmware's accumulation time in which it throttled the device.
+    Columns: device_id, time_ns, elapsed_ns, average_power_w (from the energy accumulator), gfx_activity_growth,
+    memory_activity_growth, accumulation_growth (the firmware's own units), and for each limit `<name>_ratio`: the
+    fraction of the firmware's accumulation time in which it throttled the device.
     """
     accumulation = pl.col("accumulation_counter_growth")
     return samples.select(
@@ -115,7 +115,7 @@ def between(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def gpu_samples(samples: pl.DataFrame) -> pl.DataFrame:
-    """Build the canonical table of decoded samples. `memory_used_bytes` is null: these tables do not hold it."""
+    """Build the canonical table from decoded samples. `memory_used_bytes` is null: these tables do not contain it."""
     held = [pl.when(pl.col(f"{name}_growth") > 0).then(pl.lit(name)) for name in RESIDENCIES]
     grown = pl.any_horizontal(pl.col(f"{name}_growth").is_not_null() for name in RESIDENCIES)
     states = samples.get_column("indep_throttle_status").unique().drop_nulls()
@@ -171,7 +171,7 @@ class Decoded:
         for dotted_version, frames in self._fields.items():
             timed = [_timed(frame, clock) for frame in frames]
             common += [_common(frame) for frame in timed]
-            # Self-describing tables of two forms differ in columns or types: each form is a frame of its own.
+            # Self-describing tables of two forms differ in columns or types, so each form gets its own frame.
             forms = list(dict.fromkeys(tuple(frame.schema.items()) for frame in timed))
             for number, form in enumerate(forms, 1):
                 name = f"fields_{dotted_version}" + (f"_{number}" if number > 1 else "")
@@ -212,7 +212,7 @@ class Decoded:
         return form, np.logical_and.reduce([rows[name] == rows[name][0] for name in codes], initial=True)
 
     def _choose_clock(self, frames: Sequence[pl.DataFrame]) -> str | None:
-        """Choose one clock for all samples: the driver's where any table has it."""
+        """Choose one clock for all samples: the driver's if any table has it."""
         if not self._own_times:
             return "taken_ns"
         clocks = (
@@ -260,7 +260,7 @@ class Decoded:
 
 
 def _columns(rows: npt.NDArray[Any], prefix: str = "") -> Iterator[pl.Series]:
-    """Yield every field of the structured `rows`, null where all ones; several instances of a field as an array."""
+    """Yield every field of the structured `rows`, null if all bits are set; an array if it has several instances."""
     count = len(rows)
     for name in rows.dtype.names or ():
         if name in NOT_READINGS or name.startswith(CODE_OF):
@@ -292,10 +292,10 @@ def _timed(fields: pl.DataFrame, clock: str | None) -> pl.DataFrame:
 
 
 def _common(fields: pl.DataFrame) -> pl.DataFrame:
-    """Return `_COMMON` of the tables of one form and one device, in order of time."""
+    """Return the `_COMMON` columns of one device's tables of one form, in order of time."""
 
     def number(name: str) -> pl.Expr:
-        """Read a field as a number, averaged over reporting instances; null where this form lacks it."""
+        """Read a field as a number, averaged over the instances that report it; null if this form lacks it."""
         if name not in fields.columns:
             return pl.lit(None, pl.Float64)
         if fields.schema[name].is_nested():
@@ -309,7 +309,7 @@ def _common(fields: pl.DataFrame) -> pl.DataFrame:
     def grown(name: str) -> pl.Expr:
         if name not in fields.columns or fields.schema[name] not in _BITS:
             return pl.lit(None, pl.Int64)
-        # A table without a time has no place in the order, so nothing is measured to or from it.
+        # A table without a time cannot be ordered, so no growth is measured to or from it.
         placed = pl.when(pl.col("time_ns").is_not_null()).then(pl.col(name))
         return growth(placed, _BITS[fields.schema[name]])
 
@@ -391,7 +391,7 @@ def read_recorded(
 
 
 def _dumps(path: Path, limits: Limits, findings: Findings) -> list[Dump]:
-    """Return one dump per device; reports cut dumps and other files."""
+    """Return one dump per device; report truncated dumps and other files."""
     if not is_folder(path):
         tables, cut = _tables(path, read_decompressed(path, limits), limits)
         _say_cut(findings, path.name, cut, len(tables))
@@ -429,7 +429,7 @@ def _natural(device: str | None) -> tuple[int, int]:
 
 
 def _tables(path: Path, content: bytes, limits: Limits) -> tuple[list[bytes], int]:
-    """Split `content` into consecutive tables; returns them and the size of a cut one at the end."""
+    """Split `content` into consecutive tables; return them and the size of a truncated one at the end."""
     tables: list[bytes] = []
     at = 0
     while at + HEADER_BYTES <= len(content):

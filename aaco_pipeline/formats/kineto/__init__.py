@@ -1,11 +1,11 @@
-"""PyTorch Kineto's Chrome JSON, from ROCm and from CUDA, in any layout and possibly gzip-compressed.
+"""PyTorch Kineto's Chrome JSON traces, from ROCm and CUDA, in any layout and optionally gzip-compressed.
 
-Written by PyTorch's profiler; measured on traces of PyTorch 2.0 to 2.9. Keys come in any order: `deviceProperties` and
-`schemaVersion` may follow the events. The reader relies on these facts: `ts` and `dur` are microseconds with up to
-three decimals; `ts` counts from `baseTimeNanoseconds`, or from the Unix epoch where the trace has no such key; `grid`
-counts blocks; the category `cuda_runtime` (formerly `Runtime`) holds ROCm's hip* calls; device activities name device
-and stream in `args` and their launching call by `correlation`, which many activities of one graph launch share. Not
-read: counters and instants of the viewer, the profiler's own overhead, and ranges written as two events.
+Written by PyTorch's profiler; verified with traces of PyTorch 2.0 to 2.9. Keys come in any order: `deviceProperties`
+and `schemaVersion` may follow the events. The reader relies on these properties: `ts` and `dur` are microseconds with
+up to three decimals; `ts` counts from `baseTimeNanoseconds`, or from the Unix epoch if the trace has no such key;
+`grid` counts blocks; the category `cuda_runtime` (formerly `Runtime`) contains ROCm's hip* calls; device activities
+name device and stream in `args` and their launching call by `correlation`, which many activities of one graph launch
+share. Not read: the viewer's counters and instants, the profiler's own overhead, and ranges written as two events.
 """
 
 import gzip
@@ -31,7 +31,7 @@ DOCUMENTATION: Final = FormatRow(
 )
 _PROBED_BYTES: Final = 64 << 10
 _TELLING: Final = (b'"schemaVersion"', b'"baseTimeNanoseconds"', b'"deviceProperties"', b'"cpu_op"', b'"cuda_runtime"')
-#: A kernel or copy with Kineto's arguments; other tools' Chrome traces name no stream and correlation.
+#: A kernel or copy with Kineto's arguments; Chrome traces of other tools have no stream and correlation.
 _ACTIVITY: Final = re.compile(
     rb'"cat"\s*:\s*"(?:[Kk]ernel|gpu_memcpy|gpu_memset|Memcpy|Memset)"[^{}]{0,8192}"args"\s*:\s*\{'
     rb'(?=[^{}]{0,8192}"stream"\s*:)[^{}]{0,8192}"correlation"\s*:'
@@ -51,32 +51,32 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     """Read a trace; times are int64 ns of its own clock `kineto`, exact to the last digit of the text.
 
     Tables: `processes`, `devices`, `clock_domains`, `kernels`, `dispatches`, `api_calls`, `memory_copies`, `markers`
-    (with a row for each operator that records a collective, beside its call), `synchronizations`, `environment`,
-    `operator_inputs` (where the trace recorded the inputs of operators: `record_shapes=True`).
-    Details: `source_rows`; `streams` (`stream_id`, `device_id`, `source_stream`); `launch_facts` (`dispatch_id`,
-    `registers_per_thread`, `blocks_per_sm`, `warps_per_sm`, `estimated_occupancy_percent`) where the trace states them;
-    `named_launches` (`call_id`, `kernel`, work-items of grid and workgroup) where calls state what they launch, as on
-    ROCm; `forward_backward` (`flow_id`, `role` s or f, `thread_id`, `time_ns`) where operators of the backward pass are
-    linked to those of the forward pass.
+    (with an additional row for each operator that records a collective), `synchronizations`, `environment`,
+    `operator_inputs` (if the trace recorded the inputs of operators: `record_shapes=True`). Details: `source_rows`;
+    `streams` (`stream_id`, `device_id`, `source_stream`); `launch_facts` (`dispatch_id`, `registers_per_thread`,
+    `blocks_per_sm`, `warps_per_sm`, `estimated_occupancy_percent`) if the trace states them; `named_launches`
+    (`call_id`, `kernel`, work-items of grid and workgroup) if calls state what they launch, as on ROCm;
+    `forward_backward` (`flow_id`, `role` s or f, `thread_id`, `time_ns`) if operators of the backward pass are linked
+    to those of the forward pass.
 
-    A time with more than three decimals is rounded to the nearest nanosecond, half away from zero, start and duration
-    each for itself. A trace that stops in the middle is read up to its last whole event and told as `partial`. Raises
-    CaptureError for a file that is no trace, is damaged before its end, or goes beyond the limits.
+    A time with more than three decimals is rounded to the nearest nanosecond, half away from zero; start and duration
+    are rounded separately. A truncated trace is read up to its last complete event and reported as `partial`.
+    CaptureError if the file is not a trace, is damaged before its end or exceeds the limits.
     """
     from aaco_pipeline.formats.kineto import reading
 
     return reading.read(path, limits or Limits())
 
 
-#: Size of the examined start and end of a trace.
+#: Number of bytes examined at the start and end of a trace.
 LOOKED_BYTES: Final = 1 << 20
-#: A packed trace is unpacked no further than this to reach its end and see whether it is whole.
+#: Maximum number of bytes unpacked to reach the end of a compressed trace and check whether it is complete.
 UNPACKED_BYTES: Final = 64 << 20
 _KEY: Final = "distributedInfo"
 _MOST_RANKS: Final = 2**31 - 1
-#: Longer lists of ranks are shortened to the first and the last.
+#: Longer lists of ranks are shortened to the first and last rank.
 _LISTED: Final = 16
-#: Keys that all ranks of a job state alike; drivers may differ between hosts.
+#: Keys with the same value in all ranks of a job; driver versions may differ between hosts.
 _COMMON: Final = ("backend", "nccl_version")
 _COMMON_OF_TRACE: Final = ("hip_runtime_version", "cuda_runtime_version")
 #: Keys of the group of all ranks; other groups in `pg_config` are those that contain the rank.
@@ -87,7 +87,7 @@ _Stream = Unpacked | io.BufferedReader
 
 @dataclass(frozen=True)
 class Stated:
-    """A trace's own statement of its place in a job; `missing` says why rank and world_size are None."""
+    """Job information stated in a trace; `missing` gives the reason if rank and world_size are None."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -98,7 +98,7 @@ class Stated:
 
 @dataclass(frozen=True)
 class Together:
-    """Traces that make one run, or a single trace, and why."""
+    """Traces that form one run, or a single trace, and the reason."""
 
     paths: tuple[Path, ...]
     reason: str
@@ -107,8 +107,8 @@ class Together:
 def together(paths: Sequence[Path]) -> list[Together]:
     """Group the Kineto traces of one folder into runs, in order of their first file.
 
-    Traces are one run when each states a rank, all state the same world_size above 1, no rank occurs twice, and nothing
-    that ranks of a job have in common differs. A trace that states no such place is a run of its own.
+    Traces form one run if each states a rank, all state the same world_size above 1, no rank occurs twice, and nothing
+    that ranks of a job have in common differs. Any other trace is a separate run.
     """
     found = {path: stated(path) for path in paths}
     jobs: dict[int, list[Path]] = {}
@@ -125,7 +125,7 @@ def together(paths: Sequence[Path]) -> list[Together]:
 
 
 def _job(members: Sequence[Path], size: int, ranks: Sequence[Stated], *, others: bool) -> list[Together]:
-    """Make one run of all traces that state this world_size, or one of each where something contradicts it."""
+    """Form one run of all traces with this world_size, or one run each if something contradicts that."""
     numbers = sorted(rank.rank for rank in ranks if rank.rank is not None)
     against: str | None
     if len(members) == 1:
@@ -141,7 +141,7 @@ def _job(members: Sequence[Path], size: int, ranks: Sequence[Stated], *, others:
 
 
 def _contradiction(ranks: Sequence[Stated], numbers: Sequence[int]) -> str | None:
-    """Explain why traces of one world_size may not be ranks of one job; None when nothing contradicts it."""
+    """Explain why traces with one world_size cannot be ranks of one job; None if nothing contradicts it."""
     twice = next((number for number, following in pairwise(numbers) if number == following), None)
     if twice is not None:
         return f"rank {twice} is there more than once, so that it is not known which traces belong together"
@@ -158,7 +158,7 @@ def _contradiction(ranks: Sequence[Stated], numbers: Sequence[int]) -> str | Non
 def stated(path: Path) -> Stated:
     """Read a trace's rank from its first or last megabyte.
 
-    Packed data that turns out to be damaged states nothing: a file that cannot be copied must not be part of a run.
+    Damaged compressed data states nothing: a file that cannot be copied must not be part of a run.
     """
     try:
         with open_decompressed(path) as stream:
@@ -191,7 +191,7 @@ def _understood(keys: Mapping[str, Any]) -> Stated:
 
 
 def _common(keys: Mapping[str, Any], told: Mapping[str, Any], size: int) -> dict[str, str]:
-    """Collect, as text, everything that every rank of the job must state alike."""
+    """Collect, as text, all values that must be the same in every rank of the job."""
     common = {name: told[name] for name in _COMMON if name in told}
     common |= {name: keys[name] for name in _COMMON_OF_TRACE if name in keys}
     groups = told.get("pg_config")
@@ -226,7 +226,8 @@ def _leading(head: bytes) -> dict[str, Any]:
 def _trailing(end: bytes) -> dict[str, Any]:
     """Parse the outermost object's keys from `distributedInfo` to the end of the file.
 
-    The text after the key closes exactly one object only if the key is the outermost's; an event's argument is not.
+    The text after the key closes exactly one object only if the key belongs to the outermost object rather than to an
+    event's arguments.
     """
     text = end.decode("utf-8", errors="replace")
     place = text.rfind(f'"{_KEY}"')
@@ -238,11 +239,11 @@ def _trailing(end: bytes) -> dict[str, Any]:
 
 
 def _end(stream: _Stream, head: bytes) -> bytes | None:
-    """Return the last bytes of a file that begins with `head`; None where they are too far into packed data."""
+    """Return the last bytes of a file that begins with `head`; None if they are too far into compressed data."""
     if not isinstance(stream, Unpacked):
         stream.seek(max(stream.seek(0, io.SEEK_END) - LOOKED_BYTES, 0))
         return stream.read(LOOKED_BYTES)
-    # GzipFile.read gives all that was requested, or the end.
+    # GzipFile.read returns the requested number of bytes unless the end is reached.
     kept, taken = head, len(head)
     while piece := stream.read(LOOKED_BYTES):
         kept, taken = (kept + piece)[-LOOKED_BYTES:], taken + len(piece)

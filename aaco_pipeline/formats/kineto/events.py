@@ -1,6 +1,6 @@
-"""Columns of a trace's events, and the facts in their arguments: launches, collectives, inputs, devices, losses.
+"""Columns of a trace's events and of their arguments: launches, collectives, inputs, devices, losses.
 
-The canonical tables are built in `tables`.
+`tables` builds the canonical tables.
 """
 
 import json
@@ -18,11 +18,11 @@ from aaco_pipeline.formats.parsing.redaction import safe_value
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, STOPPED
 
-#: Former spellings of categories in Kineto's writer (`output_json.cpp`), with today's names.
+#: Earlier spellings of categories in Kineto's writer (`output_json.cpp`), with the current names.
 FORMER: Final = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Runtime": "cuda_runtime"}
 KERNELS: Final = "kernel"
 COPIES: Final = ("gpu_memcpy", "gpu_memset")
-#: Host calls; those of ROCm that launch a kernel state its name and grid.
+#: Host calls; on ROCm, those that launch a kernel state its name and grid.
 RUNTIMES: Final = ("cuda_runtime", "cuda_driver")
 LAUNCHED_KERNEL: Final = "kernel"
 SYNCS: Final = "cuda_sync"
@@ -32,7 +32,7 @@ MARKERS: Final = ("user_annotation", "gpu_user_annotation")
 FLOWS: Final = "fwdbwd"
 #: The operator whose arguments describe a collective; its kernels' names often do not.
 COLLECTIVE_RECORD: Final = "record_param_comms"
-#: Its arguments, by the column that each fills.
+#: Its arguments, keyed by the column that each fills.
 COLLECTIVE_TEXTS: Final = {
     "collective": "Collective name",
     "group": "Process Group Name",
@@ -42,9 +42,9 @@ COLLECTIVE_TEXTS: Final = {
 COLLECTIVE_NUMBERS: Final = {"group_size": "Group size", "sequence": "Seq", "elements": "In msg nelems"}
 #: An operator's arguments with the shapes and types of its inputs, and the column that each fills.
 SHAPES: Final = {"Input Dims": "shapes", "Input type": "types"}
-#: Further arguments by later profilers: strides, and the values of inputs that are no tensors.
+#: Further arguments of later profilers: strides, and the values of non-tensor inputs.
 MORE_OF_INPUTS: Final = {"Input Strides": "strides", "Concrete Inputs": "values"}
-#: Columns of the table `operator_inputs` beside the call.
+#: Columns of the table `operator_inputs` besides the call.
 INPUT_COLUMNS: Final = ("operator", *SHAPES.values(), *MORE_OF_INPUTS.values())
 _TIMES: Final = dict.fromkeys(("start_ns", "end_ns"), pl.Int64())
 _EVENT: Final = {**dict.fromkeys(("cat", "name"), pl.Categorical()), **_TIMES, "correlation": pl.UInt64()}
@@ -79,7 +79,7 @@ _SCHEMAS: Final[Mapping[str, pl.Schema]] = {
 
 @dataclass
 class Collected:
-    """Frames of each kind of event from the pieces of a trace, in file order, and what was odd about the text."""
+    """Frames of each kind of event from the pieces of a trace, in file order, and any oddities in the text."""
 
     pieces: defaultdict[str, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     events: int = 0
@@ -93,16 +93,16 @@ class Collected:
         return pl.concat([schema.to_frame(), *frames])
 
 
-#: Values that are numbers, true, false, or lists of these; others are the program's texts.
+#: Numbers, true, false, or lists of these; other values are the program's own text.
 _ONE: Final = r"(?:True|False|[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
 _PLAIN: Final = re.compile(rf"{_ONE}|\[(?:{_ONE}(?:, ?{_ONE})*)?\]")
 
 
 def kept_inputs(recorded: pl.DataFrame) -> pl.DataFrame:
-    """Normalize the spelling of the rows' lists, without white space of a trace formatted for people.
+    """Normalize the spelling of the rows' lists, removing the whitespace of pretty-printed traces.
 
-    In `values` an empty text replaces anything but numbers, truth values and lists of these. Every distinct text is
-    parsed once. Rows whose shapes or types are no JSON are left out; other columns become null.
+    In `values`, anything but numbers, booleans and lists of these becomes an empty text. Every distinct text is parsed
+    once. Rows whose shapes or types are not JSON are dropped; other columns become null.
     """
     columns = []
     for name in INPUT_COLUMNS[1:]:
@@ -123,18 +123,18 @@ def _spelled(text: str, *, plain: bool) -> str | None:
     return json.dumps(found)
 
 
-#: Domains of the table `api_calls` with calls of the runtime and its driver.
+#: Domains in `api_calls` of the runtime and its driver.
 RUNTIME_DOMAINS: Final = ("hip_runtime", "cuda_runtime", "cuda_driver")
 _CAPTURING: Final = "StreamBeginCapture"
-#: This call takes its grid in work-items; all others take it in workgroups.
+#: This call takes its grid in work-items; all others take workgroups.
 _IN_WORK_ITEMS: Final = "hipExtModuleLaunchKernel"
 
 
 def named_launches(stated: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """List call_id with the launched kernel and its size, for a trace in which a graph was captured; else empty.
+    """List call_id with the launched kernel and its size, for a trace of graph capture; otherwise empty.
 
-    `stated` has correlation, kernel and the sizes; `calls` is the table `api_calls`. Empty for several processes, whose
-    correlations may collide.
+    `stated` has correlation, kernel and the sizes; `calls` is the table `api_calls`. Empty for several processes,
+    because their correlations may collide.
     """
     stated = stated.rename({"correlation": "correlation_id"})
     names = calls.get_column("name").unique().cast(pl.String)
@@ -160,7 +160,7 @@ def with_grids_in_work_items(dispatches: pl.DataFrame, calls: pl.DataFrame) -> p
 
 
 def _grids() -> list[pl.Expr]:
-    """Undo the multiplication by the workgroup where the call took work-items already."""
+    """Undo the multiplication by the workgroup size if the call already took work-items."""
     return [
         pl.when(pl.col("in_work_items") & (pl.col(f"workgroup_{axis}") > 0))
         .then(pl.col(f"grid_{axis}") // pl.col(f"workgroup_{axis}"))
@@ -172,7 +172,7 @@ def _grids() -> list[pl.Expr]:
 
 #: Columns of the table `markers` that describe a collective.
 COLLECTIVE_COLUMNS: Final = ("collective", "communicator", "group_size", "sequence", "dtype", "size_bytes")
-#: Bytes of an element by PyTorch's type name (c10/core/ScalarType.h).
+#: Bytes per element by PyTorch's type name (c10/core/ScalarType.h).
 _ELEMENT_BYTES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("Byte", "Char", "Bool", "QInt8", "QUInt8"), 1),
     **dict.fromkeys(("Float8_e5m2", "Float8_e4m3fn", "Float8_e5m2fnuz", "Float8_e4m3fnuz", "Float8_e8m0fnu"), 1),
@@ -181,23 +181,23 @@ _ELEMENT_BYTES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("Long", "UInt64", "Double", "ComplexFloat"), 8),
     "ComplexDouble": 16,
 }
-#: A larger number of elements is damage, and their bytes would not fit the column.
+#: A larger element count indicates damage, and the byte count would not fit the column.
 _MOST_ELEMENTS: Final = 2**58
 
 
 def described_collectives(recorded: pl.DataFrame) -> pl.DataFrame:
     """Replace the recording operators' arguments with `COLLECTIVE_COLUMNS`.
 
-    `recorded` has collective, group, ranks, dtype, group_size, sequence and elements, as the trace states them. Missing
-    and negative numbers become null, as do more elements than any memory holds. The communicator is the group's name
-    with its ranks, because groups of other ranks may have the same name.
+    `recorded` has collective, group, ranks, dtype, group_size, sequence and elements, as stated in the trace. Missing
+    and negative numbers become null, as do element counts that exceed any memory. The communicator is the group's name
+    with its ranks, because groups of different ranks may share a name.
     """
 
     def stated(name: str) -> pl.Expr:
         return pl.when(pl.col(name) >= 0).then(name)
 
     width = pl.col("dtype").replace_strict(_ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
-    # Ranks that the trace does not list, or not as a text, leave the group with its name alone.
+    # If the trace lists no ranks, or not as text, the communicator is just the group's name.
     with_ranks = pl.when(pl.col("ranks") != "[]").then(pl.concat_str("group", pl.lit(" "), "ranks"))
     return recorded.with_columns(
         communicator=pl.coalesce(with_ranks, "group"),
@@ -207,17 +207,17 @@ def described_collectives(recorded: pl.DataFrame) -> pl.DataFrame:
     ).drop("group", "ranks", "elements")
 
 
-#: A smaller time without a base cannot be microseconds since the Unix epoch: it is before 2001.
+#: Without a base time, a smaller value cannot be microseconds since the Unix epoch: it is before 2001.
 _EPOCH_FLOOR_NS: Final = 10**18
-#: Versions that only one vendor's tracer states.
+#: Version keys that only one vendor's tracer writes.
 _AMD_VERSIONS: Final = ("hip_runtime_version", "hip_driver_version", "roctracer_version")
 _NVIDIA_VERSIONS: Final = ("cuda_runtime_version", "cuda_driver_version", "cupti_version")
-#: HIP's capability numbers that only one architecture has; 9.0 covers gfx900 to gfx90a, 11.0 gfx1100 to 1103.
+#: HIP capability numbers of only one architecture; 9.0 covers gfx900 to gfx90a, 11.0 gfx1100 to 1103.
 _ONLY_ONE: Final = {"9.4": "gfx942", "9.5": "gfx950"}
 
 
 def is_amd(metadata: Mapping[str, Any], calls: pl.DataFrame) -> bool | None:
-    """Return whether the devices are AMD's; None when nothing says."""
+    """Return whether the devices are AMD's; None if unknown."""
     if not metadata.keys().isdisjoint(_AMD_VERSIONS):
         return True
     if not metadata.keys().isdisjoint(_NVIDIA_VERSIONS):
@@ -227,7 +227,7 @@ def is_amd(metadata: Mapping[str, Any], calls: pl.DataFrame) -> bool | None:
 
 
 def described_devices(metadata: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """Return the trace's device properties, by its own numbers."""
+    """Return the trace's device properties, by the trace's own numbers."""
     listed = metadata.get("deviceProperties")
     return {
         number: entry
@@ -239,11 +239,11 @@ def described_devices(metadata: Mapping[str, Any]) -> dict[int, Mapping[str, Any
 def properties_of(
     seen: Iterable[int], described: Mapping[int, Mapping[str, Any]], amd: bool | None
 ) -> dict[int, Mapping[str, Any]]:
-    """Assign properties to each device with activities, by its number there; other devices are kept next to them.
+    """Assign properties to each device with activities, by its number there; other devices are added.
 
-    ROCm's tracer numbers a device among all agents of the host, CPUs first, and the properties among the devices alone,
-    so a number without properties is one of the described devices. Where all described devices are alike, so are its
-    properties; a single one is the device itself.
+    ROCm's tracer numbers a device among all agents of the host, CPUs first, but the properties among the devices alone,
+    so a number without properties is one of the described devices. If all described devices are identical, so are its
+    properties; if there is only one, it is that device.
     """
     stated = dict(described)
     strange = sorted(set(seen) - set(described))
@@ -284,14 +284,14 @@ def device_rows(
 
 
 def _architecture(amd: bool | None, major: int | None, minor: int | None) -> str | None:
-    """Name the architecture by its capability numbers: always for CUDA, for HIP where only one has them."""
+    """Name the architecture by its capability numbers: always for CUDA, for HIP if they are unique to one."""
     if amd:
         return _ONLY_ONE.get(f"{major}.{minor}")
     return f"sm_{major}{minor}" if amd is False and None not in (major, minor) else None
 
 
 def clocks(metadata: Mapping[str, Any], starts: Iterable[pl.Series]) -> tuple[pl.DataFrame, bool]:
-    """Build `clock_domains`: the trace's clock, and wall-clock where the trace ties it; and return whether it does."""
+    """Build `clock_domains`: the trace's clock, and the wall clock if the two are tied; return whether they are."""
     base, first = whole(metadata.get("baseTimeNanoseconds")), pl.concat(starts).min()
     rows: list[tuple[str, int, int | None, str]] = []
     if base is not None:
@@ -328,7 +328,7 @@ _STOPPED: Final = re.compile(
 
 
 def say_losses(metadata: Mapping[str, Any], findings: Findings) -> None:
-    """Report what the tool counts as dropped and as outside its recording, and whether it stopped early."""
+    """Report events that the tool counts as dropped or outside its recording, and whether it stopped early."""
     messages = list(_messages(metadata))
     for item, pattern, what in (
         (DROPPED, _DROPPED, "{} records were dropped from its buffers"),

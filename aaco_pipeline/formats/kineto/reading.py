@@ -1,6 +1,6 @@
-"""Read the text of a Kineto trace into frames of its events by kind, piece by piece, in one pass over the file.
+"""Read a Kineto trace into frames of its events by kind, piece by piece, in one pass over the file.
 
-The tables are built in `aaco_pipeline.formats.kineto.tables`.
+`aaco_pipeline.formats.kineto.tables` builds the tables.
 """
 
 from pathlib import Path
@@ -67,7 +67,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 def _read_events(path: Path, cursor: Cursor, limits: Limits, into: Collected) -> None:
-    """Collect every whole event of the next array."""
+    """Collect every complete event of the next array."""
     into.found = True
     for piece, part in cursor.batches():
         into.events += len(part.start)
@@ -78,7 +78,7 @@ def _read_events(path: Path, cursor: Cursor, limits: Limits, into: Collected) ->
 
 
 def _collect(events: Objects, into: Collected) -> None:
-    """Add the columns of one piece's events; a column is read only for the events that need it."""
+    """Add the columns of one piece's events; each column is only read for the events that need it."""
     everything = np.arange(events.count)
     kinds = pl.DataFrame({"ph": events.texts("ph", everything), "cat": events.texts("cat", everything)})
     kinds = kinds.with_columns(pl.col("cat").replace(FORMER))
@@ -118,7 +118,7 @@ def _collect(events: Objects, into: Collected) -> None:
 
 
 def _shapes(events: Objects, rows: Positions) -> pl.DataFrame:
-    """Read the operators that state shapes and types of their inputs, all as the trace's own text."""
+    """Read the operators that state the shapes and types of their inputs, as text from the trace."""
     recorded = {**SHAPES, **MORE_OF_INPUTS}
     return pl.DataFrame(
         {
@@ -130,7 +130,7 @@ def _shapes(events: Objects, rows: Positions) -> pl.DataFrame:
 
 
 def _launches(events: Objects, rows: Positions) -> pl.DataFrame:
-    """Read the calls that state which kernel they launch, with its size."""
+    """Read the calls that state the kernel they launch and its size."""
     return pl.DataFrame(
         {
             "correlation": events.unsigned("correlation", rows).series(),
@@ -150,7 +150,7 @@ def _sizes(events: Objects, rows: Positions) -> dict[str, Column]:
 
 
 def _times(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
-    """Read the columns of every taken event; `start_ns` and `end_ns` are null where the times cannot be read."""
+    """Read the columns of every relevant event; `start_ns` and `end_ns` are null if the times are unreadable."""
     start, length = events.thousandths("ts", rows), events.thousandths("dur", rows)
     end = Column(start.value + length.value, start.valid & length.valid)
     return pl.DataFrame(
@@ -176,7 +176,7 @@ def _collectives(events: Objects, rows: Positions, calls: pl.DataFrame, into: Co
 
 
 def _device_activities(events: Objects, rows: Positions, kinds: pl.DataFrame) -> pl.DataFrame:
-    """Read times with device, stream and correlation; early traces name these only as process and thread."""
+    """Read times with device, stream and correlation; early traces use the process and thread for the first two."""
     placed = _times(events, rows, kinds).with_columns(
         device=events.integers("device", rows).series(),
         stream=events.integers("stream", rows).series(),

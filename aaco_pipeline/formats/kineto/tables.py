@@ -1,7 +1,7 @@
-"""Turn the events of a Kineto trace, already columns, into canonical tables with evidence.
+"""Turn a Kineto trace's events, read as columns, into canonical tables with evidence.
 
-The columns are read from the text in `aaco_pipeline.formats.kineto.reading`; facts of the trace itself are in
-`aaco_pipeline.formats.kineto.events`.
+`aaco_pipeline.formats.kineto.reading` reads the columns from the text; `aaco_pipeline.formats.kineto.events` handles
+the trace's own properties.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ _NOT_TAKEN: Final = {
 
 
 class Trace:
-    """One trace on its way to tables; each step adds its evidence."""
+    """A trace being converted to tables; each step adds its evidence."""
 
     def __init__(self, path: Path, metadata: Mapping[str, Any], collected: Collected) -> None:
         self._metadata, self._collected = metadata, collected
@@ -126,24 +126,24 @@ class Trace:
         return CaptureTables(tables, tuple(self._findings.evidence), details)
 
     def _readable(self, name: str) -> pl.DataFrame:
-        """Take events of one kind without those whose times cannot be read, which no table could hold."""
+        """Take events of one kind, dropping those with unreadable times, which no table can hold."""
         frame = self._collected.take(name)
         readable = pl.col("start_ns").is_not_null() & pl.col("name").is_not_null()
         self._unreadable |= dict(frame.filter(~readable).group_by("cat").len().rows())
         return frame.filter(readable)
 
     def _with_collectives(self, markers: pl.DataFrame) -> pl.DataFrame:
-        """Append the operators that record a collective to the markers: they annotate what they enclose."""
+        """Append the operators that record a collective to the markers: they annotate the work they enclose."""
         recorded = self._collected.take("collectives").filter(pl.col("start_ns").is_not_null())
         self._recorded = recorded.height
         return pl.concat([markers, described_collectives(recorded)], how="diagonal")
 
     def _number_processes(self) -> pl.DataFrame:
-        """Number the processes of host events in the file's order, and add `process_id` to the host events."""
+        """Number the processes of host events in file order, and add `process_id` to the host events."""
         annotations = self._markers.filter(pl.col("cat") == "user_annotation")
         stated = pl.concat([self._calls.get_column("pid"), annotations.get_column("pid")])
         stated = stated.unique(maintain_order=True).drop_nulls()
-        # Threads that the profiler could not place have the process number 0 beside the real one.
+        # Threads that the profiler could not place have process number 0 next to the real one.
         real = stated.filter(stated != 0) if (stated != 0).any() else stated
         self._process_count = max(1, len(real))
         unplaced = 0
@@ -167,7 +167,7 @@ class Trace:
         return table_of("processes", ({"process_id": at, "pid": pid, **common} for at, pid in enumerate(pids)))
 
     def _number_devices(self) -> pl.DataFrame:
-        """List the devices that the trace describes or whose activities it holds, in order of its own numbers."""
+        """List the devices that the trace describes or that have activities, in order of the trace's numbers."""
         described = described_devices(self._metadata)
         active = pl.concat([frame.get_column("device") for frame in (self._kernels, self._copies, self._syncs)])
         seen = active.drop_nulls().unique().to_list()
@@ -180,7 +180,7 @@ class Trace:
         return device_rows(self._devices, stated, amd)
 
     def _say_properties(self, seen: Sequence[int], described: Mapping[int, Any], stated: Mapping[int, Any]) -> None:
-        """Report devices with activities that the trace does not describe, or describes by another number."""
+        """Report devices with activities that the trace does not describe, or describes under another number."""
         unknown = ", ".join(str(number) for number in seen if number not in stated)
         other = ", ".join(str(number) for number in seen if number in stated and number not in described)
         if unknown:
@@ -192,7 +192,7 @@ class Trace:
             self._findings.say("device properties", "present", reason, len(stated))
 
     def _number_streams(self) -> pl.DataFrame:
-        """Number the streams of all devices; adds `device_id` and `stream_id` to the device events."""
+        """Number the streams of all devices, and add `device_id` and `stream_id` to the device events."""
         frames = ("_kernels", "_copies", "_syncs")
         keys, places = list(self._devices), list(self._devices.values())
         for name in frames:
@@ -201,7 +201,7 @@ class Trace:
             mapped = device.replace_strict(keys, places, default=None, return_dtype=pl.Int32)
             setattr(self, name, frame.with_columns(device_id=mapped))
         used: pl.DataFrame = pl.concat([getattr(self, name).select("device_id", "stream") for name in frames])
-        # Waits of a whole device or of the host have the stream -1.
+        # Waits for a whole device or for the host have stream -1.
         placed = used.filter(pl.col("device_id").is_not_null() & (pl.col("stream") >= 0))
         streams = placed.unique().sort("device_id", "stream")
         streams = streams.with_columns(stream_id=pl.int_range(pl.len(), dtype=pl.Int32))
@@ -229,7 +229,7 @@ class Trace:
         )
 
     def _operator_inputs(self, calls: pl.DataFrame) -> pl.DataFrame:
-        """Join recorded inputs to the operator's call, except where two of one name began in one nanosecond."""
+        """Join recorded inputs to the operator's call, unless two with the same name began in the same nanosecond."""
         key = ["operator", "start_ns"]
         stated = kept_inputs(self._collected.take("shapes"))
         operators = calls.filter(pl.col("domain") == "operator").select("call_id", "start_ns", operator="name")
@@ -238,7 +238,7 @@ class Trace:
         return to_contract("operator_inputs", known.select("call_id", *INPUT_COLUMNS))
 
     def _link(self, calls: pl.DataFrame) -> pl.DataFrame:
-        """Map each correlation to its call's process and thread; with several processes only unambiguous ones."""
+        """Map each correlation to its call's process and thread; with several processes, only unambiguous ones."""
         named = calls.filter(pl.col("domain").is_in(RUNTIME_DOMAINS)).drop_nulls("correlation_id")
         named = named.select("correlation_id", "process_id", "thread_id")
         link = named.unique("correlation_id", keep="none" if self._process_count > 1 else "first", maintain_order=True)
@@ -248,7 +248,7 @@ class Trace:
         return link
 
     def _placed(self, frame: pl.DataFrame, link: pl.DataFrame, what: str) -> pl.DataFrame:
-        """Add process and thread of the launching call to device events; reports how many have none."""
+        """Add process and thread of the launching call to device events; report how many have none."""
         frame = frame.with_columns(correlation_id=_correlation())
         frame = frame.join(link, on="correlation_id", how="left", maintain_order="left")
         unlinked = int(frame.get_column("process_id").null_count())
@@ -346,7 +346,7 @@ class Trace:
         return domains
 
     def _source_rows(self) -> pl.DataFrame:
-        """Count events in and out by phase and category, with reasons where they are in no table."""
+        """Count events read and used, by phase and category, with the reason if they are in no table."""
         findings, taken = self._findings, {KERNELS, SYNCS, *COPIES, *CALLS, *MARKERS}
         for phase, cat, count in self._counts.rows():
             item = f"events {cat} {phase}"
@@ -378,5 +378,5 @@ class Trace:
 
 
 def _correlation() -> pl.Expr:
-    """Read the correlation; 0 means none, which ROCm's tracer gives to collective kernels."""
+    """Read the correlation; 0 means none, and ROCm's tracer gives collective kernels 0."""
     return pl.when(pl.col("correlation") != 0).then("correlation")

@@ -1,9 +1,9 @@
-"""The raw capture of an inference session, as written by this project's runner.
+"""The raw capture of an inference session, written by this project's runner.
 
-Written by `aaco_pipeline.resources.measure.inference`; the profile beside its documents is read by
-`aaco_pipeline.formats.ort_profile`, readings of host and GPUs by `telemetry`, scheduler events by `scheduler`. Metrics
-over the iterations are in `aaco_pipeline.analysis.sessions.metrics`. Versions 1 and 2 of the documents are read: the
-loop of version 1 read CPU time and run-queue delay around each iteration, that of version 2 reads them in blocks.
+Written by `aaco_pipeline.resources.measure.inference`; `aaco_pipeline.formats.ort_profile` reads the profile next to
+its documents, `telemetry` the readings of host and GPUs, and `scheduler` the scheduler events.
+`aaco_pipeline.analysis.sessions.metrics` computes metrics over the iterations. Versions 1 and 2 of the documents are
+read: version 1 read CPU time and run-queue delay around each iteration, version 2 reads them in blocks.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def read(path: Path) -> InferenceCapture:
-    """Read the documents of a raw capture. CaptureError names the file, the key and what is wrong with it."""
+    """Read the documents of a raw capture. CaptureError names the file, the key and the problem."""
     file = path / "capture.json"
     head = _document(file, _Head)
     check_document(head, FORMAT, FORMAT_VERSION, (), str(file))
@@ -95,7 +95,7 @@ def _profiler_pass(path: Path, one: Mapping[str, Any], version: int) -> Profiler
 
 
 def _pass(path: Path, version: int) -> dict[str, Any]:
-    """Read the document that a measured process wrote of its pass."""
+    """Read the document that a measured process wrote about its pass."""
     each = version <= _COUNTED_EACH
     one = _document(path, _PassCountedEach if each else _PassCountedInBlocks)
     arrays = ("start_monotonic_ns", "end_monotonic_ns", *(("cpu_time_ns", "run_delay_ns") if each else ()))
@@ -126,7 +126,7 @@ def _check_blocks(path: Path, one: Mapping[str, Any], count: int) -> None:
         raise CaptureError(f"{path}: its blocks hold {first} of {count} iterations; the file is damaged")
 
 
-# The documents' form, as far as the tables need it; further keys are kept. Checked strictly: nothing is converted.
+# Document format, as needed for the tables; further keys are kept. Checks are strict: nothing is converted.
 
 
 _Positive = Annotated[int, Field(ge=1, lt=2**31)]
@@ -280,7 +280,7 @@ class _PassCountedInBlocks(_Pass):
 
 
 def _document(path: Path, form: type) -> dict[str, Any]:
-    """Read the JSON document at `path` and check its form; further keys are kept."""
+    """Read the JSON document at `path` and check its format; further keys are kept."""
     document = json_document(path)
     check_form(document, form, path)
     return dict(document)

@@ -1,6 +1,6 @@
 """Build tables from a session's raw documents: its sessions, processes, devices, iterations and clocks.
 
-The documents are read and checked in `aaco_pipeline.formats.native`.
+`aaco_pipeline.formats.native` reads and checks the documents.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ PROFILE_FILE: Final = "onnxruntime_profile.json.gz"
 #: The model's graph, and the runtime's optimized graph, both without weights.
 MODEL_FILE: Final = "model.onnx"
 OPTIMIZED_FILE: Final = "optimized_model.onnx"
-#: A larger move of CLOCK_REALTIME against CLOCK_MONOTONIC within a pass is a step, not slewing.
+#: A larger change of CLOCK_REALTIME against CLOCK_MONOTONIC within a pass is a step rather than slewing.
 CLOCK_STEP_NS: Final = 1_000_000
-#: The unprofiled pass, which every capture has, and the one profiled by the runtime.
+#: The unprofiled pass, which every capture has, and the pass profiled by the runtime.
 PASSES: Final = ("latency", "trace")
-#: The profile's times are truncated to whole microseconds.
+#: The profile truncates times to whole microseconds.
 _PROFILE_TICK_NS: Final = 1_000
 
 
@@ -36,9 +36,9 @@ _PROFILE_TICK_NS: Final = 1_000
 class ProfilerPass:
     """One run of the session's program under rocprofv3: its request, and the slowdown.
 
-    `kind` is base, counters or thread_trace; `folder` holds the tool's files; `document` was written by the measured
-    process. `distortion` is the median latency relative to the unprofiled pass's; its times are never the session's
-    latencies.
+    `kind` is base, counters or thread_trace; `folder` contains the tool's files; `document` was written by the measured
+    process. `distortion` is the median latency divided by the unprofiled pass's; its times are never used as the
+    session's latencies.
     """
 
     name: str
@@ -55,7 +55,8 @@ class ProfilerPass:
     def boot_clock(self) -> tuple[int, int] | None:
         """Return the offset from CLOCK_BOOTTIME, the tool's clock, to CLOCK_MONOTONIC, and its uncertainty.
 
-        Both in ns; the uncertainty covers both readings, and any sleep of the host between them. None without readings.
+        Both in ns; the uncertainty covers both readings, and any suspend of the host between them. None without
+        readings.
         """
         before, after = self.document.get("boot_clock_before"), self.document.get("boot_clock_after")
         if before is None or after is None:
@@ -69,9 +70,9 @@ class ProfilerPass:
 class InferenceCapture:
     """A session's raw documents, read and checked for the fields that the tables need.
 
-    The session's axis is the host's CLOCK_MONOTONIC, with zero where the unprofiled pass first read its clocks.
-    `passes` has the unprofiled pass and, unless only latency was measured, the one profiled by the runtime.
-    `profiler_passes` are those under rocprofv3, in order; none when no profile was requested.
+    The session's axis is the host's CLOCK_MONOTONIC, with zero at the unprofiled pass's first clock reading. `passes`
+    has the unprofiled pass and, unless only latency was measured, the one profiled by the runtime. `profiler_passes`
+    are those under rocprofv3, in order; empty if no profile was requested.
     """
 
     folder: Path
@@ -91,7 +92,7 @@ class InferenceCapture:
 
     @property
     def tokens_per_request(self) -> int | None:
-        """Return the number of tokens generated per request; None when an iteration is a whole inference."""
+        """Return the number of tokens generated per request; None if an iteration is a complete inference."""
         tokens: int | None = self.passes["latency"].get("output_tokens")
         return tokens
 
@@ -143,7 +144,7 @@ class InferenceCapture:
     def iterations(self) -> pl.DataFrame:
         """Build the iterations of both passes on the session's axis, with warm-up marked.
 
-        The pass `trace` is the one whose kernels the session shows: under rocprofv3 where that was requested.
+        The pass `trace` is the one whose kernels the session shows: the one under rocprofv3 if that was requested.
         """
         frames = [self._iterations(name, one) for name, one in self._iterated().items()]
         return to_contract("iterations", pl.concat(frames))
@@ -185,7 +186,7 @@ class InferenceCapture:
         return table_of("clock_domains", rows)
 
     def profile_axis_start_ns(self) -> int:
-        """Return the position of the profile's time zero on the session's axis, for traced sessions."""
+        """Return the position of the profile's time zero on the session's axis; only for traced sessions."""
         trace = self.passes["trace"]
         clocks = trace["clocks_before"]
         since = int(trace["profile"]["start_realtime_ns"]) - int(clocks["realtime_ns"])
@@ -197,7 +198,7 @@ class InferenceCapture:
         return int((after["realtime_ns"] - after["monotonic_ns"]) - (before["realtime_ns"] - before["monotonic_ns"]))
 
     def inference_evidence(self) -> tuple[Evidence, ...]:
-        """Report what the passes had and lacked."""
+        """Report the data that the passes have and lack."""
         findings = Findings()
         for name in self.passes:
             self._say_pass(findings, name)
@@ -226,7 +227,7 @@ class InferenceCapture:
         return tuple(findings.evidence)
 
     def _say_slot(self, findings: Findings) -> None:
-        """Report the lock that kept other measurements of the host away, and its limits."""
+        """Report the lock that prevented other measurements on the host, and its limits."""
         slot = self.capture.get("measurement_slot")
         if slot is None:
             return
@@ -279,7 +280,7 @@ class InferenceCapture:
             findings.say("iteration markers", presence(there), reason, count if there else None, source)
 
     def fact(self, category: str, key: str) -> str | None:
-        """Return one fact about the host by category and key; None when unknown."""
+        """Return one fact about the host by category and key; None if unknown."""
         for one in self.host["facts"]:
             if (one["category"], one["key"]) == (category, key):
                 value: str | None = one["value"]

@@ -1,7 +1,7 @@
-"""The kernel's own events of measured threads, as `aaco_pipeline.resources.kernel_plane` recorded them from tracefs.
+"""The kernel's own events of measured threads, recorded from tracefs by `aaco_pipeline.resources.kernel_plane`.
 
-A capture holds `kernel_plane.json` and, for each CPU and instance, the pages of the kernel's ring buffer as they came;
-`ring_buffer` decodes them.
+A capture contains `kernel_plane.json` and the raw ring-buffer pages of each CPU and instance; `ring_buffer` decodes
+them.
 """
 
 import re
@@ -89,7 +89,7 @@ class Document(TypedDict):
     remarks: list[str]
     #: Start and end of the recording.
     clock: NotRequired[_Clocks]
-    #: Output of another source than tracefs.
+    #: Output of a source other than tracefs.
     trace: NotRequired[_Trace | None]
 
 
@@ -101,18 +101,18 @@ _SWITCH: Final = "sched/sched_switch"
 TABLES: Final = ("kernel_events", "kernel_threads", "kernel_losses")
 _KEYS: Final = ("state", "source", "machine", "processes", "events", "buffers", "throttling", "remarks", "reason")
 TRACEFS: Final = "tracefs"
-#: Counts of a buffer's losses at unknown times, beside those in its pages.
+#: Counts of a buffer's losses at unknown times, in addition to those in its pages.
 _UNPLACED: Final = ("commit overrun", "dropped events")
-#: Suffixes of events that are two ends of one interval.
+#: Suffixes of event pairs that delimit an interval.
 _ENDS: Final = (("/sys_enter", "/sys_exit"), ("_entry", "_exit"), ("_wait_start", "_wait_end"))
-#: Kernel thread of a CPU that runs when the CPU goes offline or comes online.
+#: Per-CPU kernel thread that runs when the CPU goes offline or comes online.
 _HOTPLUG: Final = re.compile(r"cpuhp/(\d{1,6})")
 _FILE: Final = re.compile(r"[a-z]+\.cpu\d{1,6}\.pages\.gz")
 
 
 @dataclass(frozen=True)
 class _Known:
-    """Events, measured threads with their process, names of threads, losses, and reasons for leaving events out."""
+    """Events, measured threads and their process, thread names, losses, and reasons for omitting events."""
 
     events: pl.DataFrame
     own: dict[int, int]
@@ -130,8 +130,8 @@ def read(
 ) -> CaptureTables:
     """Build `kernel_events`, `kernel_threads` and `kernel_losses` on the session's axis; details `throttling`.
 
-    `document` is `kernel_plane.json`, None where the plane was not requested; `folder` is the capture's. Events are cut
-    to the time from the first event of a measured thread to the last. CaptureError when something is damaged.
+    `document` is `kernel_plane.json`, None if the plane was not requested; `folder` is the capture's. Events are cut to
+    the time from the first event of a measured thread to the last. CaptureError if anything is damaged.
     """
     findings = Findings(DOCUMENT_FILE)
     empty = {name: empty_table(name) for name in TABLES}
@@ -207,7 +207,7 @@ def _from_pages(document: Mapping[str, Any], folder: Path, limits: Limits) -> _K
 
 
 def _other_end(event: str) -> str | None:
-    """Return the event at the other end of this one's interval; one alone would have no extent."""
+    """Return the event at the other end of this one's interval; a single event would have no duration."""
     for begin, end in _ENDS:
         for one, other in ((begin, end), (end, begin)):
             if event.endswith(one):
@@ -216,7 +216,7 @@ def _other_end(event: str) -> str | None:
 
 
 def _span(document: Mapping[str, Any]) -> tuple[int, int]:
-    """Return start and end of the recording on CLOCK_MONOTONIC; losses before the first event began at the start."""
+    """Return start and end of the recording on CLOCK_MONOTONIC; losses before the first event count from the start."""
     if "clock" not in document:
         raise CaptureError(f"{DOCUMENT_FILE}: does not say when the recording began; the capture is incomplete")
     clock = document["clock"]
@@ -224,7 +224,7 @@ def _span(document: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _from_tool(document: Mapping[str, Any], folder: Path, limits: Limits) -> _Known:
-    """Read what perf or bpftrace printed: only switches and wake-ups. Losses without a place may be anywhere.
+    """Read the output of perf or bpftrace: only switches and wake-ups. Losses without a location may be anywhere.
 
     perf events on a CPU stop when it goes offline, even if it comes back.
     """
@@ -295,7 +295,7 @@ def _content(folder: Path, name: str, limits: Limits) -> bytes:
 
 
 def _page_bytes(header: Any) -> int:
-    """Return the size of a page by the kernel's description of its header: the data and the bytes before it."""
+    """Return the size of a page's data and of the bytes before it, from the kernel's description of its header."""
     found = re.search(r"char data;\toffset:(\d{1,6});\tsize:(\d{1,8});", header) if isinstance(header, str) else None
     if found is None:
         raise CaptureError(
@@ -305,7 +305,7 @@ def _page_bytes(header: Any) -> int:
 
 
 def _ended(events: pl.DataFrame) -> pl.DataFrame:
-    """Add to each fault the time until its process has the page; null where the thread's next step does not tell."""
+    """Add to each fault the time until its process has the page; null if the thread's next event does not show it."""
     fault = pl.col("kind") == "page_fault"
     steps = events.filter(fault | (pl.col("kind") == RESIDENT) | pl.col("kind").str.starts_with("syscall"))
     following = [pl.col(name).shift(-1).over("thread_id", order_by="time_ns") for name in ("kind", "time_ns")]
@@ -316,10 +316,10 @@ def _ended(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _paired(events: pl.DataFrame) -> pl.DataFrame:
-    """Add to each entry the time to its exit: the next of its kind, name, thread, and for an interrupt its CPU.
+    """Add to each entry the time to its exit: the next with the same kind, name, thread and, for interrupts, CPU.
 
-    A handler does not nest in its own kind and name; a call's thread may return on another CPU. An exit whose entry was
-    not seen is dropped.
+    A handler does not nest within its own kind and name; a system call's thread may return on another CPU. An exit
+    without a recorded entry is dropped.
     """
     is_end = pl.col("kind").str.ends_with(ENTRY) | pl.col("kind").str.ends_with(EXIT)
     base = pl.col("kind").str.replace(f"({ENTRY}|{EXIT})$", "")
@@ -350,7 +350,7 @@ def _named_calls(events: pl.DataFrame, names: Mapping[int, str]) -> pl.DataFrame
 
 
 def _own_threads(events: pl.DataFrame, processes: Mapping[str, int]) -> dict[int, int]:
-    """Return the measured threads with the number of their process: those followed, and all threads they started."""
+    """Return the measured threads with their process number: those followed, and all threads that they started."""
     own = {pid: number for number, pid in enumerate(processes.values())}
     forks = events.filter(pl.col("kind") == "fork").select("thread_id", "other_thread_id")
     for parent, child in forks.iter_rows():
@@ -360,20 +360,20 @@ def _own_threads(events: pl.DataFrame, processes: Mapping[str, int]) -> dict[int
 
 
 def _cut(events: pl.DataFrame, own: Mapping[int, int]) -> pl.DataFrame:
-    """Keep what happened while a measured thread was seen."""
+    """Keep events from the time in which a measured thread was seen."""
     mine = pl.col("thread_id").is_in(list(own)) | pl.col("other_thread_id").is_in(list(own))
     seen = events.filter(mine).get_column("time_ns")
     return events.filter(pl.col("time_ns").is_between(seen.min(), seen.max())) if len(seen) else events.clear()
 
 
 def _without_foreign(events: pl.DataFrame, own: Mapping[int, int]) -> pl.DataFrame:
-    """Drop events of threads that are not measured, except switches: the owner of a CPU is known for all."""
+    """Drop events of unmeasured threads, except switches: the thread on each CPU is always known."""
     mine = pl.col("thread_id").is_in(list(own)) | (pl.col("kind").is_in(["switch", "cpu_frequency"]))
     return events.filter(mine)
 
 
 def _threads(events: pl.DataFrame, own: Mapping[int, int], names: Mapping[int, str]) -> pl.DataFrame:
-    """List every thread that switches name: measured ones, others, and the idle one of each CPU."""
+    """List every thread named in switches: measured ones, others, and the idle thread of each CPU."""
     switches = events.filter(pl.col("kind") == "switch")
     own_side = events.filter(pl.col("kind").is_in(["switch", "exit"])).select("time_ns", "thread_id")
     other_side = events.filter(pl.col("kind").is_in(["switch", "fork"])).select("time_ns", thread_id="other_thread_id")
@@ -387,12 +387,12 @@ def _threads(events: pl.DataFrame, own: Mapping[int, int], names: Mapping[int, s
 
 
 def _names(some: Iterable[Some]) -> dict[int, str]:
-    """Return each thread's name when it last switched, on any CPU."""
+    """Return each thread's name at its last switch, on any CPU."""
     seen: list[tuple[int, int, str]] = []
     for one in some:
         if one.layout.event == "sched/sched_switch":
             for side in ("prev", "next"):
-                # Only the last of a thread's switches in a buffer tells: its names are few, switches are millions.
+                # Only a thread's last switch in a buffer matters: there are few names but millions of switches.
                 behind, last = np.unique(one.values(f"{side}_pid")[::-1], return_index=True)
                 latest = replace(one, records=only(one.records, len(one.records.time_ns) - 1 - last))
                 times = latest.records.time_ns.tolist()
@@ -406,7 +406,7 @@ def _moved(frame: Callable[[], pl.DataFrame], zero: int) -> pl.DataFrame:
 
 
 def _throttling(readings: Iterable[Mapping[str, Any]], zero: int) -> pl.DataFrame:
-    """List how often a measured process's group had exhausted its quota, at each reading."""
+    """List how often a measured process's group had used up its quota, at each reading."""
     rows = [(one["monotonic_ns"] - zero, one["throttled"], one["throttled_ns"]) for one in readings]
     schema = {"time_ns": pl.Int64, "throttled": pl.Int64, "throttled_ns": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")

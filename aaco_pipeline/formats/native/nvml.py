@@ -1,6 +1,6 @@
-"""Build `gpu_samples` and `devices` from the sampler's NVML readings of NVIDIA GPUs, with the same columns as AMD's.
+"""Build `gpu_samples` and `devices` from NVML readings of NVIDIA GPUs, with the same columns as for AMD.
 
-Readings are taken in `aaco_pipeline.resources.telemetry.nvml`. Units and meanings: NVIDIA's NVML API reference.
+`aaco_pipeline.resources.telemetry.nvml` takes the readings. Units and meanings: NVIDIA's NVML API reference.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
 LIBRARY: Final = "nvml"
-#: Limits by their bit in NVML's clocks event reasons. An idle GPU's low clock (bit 0) is not a limit that held it down.
+#: Limits by their bit in NVML's clocks event reasons. An idle GPU's low clock (bit 0) is not a limit.
 _REASONS: Final = (
     *("applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown"),
     *("hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting", "board_limit", "reliability"),
@@ -35,7 +35,7 @@ _RAW: Final = (
     *("gpu_busy_percent", "memory_busy_percent", "memory_used_bytes", "event_reasons", "pcie_generation", "pcie_lanes"),
     *("ecc_corrected", "ecc_uncorrected", *_HELD_COLUMN.values()),
 )
-#: Columns of `gpu_samples` by the raw reading that they come from.
+#: Columns of `gpu_samples`, keyed by raw reading.
 _AS_READ: Final = ("memory_used_bytes", "pcie_generation", "pcie_lanes", "ecc_corrected", "ecc_uncorrected")
 _MADE_OF: Final[Mapping[str, str]] = {
     **{"power_w": "power_mw", "energy_j": "energy_mj"},
@@ -82,12 +82,12 @@ def read_recorded(
 ) -> CaptureTables:
     """Build `gpu_samples` and `devices` of the recordings, numbered from `first_device_id` in NVML's order.
 
-    `throttle_reasons` are the limits that hold at the reading or whose time has grown since the previous reading.
-    Detail `between_samples`: device_id, time_ns, elapsed_ns, average_power_w (by the energy counter), and for each of
-    `HELD` the share of time in which it limited the clocks, `<name>_ratio`: each since the counter was last read, null
-    where it was not read, and the first time.
+    `throttle_reasons` are the limits active at the reading or whose accumulated time has grown since the previous
+    reading. Detail `between_samples`: device_id, time_ns, elapsed_ns, average_power_w (from the energy counter), and
+    for each of `HELD`, as `<name>_ratio`, the fraction of time in which it limited the clocks. All refer to the time
+    since the counter was last read and are null if it was not read, and in the first sample.
 
-    CaptureError when the recordings are not in the sampler's form.
+    CaptureError if the recordings do not have the sampler's format.
     """
     check_form({"samples": list(recordings)}, _Recordings, source)
     frames, between, devices = [], [], []
@@ -155,17 +155,17 @@ def _ratio(column: str) -> pl.Expr:
 
 
 def _grown(name: str) -> pl.Expr:
-    """Return for how many more ns a limit has held the clocks since the last reading; null where it was not read."""
+    """Return the additional time in ns that a limit was active since the last reading; null if it was not read."""
     return _growth(_HELD_COLUMN[name])
 
 
 def _growth(counter: str) -> pl.Expr:
-    """Return a counter's growth since the last reading that has it; null where it was not read."""
+    """Return a counter's growth since its last reading; null if it was not read."""
     return pl.when(pl.col(counter).is_not_null()).then(growth(pl.col(counter).forward_fill(), 64))
 
 
 def _passed(counter: str) -> pl.Expr:
-    """Return the time since the last reading that has the counter; null where there is none."""
+    """Return the time since the counter's last reading; null if there is none."""
     known = pl.when(pl.col(counter).is_not_null()).then(pl.col("time_ns"))
     passed = known - known.forward_fill().shift(1)
     return pl.when(passed > 0).then(passed)
@@ -201,7 +201,7 @@ def _device(facts: Mapping[str, Any], called: str, number: int) -> dict[str, Any
 
 
 def _device_evidence(recording: Mapping[str, Any], rows: int, source: str) -> Iterator[Evidence]:
-    """Report how often a device was read, and what ended it."""
+    """Report how often a device was read, and why reading stopped."""
     item, failure, period_ns = f"gpu samples of {recording['device']}", recording["failure"], recording["period_ns"]
     if failure:
         yield Evidence(item, "partial", f"{failure}; {rows} readings were taken before", source, rows)

@@ -1,7 +1,7 @@
-"""Decode pages of the kernel's trace ring buffer: records, the layout of each event, and its fields as columns.
+"""Decode pages of the kernel's trace ring buffer: records, event layouts, and event fields as columns.
 
-The form is the kernel's: `Documentation/trace/ring-buffer-design.rst`, `include/linux/ring_buffer.h` and
-`kernel/trace/ring_buffer.c`. The layout of an event is described by its own `format` text, kept in the document.
+The format is the kernel's: `Documentation/trace/ring-buffer-design.rst`, `include/linux/ring_buffer.h` and
+`kernel/trace/ring_buffer.c`. Each event's layout is given by its own `format` text, stored in the document.
 """
 
 import re
@@ -23,14 +23,14 @@ _SIZE_BITS: Final = 0xFFFFFFF
 #: Bits of the size word: records were lost before this page, and their number follows its records.
 _MISSED: Final = 1 << 31
 _COUNT_STORED: Final = 1 << 30
-#: Special values of the low five bits of a record's first word, otherwise its number of data words.
+#: Special values of the low five bits of a record's first word; other values are its number of data words.
 _LONG, _PADDING, _EXTEND, _STAMP = 0, 29, 30, 31
 _DELTA_SHIFT: Final = 27
 
 
 @dataclass(frozen=True)
 class _Heads:
-    """Headers of the pages: start time, size word, size, and where the records begin."""
+    """Page headers: start time, size word, size, and offset of the records."""
 
     began_ns: Numbers
     commit: Numbers
@@ -40,7 +40,7 @@ class _Heads:
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one buffer in order: `time_ns`, the event's number `event`, and offset and size of their data.
+    """Records of one buffer in order: `time_ns`, event number `event`, and offset and size of their data.
 
     `losses`: the time of the last record before each loss (None without one), of the first after it, and the number of
     lost records (None if unknown).
@@ -56,7 +56,7 @@ class Records:
 def records_of(content: bytes, page_bytes: int, where: str) -> Records:
     """Read all pages at once: the first record of every page, then the second, and so on.
 
-    CaptureError, naming `where`, for an invalid page.
+    CaptureError, with `where`, for an invalid page.
     """
     if page_bytes < 2 * HEADER_BYTES or page_bytes % 8 or len(content) % page_bytes:
         raise CaptureError(f"{where}: {len(content)} bytes are no whole number of pages of {page_bytes}; copy it again")
@@ -86,11 +86,11 @@ def records_of(content: bytes, page_bytes: int, where: str) -> Records:
         if (length < 4).any() or (length > room).any() or (length & 3).any():
             raise CaptureError(f"{where}: a record reaches beyond its page; the file is damaged")
         stamp = (second << _DELTA_SHIFT) + delta
-        # A stamp has 59 bits; the upper ones are those of the time before it.
+        # A timestamp has 59 bits; the upper ones are taken from the preceding time.
         absolute = (clock[live] & ~((1 << 59) - 1)) | (stamp & ((1 << 59) - 1))
         moved = np.where(kind == _EXTEND, clock[live] + stamp, clock[live] + delta)
         moved = np.where(kind == _STAMP, absolute, moved)
-        # Padding that ends a page has no time; what was discarded within it keeps its share of the time.
+        # Padding at the end of a page has no time; discarded records keep their time increment.
         clock[live] = np.where((kind == _PADDING) & (delta == 0), clock[live], moved)
         data = np.where(kind == _LONG, place + 8, place + 4)
         kept = is_data & (place + length - data >= 2)
@@ -124,7 +124,7 @@ def texts(content: bytes, offset: Numbers, at: int, size: int) -> npt.NDArray[An
 def _losses(content: bytes, heads: _Heads, page: Numbers, time_ns: Numbers) -> tuple[Loss, ...]:
     losses = list[Loss]()
     missed = np.flatnonzero(heads.commit & _MISSED)
-    # Pages are in order: where the records of each begin, and where those of the next do.
+    # Pages are in order: start of each page's records, and of the next page's.
     since, until = np.searchsorted(page, missed, side="left"), np.searchsorted(page, missed, side="right")
     for one, first, last in zip(missed.tolist(), since.tolist(), until.tolist(), strict=True):
         after = int(time_ns[first]) if first < last else int(heads.began_ns[one])
@@ -142,7 +142,7 @@ _LONGEST_TEXT: Final = 64
 
 
 class MissingField(CaptureError):
-    """An event of this kernel lacks a requested field."""
+    """This kernel's event lacks a requested field."""
 
 
 @dataclass(frozen=True)
@@ -154,21 +154,21 @@ class _Field:
 
 @dataclass(frozen=True)
 class Layout:
-    """One event: its number in this capture, and its fields by name."""
+    """An event's layout: its number in this capture, and its fields by name."""
 
     event: str
     number: int
     fields: Mapping[str, _Field]
 
     def values(self, content: bytes, records: Records, name: str) -> Numbers:
-        """Read a numeric field. MissingField when the event lacks it, CaptureError where a record is too short."""
+        """Read a numeric field. MissingField if the event lacks it, CaptureError if a record is too short."""
         field = self._field(records, name)
         if field.size not in (1, 2, 4, 8):
             raise CaptureError(f"kernel_plane.json: {name} of {self.event} is no number of {field.size} bytes")
         return numbers(content, records.offset, field.offset, field.size, signed=field.is_signed)
 
     def texts(self, content: bytes, records: Records, name: str) -> npt.NDArray[Any]:
-        """Read a text field of fixed size, as bytes without trailing zeros. CaptureError when the event lacks it."""
+        """Read a text field of fixed size, as bytes without trailing zeros. CaptureError if the event lacks it."""
         field = self._field(records, name)
         if not field.size:
             raise CaptureError(f"kernel_plane.json: {name} of {self.event} is a text without bytes")
@@ -186,7 +186,7 @@ class Layout:
 
 
 def layout_of(event: str, text: str) -> Layout:
-    """Parse the kernel's description of an event. CaptureError when it is none."""
+    """Parse the kernel's description of an event. CaptureError if it is not one."""
     number = _NUMBER.search(text)
     if number is None:
         raise CaptureError(f"kernel_plane.json: what it says of {event} is no description of an event")
@@ -198,7 +198,7 @@ def layout_of(event: str, text: str) -> Layout:
 
 
 def with_text(content: bytes, records: Records, location: Numbers) -> list[str]:
-    """Read texts whose place within the record is given by a `__data_loc` field: the length in its upper half."""
+    """Read texts located by a `__data_loc` field (offset in the record, length in the upper half)."""
     begins, lengths = location & 0xFFFF, (location >> 16) & 0xFFFF
     found = []
     for offset, size, begin, length in zip(records.offset, records.size, begins, lengths, strict=True):
@@ -208,15 +208,15 @@ def with_text(content: bytes, records: Records, location: Numbers) -> list[str]:
     return found
 
 
-#: The softirqs in the order of their numbers (`include/linux/interrupt.h`).
+#: The softirqs by number (`include/linux/interrupt.h`).
 _SOFTIRQS: Final = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
 #: Flags of a record written by an interrupt handler or by a softirq.
 _IN_INTERRUPT: Final = 0x08 | 0x10
-#: The low byte of a thread's state says what it waits for (`include/linux/sched.h`).
-#: A parked or idle thread is one of the kernel's that sleeps: neither counts towards the load.
+#: The low byte of a thread's state gives its reason for waiting (`include/linux/sched.h`). A parked or idle kernel
+#: thread is sleeping; neither counts towards the load.
 _SLEEPING, _DISK_SLEEP, _STOPPED, _DEAD = 0x1 | 0x40 | 0x80, 0x2, 0x4 | 0x8, 0x10 | 0x20
 _WAITS_FOR: Final = 0xFF
-#: Columns of `kernel_events` as they are read.
+#: Columns of `kernel_events` as read.
 EVENTS: Final = {
     **{"time_ns": pl.Int64, "cpu": pl.Int32, "thread_id": pl.Int64, "kind": pl.String, "name": pl.String},
     **{"duration_ns": pl.Int64, "other_thread_id": pl.Int64, "state": pl.String, "value": pl.Int64},
@@ -281,7 +281,7 @@ def _waking(one: Some) -> pl.DataFrame:
 
 
 def _ran(one: Some) -> pl.DataFrame:
-    """Read how long a thread had the CPU, as the kernel accounts it: since the last account or its switching in."""
+    """Read how long a thread had the CPU by the kernel's accounting: since its last accounting or switch-in."""
     length = one.values("runtime")
     return one.frame("ran", thread_id=one.values("pid"), duration_ns=length).with_columns(
         pl.col("time_ns") - pl.col("duration_ns")
@@ -293,7 +293,7 @@ def _fork(one: Some) -> pl.DataFrame:
 
 
 def _resident(one: Some) -> pl.DataFrame:
-    """Read where the thread's own process gained or lost memory, not one whose memory it reclaims."""
+    """Read memory gained or lost by the thread's own process, not by one whose memory it reclaims."""
     own = replace(one, records=only(one.records, one.values("curr") != 0))
     return own.frame(RESIDENT)
 
@@ -311,11 +311,11 @@ def _softirq(one: Some, kind: str) -> pl.DataFrame:
     return one.frame(kind, name=names)
 
 
-#: Marker of the end of a page fault; makes no row in `kernel_events`.
+#: Marker of the end of a page fault; it produces no row in `kernel_events`.
 RESIDENT: Final = "resident"
 #: Suffixes of the two ends of an interval until they are paired.
 ENTRY, EXIT = " entry", " exit"
-#: Readers of each event into rows.
+#: Functions that read each event into rows.
 READERS: Final[Mapping[str, Callable[[Some], pl.DataFrame]]] = {
     "sched/sched_switch": _switch,
     "sched/sched_waking": _waking,

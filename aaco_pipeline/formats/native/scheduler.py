@@ -1,7 +1,6 @@
-"""Scheduler events of the measured process, as perf and bpftrace print them: waits of its threads and losses.
+"""Scheduler events of the measured process, as printed by perf and bpftrace: waits of its threads, and losses.
 
-Recording them is `aaco_pipeline.resources.telemetry.scheduler_events`; the kernel's own binary
-events are in `kernel_plane`.
+`aaco_pipeline.resources.telemetry.scheduler_events` records them; `kernel_plane` reads the kernel's own binary events.
 """
 
 import re
@@ -79,7 +78,7 @@ class _Waking:
 
 @dataclass
 class _Off:
-    """Times since when a thread is off the CPU, and since when it could run again."""
+    """Times at which a thread left the CPU, and at which it became runnable again."""
 
     since_ns: int
     cpu: int
@@ -94,11 +93,11 @@ def read(
     axis_zero_monotonic_ns: int,
     limits: Limits | None = None,
 ) -> CaptureTables:
-    """Build `scheduler_events` of the threads of `process_ids` from the trace's document and its lines of events.
+    """Build `scheduler_events` for the threads of `process_ids` from the trace's document and event lines.
 
-    `running`: the thread got the CPU (no duration: it was not kept from running). `off_cpu`: it gave up the CPU to
-    wait, until it was woken. `run_delay`: it could run and waited for a CPU, until it got one. CaptureError when
-    document or lines are not the trace's.
+    `running`: the thread got the CPU (no duration, because it was not kept from running). `off_cpu`: it gave up the CPU
+    to wait, until it was woken. `run_delay`: it was runnable and waited for a CPU, until it got one. CaptureError if
+    the document or the lines are invalid.
     """
     table = "scheduler_events"
     if document is None:
@@ -123,7 +122,7 @@ def read(
         record = _PARSERS[tool](line)
         if record is not None:
             records.append(record)
-    records.sort(key=lambda record: record.time_ns)  # each CPU's events come in order, those of two CPUs need not
+    records.sort(key=lambda record: record.time_ns)  # each CPU's events are in order, but not those of different CPUs
     events, missed = _scheduler_events(records, frozenset(process_ids))
 
     def rows() -> pl.DataFrame:
@@ -162,8 +161,8 @@ def read_from(
 
 
 def event_lines(folder: Path, name: str, limits: Limits | None = None) -> Iterator[str]:
-    """Read the lines of a trace's compressed events file in a capture's folder. CaptureError when it is damaged,
-    missing, or elsewhere.
+    """Read the lines of a trace's compressed events file in a capture's folder. CaptureError if it is damaged, missing
+    or outside the folder.
     """
     limits = limits or Limits()
     path = folder / name
@@ -180,9 +179,9 @@ def event_lines(folder: Path, name: str, limits: Limits | None = None) -> Iterat
 
 
 def _scheduler_events(records: list[_Switch | _Waking], process_ids: frozenset[int]) -> tuple[list[_Event], int]:
-    """List what kept each thread of the processes from running, and count unseen returns to a CPU.
+    """List the waits of each thread of the processes, and count returns to a CPU that were not recorded.
 
-    A wait whose end was not seen has no duration.
+    A wait whose end was not recorded has no duration.
     """
     mine = {
         record.previous for record in records if isinstance(record, _Switch) and record.previous_process in process_ids
@@ -227,9 +226,9 @@ def _close(events: list[_Event], thread: int, waiting: _Off, end_ns: int | None)
         events.append((runnable, cpu, thread, "run_delay", None if end_ns is None else end_ns - runnable))
 
 
-#: The low byte of a thread's state names what it waits for; the bit above means that it was preempted.
+#: The low byte of a thread's state gives its reason for waiting; the next bit means that it was preempted.
 _WAITS_FOR: Final = 0xFF
-#: The two states of a thread that has ended, which is not kept from anything any more.
+#: The two states of a thread that has ended and therefore no longer waits.
 _DEAD: Final = 0x30
 
 
@@ -259,7 +258,7 @@ def _bad_line(line: str) -> CaptureError:
     return CaptureError(f"scheduler events: a line is not in the expected form: {line.strip()[:100]!r}")
 
 
-#: Number of events that a CPU lost before this line, which precedes the first event not lost.
+#: Number of events that a CPU lost before this line, which precedes the next recorded event.
 PERF_LOST: Final = (
     r"^\s*-?\d+/-?\d+\s+\[(?P<cpu>\d{1,6})\]\s+(?P<seconds>\d{1,9})\.(?P<ns>\d{9}): "
     r"PERF_RECORD_LOST lost (?P<events>\d{1,18})\s*$"
@@ -283,7 +282,7 @@ def _perf_record(line: str) -> _Switch | _Waking | None:
         if found[5] == "waking":
             return _Waking(time_ns, int(inner[2]), int(inner[1]))
         previous, process, following = int(inner[1]), int(found[1]), int(inner[3])
-    except ValueError as error:  # more digits than any number has
+    except ValueError as error:  # more digits than a number can have
         raise _bad_line(line) from error
     return _Switch(time_ns, int(found[2]), previous, process, state[0] == "R", state[0] in "XZ", following)
 
@@ -320,9 +319,9 @@ _COLUMNS: Final = {
 def events_of(tool: str, lines: Iterable[str], file: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Read `switch` and `waking` rows as in `kernel_events`, in the tool's clock, and losses.
 
-    A switch also has the process of the leaving thread and both names, where the tool prints them. Losses, where the
-    tool prints them: cpu, start_ns (the CPU's previous event; null without one), end_ns, events. CaptureError for a
-    line that is none of the tool's.
+    A switch also has the process of the leaving thread and both names, if the tool prints them. Losses, if the tool
+    prints them: cpu, start_ns (the CPU's previous event; null without one), end_ns, events. CaptureError for a line
+    that the tool would not print.
     """
     text = pl.Series("line", [line.rstrip("\n") for line in lines], dtype=pl.String)
     text = text.filter((text.str.strip_chars() != "") & ~text.str.starts_with("#"))
@@ -386,7 +385,7 @@ def _of_bpftrace(text: pl.Series) -> pl.DataFrame:
     )
     return made.with_columns(
         time_ns=pl.coalesce("s_time", "w_time").cast(pl.Int64),
-        # Where a thread was woken bpftrace tells by the CPU that it is woken for alone.
+        # For a wake-up, bpftrace only gives the CPU that the thread is woken for.
         cpu=pl.coalesce("s_cpu", "w_value"),
         kind=pl.when(is_switch).then(pl.lit("switch")).when(pl.col("w_thread").is_not_null()).then(pl.lit("waking")),
         thread_id=thread,

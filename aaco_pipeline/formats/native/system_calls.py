@@ -1,4 +1,4 @@
-"""Names of system calls by number, for x86-64 and aarch64: what a thread that blocks in one waits for.
+"""System call names by number, for x86-64 and aarch64: they show what a blocked thread is waiting for.
 
 The numbers are the kernel's: `arch/x86/entry/syscalls/syscall_64.tbl` and `scripts/syscall.tbl`, which arm64 uses.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Final
 
-#: From 424 on a call has one number on every machine.
+#: From 424 on, a call has the same number on every machine.
 _ON_ALL: Final = {
     424: (
         "pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig "
@@ -18,7 +18,7 @@ _ON_ALL: Final = {
         "setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr"
     )
 }
-#: By machine: calls in the order of their numbers, from the first of each row of them on.
+#: Calls in numerical order by machine; each row starts at the given number.
 _NAMES: Final[Mapping[str, Mapping[int, str]]] = {
     "x86_64": {
         0: (
@@ -98,6 +98,6 @@ _NAMES: Final[Mapping[str, Mapping[int, str]]] = {
 
 
 def names_of(machine: str) -> Mapping[int, str]:
-    """The names of calls by their numbers; empty for another machine, whose calls keep their numbers."""
+    """Return call names by number; empty for other machines, whose calls keep their numbers."""
     rows = _NAMES.get(machine, {}).items()
     return dict(chain.from_iterable(enumerate(names.split(), first) for first, names in rows))

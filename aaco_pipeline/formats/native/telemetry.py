@@ -1,6 +1,6 @@
-"""Convert the sampler's recordings to canonical tables; ratios are derived here and nowhere else.
+"""Convert the sampler's recordings to canonical tables; ratios are derived only here.
 
-Readings are taken in `aaco_pipeline.resources.telemetry.sampler`; scheduler events are in
+`aaco_pipeline.resources.telemetry.sampler` takes the readings; scheduler events are in
 `aaco_pipeline.formats.native.scheduler`.
 """
 
@@ -23,17 +23,17 @@ from aaco_pipeline.formats.parsing.regular_files import open_regular, status_of
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: In a session that ran here device 0 is the CPU, so the sampled GPUs follow it.
+#: In a session that ran here, device 0 is the CPU, so the sampled GPUs follow it.
 FIRST_GPU_ID: Final = 1
 _PCI: Final = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-7])?")
 
 
 def read_gpus(gpu: Mapping[str, Any], zero: int, source: str, device_ids: Mapping[str, int]) -> CaptureTables:
-    """Build `gpu_samples` and `devices` of the sampled GPUs, and evidence of what was not read and why.
+    """Build `gpu_samples` and `devices` of the sampled GPUs, and evidence of missing readings with reasons.
 
     `gpu` is the GPU part of the sampler's document. `device_ids` maps UUIDs or PCI addresses (in any spelling) to the
-    device numbers of a trace: a GPU among them has that number, others follow, AMD's first, in their driver's order.
-    CaptureError when it is not in the sampler's form.
+    device numbers of a trace: a GPU listed there has that number; others follow, AMD's first, in their driver's order.
+    CaptureError if it does not have the sampler's format.
     """
     recordings = gpu["samples"]
     if not recordings:
@@ -64,14 +64,14 @@ def read_gpus(gpu: Mapping[str, Any], zero: int, source: str, device_ids: Mappin
 
 
 def _together(frames: Sequence[pl.DataFrame], numbers: Mapping[int, int]) -> pl.DataFrame:
-    """Combine frames of several vendors, whose columns may differ, in order of device."""
+    """Combine frames of several vendors, whose columns may differ, in device order."""
     whole = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
     numbered = whole.with_columns(pl.col("device_id").replace_strict(numbers, return_dtype=pl.Int32))
     return numbered.sort("device_id", maintain_order=True)
 
 
 def _numbers(recordings: Sequence[Mapping[str, Any]], device_ids: Mapping[str, int]) -> dict[int, int]:
-    """Return the session's number of each recorded device, by its place among the recordings."""
+    """Return the session's number of each recorded device, by its position in the recordings."""
     known = {_identity(name): number for name, number in device_ids.items()}
     following = max([FIRST_GPU_ID, *(number + 1 for number in known.values())])
     numbers: dict[int, int] = {}
@@ -106,7 +106,7 @@ _RAW_COLUMNS: Final = (
     *("clock_khz", "process_cpu_ns", "rss_pages", "major_faults", "run_delay_ns"),
     *("voluntary_switches", "involuntary_switches"),
 )
-#: Columns of `system_samples` by the raw readings that they come from.
+#: Columns of `system_samples`, keyed by raw reading.
 _AS_READ: Final = ("process_cpu_ns", "run_delay_ns", "voluntary_switches", "involuntary_switches", "major_faults")
 _MADE_OF: Final[Mapping[str, str]] = {
     "cpu_ratio": "host_busy_ticks",
@@ -136,7 +136,7 @@ class _Gpu(TypedDict):
 
 
 class _Document(TypedDict):
-    """The sampler's document, as far as the tables need it; columns are checked when they become a frame."""
+    """The sampler's document, as needed for the tables; columns are checked when they become a frame."""
 
     clock: str
     interval_ns: Annotated[Whole, Field(gt=0)]
@@ -162,7 +162,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def load(path: Path, limits: Limits | None = None) -> dict[str, Any] | None:
-    """Read the document at `path`; None when there is no such file. CaptureError when it is damaged."""
+    """Read the document at `path`; None if there is no such file. CaptureError if it is damaged."""
     if status_of(path) is None:
         return None
     document = json_document(path, limits)
@@ -174,12 +174,12 @@ def load(path: Path, limits: Limits | None = None) -> dict[str, Any] | None:
 def read(
     document: Mapping[str, Any] | None, axis_zero_monotonic_ns: int, device_ids: Mapping[str, int] | None = None
 ) -> CaptureTables:
-    """Build `system_samples` and `gpu_samples` on the session's axis, with what was missed and why.
+    """Build `system_samples` and `gpu_samples` on the session's axis, with missing data and reasons.
 
     Counters stay cumulative. `cpu_ratio` and `cpu_pressure_ratio` are means over the time since the previous sample
-    that holds the reading. Details: `segments` (label, pid, start_ns, end_ns of each watched process), `gpu_devices`
-    (the devices of `gpu_samples`, as in the table `devices`) and those of `read_gpus`, named `gpu_…`; `device_ids` as
-    there. CaptureError when the document is not the sampler's.
+    with that reading. Details: `segments` (label, pid, start_ns, end_ns of each watched process), `gpu_devices` (the
+    devices of `gpu_samples`, as in the table `devices`) and the details of `read_gpus` with the prefix `gpu_`;
+    `device_ids` as there. CaptureError if the document is not the sampler's.
     """
     if document is None:
         absent = "the capture has no telemetry: it was taken without the sampler"
@@ -210,9 +210,9 @@ def _system_samples(raw: pl.DataFrame, page_bytes: int, zero: int) -> pl.DataFra
     busy, idle = _since_last("host_busy_ticks"), _since_last("host_idle_ticks")
     waited_ns = _since_last("pressure_some_us") * 1000
     elapsed_ns = _since_last("time_ns", where="pressure_some_us")
-    # Idle time that the kernel takes back (it may, for waiting on storage) leaves a reading without meaning.
+    # The kernel may take back idle time (while waiting on storage), which makes a reading meaningless.
     cpu_ratio = pl.when((busy >= 0) & (idle >= 0) & (busy + idle > 0)).then(busy / (busy + idle))
-    # The kernel sums pressure up a little before or after the reading, so a full interval can come out above 1.
+    # The kernel totals pressure slightly before or after the reading, so the ratio for a full interval can exceed 1.
     pressure = pl.when((waited_ns >= 0) & (elapsed_ns > 0)).then((waited_ns / elapsed_ns).clip(0.0, 1.0))
     return raw.select(
         pl.col("time_ns") - zero,
@@ -226,7 +226,7 @@ def _system_samples(raw: pl.DataFrame, page_bytes: int, zero: int) -> pl.DataFra
 
 
 def _since_last(column: str, where: str | None = None) -> pl.Expr:
-    """Return the column's growth since the last row in which it (or `where`) was read; null where it was not read."""
+    """Return the column's growth since the last row in which it (or `where`) was read; null if it was not read."""
     known = pl.when(pl.col(where or column).is_not_null()).then(pl.col(column))
     return known - known.forward_fill().shift(1)
 

@@ -1,9 +1,9 @@
-"""CSV of NVIDIA's Nsight Compute (`ncu --csv`): hardware counters of each profiled kernel.
+"""CSV from NVIDIA's Nsight Compute (`ncu --csv`): hardware counters of each profiled kernel.
 
-Both pages are read: `--page raw`, a row per kernel and a column per metric, with a row of units below the header; and
-the plain one, a row per kernel and metric. Lines by ncu (`==PROF==`) and by the program around the table are skipped.
-Values are converted to base units (byte, byte/second, nsecond, hz). No duration is taken: ncu runs kernels one after
-another and several times each, by default at clocks of its own.
+Both pages are read: `--page raw`, with a row per kernel, a column per metric and a row of units below the header; and
+the default page, with a row per kernel and metric. Lines of ncu (`==PROF==`) and of the program around the table are
+skipped. Values are converted to base units (byte, byte/second, nsecond, hz). No durations are read: ncu runs kernels
+one at a time and several times each, by default at clocks that it sets.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from aaco_pipeline.formats.parsing.regular_files import is_regular
 
 #: Start of the header line.
 HEADER: Final = b'"ID","Process ID",'
-#: Columns of both pages, and of the plain page alone.
+#: Columns of both pages, and of the default page alone.
 COLUMNS: Final = ("id", "process_id", "kernel_name", "block_size", "grid_size")
 LONG: Final = ("metric_name", "metric_unit", "metric_value")
 #: Upper bound on the text that ncu and the program write before the header.
@@ -45,7 +45,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def columns_of(line: bytes) -> tuple[str, ...] | None:
-    """Return the plain names of a header line; None when it lacks a column that every table of ncu has."""
+    """Return the plain names of a header line; None if it lacks a column that every ncu table has."""
     names = tuple(map(plain_name, first_record(line.rstrip(b"\r")) or ()))
     return names if set(COLUMNS) <= set(names) else None
 
@@ -56,10 +56,10 @@ DOCUMENTATION: Final = FormatRow("Nsight Compute, `ncu --csv`, both pages", "the
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     """Read one table of ncu.
 
-    Tables: `processes`, `devices`, `kernels` (names as they are, mangled where they were requested so), `counters`
-    (`counter` is ncu's name of the metric with its roll-up, `dram__bytes_read.sum`). Details: `counter_dispatches` (see
+    Tables: `processes`, `devices`, `kernels` (names as in the file, mangled if requested so), `counters` (`counter` is
+    ncu's name of the metric with its roll-up, `dram__bytes_read.sum`). Details: `counter_dispatches` (see
     `aaco_pipeline.formats.parsing.counter_passes`; no execution has times), `mangled_kernels` (the column `name`),
-    `source_rows`. Raises CaptureError for anything else.
+    `source_rows`. CaptureError for anything else.
     """
     from aaco_pipeline.formats.ncu import reading
 

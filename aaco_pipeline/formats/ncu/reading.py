@@ -22,7 +22,7 @@ from aaco_pipeline.formats.parsing.counter_passes import (
 from aaco_pipeline.formats.parsing.csv_text import decoded, number
 from aaco_pipeline.lake.validation import to_contract
 
-#: Columns of both pages that are no metrics.
+#: Columns of both pages that are not metrics.
 _DESCRIBING: Final = frozenset(
     (
         *COLUMNS,
@@ -91,7 +91,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 def _table(path: Path, limits: Limits) -> tuple[tuple[str, ...], pl.DataFrame, bool]:
-    """Return the plain column names, the table's rows as text, and whether a cut last row was left out."""
+    """Return the plain column names, the table's rows as text, and whether a truncated last row was dropped."""
     content = decoded(read_decompressed(path, limits)).replace(b"\r\n", b"\n")
     lines = content.split(b"\n")
     start = next((place for place, line in enumerate(lines) if line.startswith(HEADER)), None)
@@ -126,7 +126,7 @@ def _is_whole(line: bytes, columns: int) -> bool:
 
 
 def _identity(rows: pl.DataFrame) -> list[pl.Expr]:
-    """Read the identity of an execution: number, process, device, and its sizes in work-items."""
+    """Read an execution's number, process, device, and sizes in work-items."""
     grid, block = _product("grid_size"), _product("block_size")
     device, capability = (pl.col(n) if n in rows.columns else pl.lit(None, pl.String) for n in ("device", "cc"))
     return [
@@ -148,7 +148,7 @@ def _product(name: str) -> pl.Expr:
 
 
 def _of_long(rows: pl.DataFrame) -> pl.DataFrame:
-    """Read number, process, counter, unit and text of each value of the plain page; rows of rules have no metric."""
+    """Read number, process, counter, unit and text of each value of the default page; rule rows have no metric."""
     found = rows.select("source_dispatch_id", "pid", counter="metric_name", unit="metric_unit", text="metric_value")
     named = found.get_column("counter").drop_nulls().unique().to_list()
     kept = [name for name in named if _is_counter(name, named)]
@@ -158,8 +158,9 @@ def _of_long(rows: pl.DataFrame) -> pl.DataFrame:
 def _is_counter(name: str, names: Collection[str]) -> bool:
     """Return whether a metric is a counter to keep.
 
-    A counter has a roll-up after a dot; metrics without describe the device and the launch. The raw page adds roll-ups
-    over units (`.avg`, `.min`, `.max`) to every requested sum. ncu's own work and durations are no counters.
+    A counter has a roll-up after a dot; metrics without one describe the device and the launch. The raw page adds
+    roll-ups over units (`.avg`, `.min`, `.max`) to every requested sum. ncu's own activity and durations are not
+    counters.
     """
     base, dot, roll_up = name.rpartition(".")
     added = roll_up in ("avg", "min", "max") and f"{base}.sum" in names
@@ -167,7 +168,7 @@ def _is_counter(name: str, names: Collection[str]) -> bool:
 
 
 def _of_wide(rows: pl.DataFrame, names: tuple[str, ...], units: pl.DataFrame) -> pl.DataFrame:
-    """Read the same from the raw page, whose units are in a row of their own."""
+    """Read the same from the raw page, which has its units in a separate row."""
     metrics = [name for name in names if name not in _DESCRIBING and _is_counter(name, names)]
     if not metrics:
         return pl.DataFrame(schema=_VALUES)

@@ -1,6 +1,6 @@
-"""An Nsight Systems export opened for reading: its tables by kind, names, processes, devices, settings and messages.
+"""An open Nsight Systems export: its tables by kind, names, processes, devices, settings and messages.
 
-Activities and ranges are read in `reading`.
+`reading` reads activities and ranges.
 """
 
 import re
@@ -28,7 +28,7 @@ WAITS: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENTS: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 RANGES: Final = "NVTX_EVENTS"
 NAMES: Final = "StringIds"
-#: A table of records must have these columns.
+#: Required columns of a table of records.
 _ESSENTIAL: Final = {
     **dict.fromkeys((KERNELS, GRAPHS, COPIES, FILLS), ("start", "end", "deviceId", "streamId")),
     CALLS: ("start", "end", "nameId"),
@@ -37,17 +37,17 @@ _ESSENTIAL: Final = {
     NAMES: ("id", "value"),
 }
 _REMEDY: Final = "export the report again: nsys export --type sqlite REPORT"
-#: Tables without records of activities.
+#: Tables without activity records.
 _NO_RECORDS: Final = ("ENUM_", "TARGET_INFO_", "META_DATA_", "sqlite_", "EXPORT_META_DATA", "NVTX_PAYLOAD_SCHEMA")
 _LOOKED_UP: Final = (NAMES, "PROCESSES", "ThreadNames", "MPI_RANKS", "ANALYSIS_DETAILS", "ANALYSIS_FILE")
 _LOOKED_UP_TOO: Final = ("DIAGNOSTIC_EVENT", "ProcessStreams", "UnwindMethodType", EVENTS)
 _CHUNK_ROWS: Final = 65_536
-#: Read no more rows than this of tables of processes, settings and messages.
+#: Maximum number of rows read from tables of processes, settings and messages.
 _MOST_SMALL_ROWS: Final = 200_000
 
 
 class Export:
-    """The tables of an export. Every method raises CaptureError where the file is damaged."""
+    """The tables of an export. Every method raises CaptureError if the file is damaged."""
 
     def __init__(self, database: Database, limits: Limits) -> None:
         self.database, self.limits = database, limits
@@ -90,23 +90,23 @@ class Export:
         return kind in self.kinds and self.set.has(self.kinds[kind][0], *columns)
 
     def count(self, kind: str) -> int:
-        """Count rows of the table of a kind, 0 without one."""
+        """Count the rows of a kind's table, 0 if there is none."""
         return self.counts.get(self.kinds[kind][0], 0) if kind in self.kinds else 0
 
     def others(self) -> dict[str, int]:
-        """Count rows of tables of records that this reader does not use, including older versions of a table."""
+        """Count rows in record tables that this reader does not use, including older versions of a table."""
         taken = {several[0] for kind, several in self.kinds.items() if kind in (*_ESSENTIAL, *_LOOKED_UP)}
         taken |= {several[0] for kind, several in self.kinds.items() if kind in _LOOKED_UP_TOO}
         return {name: rows for name, rows in self.counts.items() if rows and name not in taken}
 
     def integers(self, kind: str, columns: Mapping[str, str]) -> pl.DataFrame:
-        """Read integer columns of a kind's table by the wanted names, in the table's order; null where missing."""
+        """Read integer columns of a kind's table by name, in the table's order; null if missing."""
         if kind not in self.kinds:
             return pl.Schema(dict.fromkeys(columns, pl.Int64())).to_frame()
         return self.database.integers(self.set, self.kinds[kind][0], columns)
 
     def texts(self, kind: str, column: str) -> pl.Series:
-        """Read a text column in the table's order; null for anything but text, and for one beyond the limit."""
+        """Read a text column in the table's order; null for anything but text, and for text beyond the limit."""
         series = [pl.Series(column, [], pl.String)]
         if self.has(kind, column):
             table, after = self.set.table(self.kinds[kind][0]), -(2**63)
@@ -121,14 +121,14 @@ class Export:
         return found if len(found) else found.clear(self.count(kind))
 
     def records(self, kind: str, *columns: str) -> list[dict[str, Any]]:
-        """Read a small table as dictionaries; a column it lacks is None throughout."""
+        """Read a small table as dictionaries; the values of a missing column are None."""
         if kind not in self.kinds:
             return []
         where = f"rowid IN (SELECT rowid FROM {self.set.table(self.kinds[kind][0])} LIMIT {_MOST_SMALL_ROWS})"
         return self.database.records(self.set, self.kinds[kind][0], *columns, where=where)
 
     def settings(self, kind: str) -> list[tuple[str, str]]:
-        """Read a table of names and values as text; other rows are left out."""
+        """Read a table of names and values as text; other rows are skipped."""
         rows = ((text(row["name"]), text(row["value"])) for row in self.records(kind, "name", "value"))
         return [(name, value) for name, value in rows if name is not None and value is not None]
 
@@ -142,22 +142,22 @@ class Export:
 
 
 def whole(value: object) -> int | None:
-    """Return a positive number of a small table; the exporter writes 0 or less where it does not know."""
+    """Return a positive number from a small table; the exporter writes 0 or less for unknown values."""
     number = integer(value)
     return number if number is not None and number > 0 else None
 
 
 #: The recording's own clock: ns since it began.
 CLOCK: Final = "nsys"
-#: The process number in a serialized identifier is bits 24 to 47; all bits above the thread identify a process.
+#: In a serialized identifier, bits 24 to 47 are the process number; all bits above the thread identify a process.
 PID_BITS: Final = 0xFFFFFF
 PID_SHIFT: Final = 24
-#: `deviceId` or `streamId` that is unknown or none.
+#: An unknown or missing `deviceId` or `streamId`.
 NO_NUMBER: Final = 0xFFFFFFFF
 _HERTZ_PER_MHZ: Final = 1e6
 _ASSIGNED: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="?(.*?)"?', re.DOTALL)
 _ARGUMENT: Final = re.compile(r"PROCESS_0:ARGUMENT_([0-9]{1,4})")
-#: Facts of the machine that are kept, by the exporter's name: category and key.
+#: Facts about the machine that are kept, by the exporter's name: category and key.
 _FACTS: Final = {
     "NvDriverVersion": ("driver", "nvidia"),
     "CudaDriverVersion": ("driver", "cuda"),
@@ -181,7 +181,7 @@ class Settings:
 
 
 def settings(export: Export) -> Settings:
-    """Read the tables of settings; empty where they are missing."""
+    """Read the settings tables; empty if they are missing."""
     capture = export.settings("META_DATA_CAPTURE")
     arguments = [(int(found[1]), value) for name, value in capture if (found := _ARGUMENT.fullmatch(name))]
     by_name = dict(capture)
@@ -195,9 +195,9 @@ def settings(export: Export) -> Settings:
 
 
 def processes(export: Export, keys: Sequence[int | None], known: Settings) -> pl.DataFrame:
-    """Build the table `processes` of the processes that left records, by their serialized identifiers.
+    """Build the table `processes` for the processes with records, by their serialized identifiers.
 
-    Only the process that the profiler started has its full command; others have the name of their program.
+    Only the process started by the profiler has its full command; others have their program's name.
     """
     named = {row["globalPid"]: text(row["name"]) for row in export.records("PROCESSES", "globalPid", "name")}
     started = {row["globalPid"] for row in export.records("ProcessStreams", "globalPid")}
@@ -228,7 +228,7 @@ def _key(identifier: object) -> int | None:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A device as the export describes it: `row` are columns of `devices`, `identity` its own identifier."""
+    """A device as described in the export: `row` are columns of `devices`, `identity` its own identifier."""
 
     number: int | None
     cuda_number: int | None
@@ -245,7 +245,7 @@ def described(export: Export) -> list[Gpu]:
     found = [_gpu(row) for row in export.records("TARGET_INFO_GPU", *columns)]
     if found:
         return found
-    # Until early 2021 the table had another name and another's columns; the unit of its clocks is not documented.
+    # Until early 2021 the table had another name and other columns, and the unit of its clocks is undocumented.
     former = {
         **{"deviceId": "id", "numMultiprocessors": "smCount", "numThreadsPerWarp": "threadsPerWarp"},
         **{"computeCapabilityMajor": "computeMajor", "computeCapabilityMinor": "computeMinor"},
@@ -270,8 +270,8 @@ def _gpu(row: Mapping[str, Any]) -> Gpu:
 def devices(export: Export, used: pl.DataFrame, findings: Findings) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Build the table `devices`, and map each process's own device numbers: process_id, device, device_id.
 
-    `used` has process_id, pid and device (CUDA's number within the process, null where not stated). Where the export
-    maps a process's number to a GPU, that GPU is the device; otherwise equal numbers are one device.
+    `used` has process_id, pid and device (CUDA's number within the process, null if not stated). If the export maps a
+    process's number to a GPU, that GPU is the device; otherwise equal numbers are one device.
     """
     gpus = described(export)
     by_number = {gpu.number: gpu for gpu in gpus}
@@ -307,7 +307,7 @@ _DEVICE_NUMBERS: Final = {
 
 
 def _alike(gpus: Iterable[Gpu], number: int | None) -> Gpu | None:
-    """Find the GPU that a number may mean, by CUDA's number or the profiler's, if all such have equal properties."""
+    """Find the GPU with this CUDA or profiler number, if all candidates have equal properties."""
     candidates = [gpu for gpu in gpus if number is not None and number in (gpu.cuda_number, gpu.number)]
     equal = all(gpu.row == candidates[0].row for gpu in candidates)
     return candidates[0] if candidates and equal else None
@@ -337,7 +337,7 @@ def environment(known: Settings) -> pl.DataFrame:
     ]
     version = known.export.get("EXPORT_PRODUCT_VERSION")
     if version:
-        # The version that exported; the one that recorded is not stated.
+        # The exporting version; the recording version is not stated.
         rows.append(("library", "nsight_systems_export", safe_value("version", version), False))
     graphs = known.capture.get("CUDA_GRAPH_TRACE_OPTIONS:MODE")
     if graphs:
@@ -347,7 +347,7 @@ def environment(known: Settings) -> pl.DataFrame:
 
 
 def clocks(export: Export, known: Settings, findings: Findings) -> pl.DataFrame:
-    """Build the table `clock_domains`: the recording's clock, and wall-clock where the start is stated in it."""
+    """Build `clock_domains`: the recording's clock, and the wall clock if its start is given in wall-clock time."""
     starts = [whole(row["utcEpochNs"]) for row in export.records("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")]
     moved = known.export.get(_NORMALIZED) == "true" or any(known.export.get(name, "0") != "0" for name in _SHIFTS)
     rows: list[tuple[str, int, int | None, str]] = []
@@ -375,9 +375,9 @@ _LONGEST: Final = 300
 
 
 def say_messages(export: Export, processes: Collection[int | None], findings: Findings) -> None:
-    """Report losses that the tool states, and its other warnings, except for processes without records.
+    """Report losses stated by the tool, and its other warnings, except for processes without records.
 
-    The tool warns for every process that it followed, including shells and compilers that never used a GPU.
+    The tool warns about every process that it followed, including shells and compilers that never used a GPU.
     """
     rows = export.records("DIAGNOSTIC_EVENT", "severity", "text", "globalPid")
     followed = {integer(row["globalPid"]) for row in export.records("PROCESSES", "globalPid")}
@@ -397,7 +397,7 @@ def say_messages(export: Export, processes: Collection[int | None], findings: Fi
 
 
 def say_end(export: Export, findings: Findings) -> None:
-    """Report how long the recording was, or that the export has no end."""
+    """Report how long the recording was, or that the export does not state its end."""
     rows = export.records("ANALYSIS_DETAILS", "duration", "startTime", "stopTime")
     lengths = [length for row in rows if (length := whole(row["duration"]))]
     if lengths:

@@ -1,6 +1,6 @@
 """Read device activities, API calls, ranges and waits of an Nsight Systems export into canonical tables.
 
-Opening the export, and its processes and devices, is in `export`; facts of the format are in the package.
+`export` opens the export and reads its processes and devices; the package documents the format.
 """
 
 import re
@@ -29,21 +29,21 @@ from aaco_pipeline.lake.validation import to_contract
 
 AXES: Final = tuple(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
 _RESOURCES: Final = ("static_lds_bytes", "static_scratch_bytes")
-#: CUDA's kinds of copies, by number; arrays lie in device memory, and managed memory migrates by itself.
+#: CUDA's copy kinds by number; arrays are in device memory, and managed memory migrates on its own.
 _DIRECTIONS: Final = {
     **dict.fromkeys((1, 3, 11), "host_to_device"),
     **dict.fromkeys((2, 4, 12), "device_to_host"),
     **dict.fromkeys((5, 6, 7, 8, 10, 13), "device_to_device"),
     9: "host_to_host",
 }
-#: Kinds of waits by the name of their call.
+#: Kinds of waits, by the name of their call.
 _WAIT_CALLS: Final = {
     "^(?:cudaDevice|cudaThread|cuCtx)Synchronize": "device_synchronize",
     "^(?:cuda|cu)StreamSynchronize": "stream_synchronize",
     "^(?:cuda|cu)EventSynchronize": "event_synchronize",
     "^(?:cuda|cu)StreamWaitEvent": "stream_wait_event",
 }
-#: CUPTI's numbers of kinds of waits.
+#: CUPTI's numbers for kinds of waits.
 _WAIT_KINDS: Final = dict(
     enumerate(("event_synchronize", "stream_wait_event", "stream_synchronize", "device_synchronize"), 1)
 )
@@ -53,7 +53,7 @@ _WHO: Final = ("process_id", "device_id", "stream_id", "correlation_id", "start_
 
 
 def kernels(recorded: pl.DataFrame, graphs: pl.DataFrame, names: Lookup) -> pl.DataFrame:
-    """List executed kernels, and graphs recorded as one piece each, with `name` and `symbol`."""
+    """List executed kernels, and graphs recorded as a single unit, with `name` and `symbol`."""
     spellings = ("demangled", "short", "mangled")
     own = recorded.with_columns(names.applied(recorded.get_column(one)).alias(one) for one in spellings)
     own = own.with_columns(symbol="mangled", name=pl.coalesce(*spellings, pl.lit("kernel not stated")))
@@ -95,7 +95,7 @@ def copies(moved: pl.DataFrame, filled: pl.DataFrame, devices: pl.DataFrame) -> 
     own = pl.col("device_id")
     is_from = pl.col("direction").is_in(["device_to_host", "device_to_device"])
     is_to = pl.col("direction").is_in(["host_to_device", "device_to_device", _FILL])
-    # A copy between two devices names both; any other only the one that carried it out.
+    # A copy between two devices names both; any other names only the one that carried it out.
     peers = pl.col("kind") == 10
     return to_contract(
         "memory_copies",
@@ -111,11 +111,11 @@ def copies(moved: pl.DataFrame, filled: pl.DataFrame, devices: pl.DataFrame) -> 
 
 
 def waits(recorded: pl.DataFrame, events: pl.DataFrame, *, numbered_right: bool) -> pl.DataFrame:
-    """Build the table `synchronizations`; `events` are recorded events that a wait names by number.
+    """Build the table `synchronizations`; `events` are recorded events that a wait refers to by number.
 
-    A wait's kind comes from its call; without a call, from waits of the same number whose calls are known. Real exports
-    before schema 3.25 number the kinds otherwise than their own list, so the number alone (`numbered_right`) counts
-    only since then.
+    A wait's kind comes from its call, or without a call from waits of the same number with known calls. Real exports
+    before schema 3.25 number the kinds differently than their own list, so the number alone is only used since then
+    (`numbered_right`).
     """
     named = events.filter(pl.col("event").is_between(1, _NO_EVENT - 1)).select(
         "process_id",
@@ -146,7 +146,7 @@ _TIMES: Final = tuple(_STARTS_AND_ENDS)
 _HOST: Final = {**_STARTS_AND_ENDS, "global": "globalTid"}
 _CALL: Final = {**_HOST, "correlation": "correlationId", "class": "eventClass", "name_id": "nameId"}
 _RANGE: Final = {**_HOST, "type": "eventType", "text_id": "textId"}
-#: Classes of calls. With backtraces older releases write a call twice, the second time as another class.
+#: Classes of calls. With backtraces, older releases write a call twice, the second time with another class.
 _RUNTIME: Final = 0
 _DRIVER: Final = 1
 #: NVTX events that are a mark or a range; the others name threads, categories, domains and objects.
@@ -157,7 +157,7 @@ _API_VERSION: Final = r"_v\d{4,5}$"
 
 
 def recorded_calls(export: Export, findings: Findings) -> tuple[pl.DataFrame, int]:
-    """Read the calls with their names, each once; returns them and the number of rows left out."""
+    """Read the calls with their names, without duplicates; return them and the number of skipped rows."""
     rows = export.integers(CALLS, _CALL)
     names = export.names.applied(rows.get_column("name_id")).alias("name")
     every = placed(rows.with_columns(names))
@@ -233,7 +233,7 @@ def placed(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def correlation() -> pl.Expr:
-    """Read the correlation as an unsigned number; 0 and less mean none."""
+    """Read the correlation as an unsigned number; 0 or less means none."""
     return pl.when(pl.col("correlation") > 0).then("correlation").cast(pl.UInt64, strict=False)
 
 
@@ -242,7 +242,7 @@ _LANE: Final = {
     **{"correlation": "correlationId", "global": "globalPid"},
 }
 _DEVICE: Final = {**_STARTS_AND_ENDS, **_LANE}
-#: Columns read of each kind of device activity.
+#: Columns read for each kind of device activity.
 _ACTIVITIES: Final[Mapping[str, Mapping[str, str]]] = {
     nsys.KERNELS: {
         **_DEVICE,
@@ -261,7 +261,7 @@ _ACTIVITIES: Final[Mapping[str, Mapping[str, str]]] = {
     nsys.WAITS: {**_DEVICE, "kind": "syncType", "event": "eventSyncId"},
 }
 _EVENT: Final = {**_LANE, "event": "eventSyncId"}
-#: CUPTI's number of a device for work that begins on the host.
+#: CUPTI's device number for work that begins on the host.
 _ON_HOST: Final = 0x7FFFFFFF
 
 
@@ -272,7 +272,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 class _Reading:
-    """The records of one export on their way to tables; each step adds its evidence."""
+    """The records of one export being converted to tables; each step adds its evidence."""
 
     def __init__(self, export: Export, source: str) -> None:
         self.export, self.findings = export, Findings(source)
@@ -313,9 +313,9 @@ class _Reading:
         return CaptureTables(tables, tuple(self.findings.evidence), details)
 
     def _activities(self, kind: str, columns: Mapping[str, str]) -> pl.DataFrame:
-        """Read the device activities of a kind; those without times or device are left out, except kernels."""
+        """Read the device activities of a kind; those without times or device are dropped, except kernels."""
         rows = _numbers(placed(self.export.integers(kind, columns)))
-        # CUPTI writes zero twice where it could not take the times.
+        # CUPTI writes zero for both times if it could not record them.
         unknown = (pl.col("start_ns") == 0) & (pl.col("end_ns") == 0)
         rows = rows.with_columns(pl.when(~unknown).then(name).alias(name) for name in _TIMES)
         if kind != nsys.KERNELS:
@@ -334,7 +334,7 @@ class _Reading:
         return sound
 
     def _number_processes(self) -> pl.DataFrame:
-        """List the processes that left records, in order of identifiers; adds `process_id` to all records."""
+        """List the processes with records, in order of identifiers, and add `process_id` to all records."""
         frames = [*self.activities.values(), self.calls, self.ranges]
         keys = pl.concat([frame.get_column("process") for frame in frames]).drop_nulls().unique().sort()
         self.keys: list[int | None] = keys.to_list() or [None]
@@ -357,7 +357,7 @@ class _Reading:
         return nsys.processes(self.export, self.keys, self.settings)
 
     def _number_devices(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """List the devices with records and the detail `streams`; adds device_id and stream_id to activities."""
+        """List the devices with records and the detail `streams`; add device_id and stream_id to activities."""
         lane = ["process_id", "device", "context", "stream"]
         work = pl.concat([frame.select(lane) for kind, frame in self.activities.items() if kind != nsys.WAITS]).unique()
         self.activities[nsys.WAITS] = _at_their_contexts(self.activities[nsys.WAITS], work)
@@ -368,7 +368,7 @@ class _Reading:
         own = work.select("process_id", pid.alias("pid"), "device").unique()
         devices, numbers = nsys.devices(self.export, own, self.findings)
         self.device_numbers = numbers
-        # A process's only context is named or not, as the release has it; a stream is unique within it.
+        # The release decides whether a process's only context is named; a stream is unique within its context.
         streams = used.drop_nulls("stream").sort(lane).with_columns(stream_id=pl.int_range(pl.len(), dtype=pl.Int32))
 
         def at(frame: pl.DataFrame) -> pl.DataFrame:
@@ -391,7 +391,7 @@ class _Reading:
         return link.with_columns(is_linked=pl.lit(True))
 
     def _launched(self, kind: str, frame: pl.DataFrame, link: pl.DataFrame) -> pl.DataFrame:
-        """Add the thread of the launching call to activities; reports how many have none."""
+        """Add the thread of the launching call to activities; report how many have none."""
         key = ["process_id", "correlation_id"]
         rows = frame.with_columns(correlation_id=correlation())
         rows = rows.join(link, on=key, how="left", maintain_order="left")
@@ -405,7 +405,7 @@ class _Reading:
         return rows
 
     def _whole_graphs(self, launched: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-        """Return graph launches that are one record each, except those whose kernels were recorded too."""
+        """Return graph launches that are one record each, except those whose kernels were also recorded."""
         key = ["process_id", "correlation_id"]
         graphs = launched[nsys.GRAPHS]
         singly = launched[nsys.KERNELS].select(key).drop_nulls().unique()
@@ -422,7 +422,7 @@ class _Reading:
         return whole
 
     def _numbers_waits_right(self) -> bool:
-        """Return whether wait kinds are numbered as the export's own list says, true since schema 3.25."""
+        """Return whether wait kinds are numbered as in the export's own list, true since schema 3.25."""
         version = re.match(r"(\d{1,4})\.(\d{1,4})", self.settings.export.get("EXPORT_SCHEMA_VERSION", ""))
         return version is not None and (int(version[1]), int(version[2])) >= _WAITS_NUMBERED
 
@@ -458,7 +458,7 @@ _LACKING: Final = {
 
 
 def _numbers(rows: pl.DataFrame) -> pl.DataFrame:
-    """Set devices and streams that are none to null."""
+    """Set missing device and stream numbers to null."""
     return rows.with_columns(
         device=pl.when(pl.col("device").is_between(0, _ON_HOST - 1)).then("device"),
         stream=pl.when(pl.col("stream").is_between(0, NO_NUMBER - 1)).then("stream"),
@@ -468,8 +468,8 @@ def _numbers(rows: pl.DataFrame) -> pl.DataFrame:
 def _at_their_contexts(rows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Set the device of waits and events to their context's, known from the work that ran in it.
 
-    Real exports state device 0 for each of them, also for contexts on other devices. Where no work tells, the stated
-    device counts if its process used it, else none.
+    Real exports state device 0 for all of them, even for contexts on other devices. If no work shows the device, the
+    stated one is used if its process used it, else none.
     """
     key = ["process_id", "context"]
     of_context = work.select(*key, known="device").drop_nulls().unique().unique(key, keep="none")

@@ -1,9 +1,9 @@
 """ONNX models: the graph as frames, and its tensors' shapes for given inputs.
 
-Written by any exporter, and by ONNX Runtime for its optimized graph; any opset is read, external data never. Files are
-read without weights in `aaco_pipeline.formats.onnx.weightless`; the work of a node is in
-`aaco_pipeline.analysis.model.operator_work`, its kernel in `aaco_pipeline.analysis.model.node_mapping`. Import this
-module only where a model is read: importing onnx takes a noticeable part of a second.
+Written by any exporter, and by ONNX Runtime for its optimized graph; any opset is read, external data never.
+`aaco_pipeline.formats.onnx.weightless` reads files without their weights; `aaco_pipeline.analysis.model.operator_work`
+computes a node's work, and `aaco_pipeline.analysis.model.node_mapping` finds its kernel. Import this module only to
+read a model: importing onnx takes a noticeable fraction of a second.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class GraphTensor:
-    """One input or output of the model: each dimension is a size, a symbol, or None."""
+    """An input or output of the model: each dimension is a size, a symbol, or None."""
 
     name: str
     kind: str | None
@@ -49,14 +49,14 @@ class GraphTensor:
 
 @dataclass(frozen=True)
 class ModelGraph:
-    """A model's graph as frames; bodies of control flow are included.
+    """A model's graph as frames, including the bodies of control flow.
 
-    `nodes`: node_id (dense, in file order, a body's nodes after their parent), name, op_type, domain, inputs,
-    outputs, parent_node_id and body (the control-flow node and its attribute that the node is in; null at the top).
-    `edges`: from_node_id, to_node_id, tensor, dtype, shape; the border of a body counts as a border of the graph, so
-    that the edges have no cycle. `initializers`: name, dtype, shape, parent_node_id. `attributes` of the nodes that
-    have any: numbers, texts and tuples of them; of a tensor its type and shape; equal ones are one object. `types`:
-    what the model declares of its tensors, by name; a name that bodies use for different types is left out.
+    `nodes`: node_id (dense, in file order, a body's nodes after their parent), name, op_type, domain, inputs, outputs,
+    parent_node_id and body (the control-flow node that contains the node, and its attribute; null at the top). `edges`:
+    from_node_id, to_node_id, tensor, dtype, shape; the boundary of a body counts as a boundary of the graph, so the
+    edges have no cycle. `initializers`: name, dtype, shape, parent_node_id. `attributes` of the nodes that have any:
+    numbers, texts and tuples of them; type and shape of a tensor; equal values are one object. `types`: the model's
+    declared tensor types, by name; a name with different types in several bodies is omitted.
     """
 
     nodes: pl.DataFrame
@@ -70,7 +70,7 @@ class ModelGraph:
 
     @property
     def weights(self) -> list[str]:
-        """Names of the initializers."""
+        """Return the names of the initializers."""
         names: list[str] = self.initializers.get_column("name").to_list()
         return names
 
@@ -99,7 +99,7 @@ def read(content: bytes, source: str) -> ModelGraph:
 
 
 def typed_edges(edges: pl.DataFrame, types: Mapping[str, TensorType]) -> pl.DataFrame:
-    """Return `edges` with dtype and shape from `types` where they say more than the model's own declaration."""
+    """Return `edges` with dtype and shape from `types` where these are more specific than the model's declaration."""
     known = pl.DataFrame(
         {
             "tensor": list(types),

@@ -1,6 +1,6 @@
 """Collect a model's nodes, edges, initializers and types into frames, and infer missing types and shapes.
 
-Reading a file without its weights is in `weightless`.
+`weightless` reads a file without its weights.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ DTYPE_NUMBERS: Final = {name: number for number, name in DTYPES.items()}
 
 
 def type_of(declared: onnx.TypeProto) -> TensorType:
-    """Return element type and extents of a dense or sparse tensor; nothing for a sequence, map or optional."""
+    """Return element type and dimensions of a dense or sparse tensor; nothing for a sequence, map or optional."""
     kind = declared.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         return UNKNOWN
@@ -61,14 +61,14 @@ _INITIALIZERS: Final = pl.Schema(
 
 @dataclass
 class Scope:
-    """The tensors of one graph by name: their writer (None: an input or weight) and their type."""
+    """The tensors of one graph by name: their producer (None: an input or weight) and their type."""
 
     outer: "Scope | None"
     producers: dict[str, int | None] = field(default_factory=dict)
     types: dict[str, TensorType] = field(default_factory=dict)
 
     def resolve(self, name: str) -> tuple[int | None, TensorType]:
-        """Return writer and type of a tensor as seen from this graph: its own before those of outer graphs."""
+        """Return producer and type of a tensor as seen from this graph; its own tensors hide those of outer graphs."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.producers:
@@ -140,7 +140,7 @@ class CollectedGraph:
         self.attributes[node_id] = known
 
     def holds_other_than_text(self) -> bool:
-        """Return whether a name is not UTF-8, in which case protobuf gives bytes."""
+        """Return whether a name is not UTF-8; protobuf then returns bytes."""
         columns: list[Iterable[Any]] = [chain.from_iterable((*node[:3], node[4]) for node in self.nodes)]
         columns.append(name for name, *_ in self.initializers)
         columns += (chain.from_iterable(lists) for lists in (self.inputs, self.outputs))
@@ -159,7 +159,7 @@ class CollectedGraph:
         )
 
     def edges_frame(self) -> pl.DataFrame:
-        """Build one row per tensor and pair of nodes; dtype and shape are looked up once per distinct type."""
+        """Build one row per tensor and node pair; dtype and shape are looked up once per distinct type."""
         distinct: dict[TensorType, int] = {}
         rows = [
             (producer, to, name, distinct.setdefault(type_, len(distinct)))
@@ -171,7 +171,7 @@ class CollectedGraph:
         return edges.join(types, on="type", how="left", maintain_order="left").drop("type")
 
     def _resolved(self) -> Iterator[tuple[int | None, str, tuple[int | None, TensorType]]]:
-        """Yield reader, tensor, and the tensor's writer and type; a node that reads a tensor twice is one edge."""
+        """Yield reader, tensor, and the tensor's producer and type; a node that reads a tensor twice has one edge."""
         for node_id, (names, scope) in enumerate(zip(self.inputs, self.node_scopes, strict=True)):
             for name in dict.fromkeys(names):
                 if name:
@@ -184,7 +184,7 @@ class CollectedGraph:
         return pl.DataFrame(self.initializers, schema=_INITIALIZERS, orient="row")
 
     def types_by_name(self) -> dict[str, TensorType]:
-        """Collect types over all graphs, without names that several graphs use for different types."""
+        """Collect types over all graphs, except for names with different types in several graphs."""
         found: dict[str, TensorType] = {}
         ambiguous: set[str] = set()
         for scope in self.scopes:
@@ -234,15 +234,15 @@ def _attribute_value(attribute: onnx.AttributeProto) -> Any:
     return value
 
 
-#: Up to this many nodes shape inference also follows values of small integer tensors, at unbounded cost.
+#: Above this number of nodes, inference ignores the values of small integer tensors, whose cost is unbounded.
 _VALUES_FOLLOWED_UP_TO: Final = 20_000
-#: No tensor from which shapes are computed has more elements; a bias may have ten thousand.
+#: Tensors that determine shapes have no more elements than this; a bias may have ten thousand.
 _LONGEST_VALUES_FOLLOWED: Final = 1 << 17
 
 
 @dataclass(frozen=True)
 class InferredShapes:
-    """Types of the tensors by name, and a one-line reason for missing ones when inference failed."""
+    """Tensor types by name, and a one-line reason for missing ones if inference failed."""
 
     types: Mapping[str, TensorType]
     reason: str | None
@@ -251,10 +251,10 @@ class InferredShapes:
 def inferred_shapes(
     content: bytes, input_shapes: Mapping[str, Sequence[int]], known: Mapping[str, TensorType] | None = None
 ) -> InferredShapes:
-    """Infer the tensors' types when the model's inputs have `input_shapes`, which bind the inputs' symbols.
+    """Infer the tensor types for inputs with `input_shapes`, which also bind the inputs' symbols.
 
-    `known` are types seen at run time, by tensor: inference continues from them where it cannot find a shape itself.
-    When inference fails, the model's declarations (with bound symbols) are returned with the reason.
+    `known` are types observed at run time, by tensor: inference continues from them if it cannot find a shape itself.
+    If inference fails, the model's declarations (with bound symbols) are returned with the reason.
     """
     model = parsed(content, "the model")
     reason = _bind(model.graph, input_shapes)
@@ -278,7 +278,7 @@ def inferred_shapes(
 
 
 def _has_long_vector(graph: Any) -> bool:
-    """Return whether a one-dimensional tensor is too long to be a shape; onnx follows it element by element."""
+    """Return whether a one-dimensional tensor is too long to be a shape; onnx processes it element by element."""
     values = (*graph.input, *graph.value_info)
     shapes = [value.type.tensor_type.shape.dim for value in values if value.type.HasField("tensor_type")]
     lengths = [dims[0].dim_value for dims in shapes if len(dims) == 1]
@@ -287,7 +287,7 @@ def _has_long_vector(graph: Any) -> bool:
 
 
 def _bind(graph: onnx.GraphProto, input_shapes: Mapping[str, Sequence[int]]) -> str | None:
-    """Give the inputs their actual shapes and bind their symbols everywhere; returns a reason if they clash."""
+    """Give the inputs their actual shapes and bind their symbols everywhere; return a reason if they conflict."""
     sizes: dict[str, int] = {}
     reason = None
     for value in graph.input:
@@ -320,7 +320,7 @@ def _bind_symbols(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> None:
 
 
 def _declare(graph: onnx.GraphProto, known: Mapping[str, TensorType]) -> None:
-    """Replace the graph's declarations of computed tensors by the types seen at run time."""
+    """Replace the declared types of computed tensors with those observed at run time."""
     computed = {name for node in graph.node for name in node.output if name}
     outputs = {value.name: value for value in graph.output}
     declared = {value.name: value for value in graph.value_info}

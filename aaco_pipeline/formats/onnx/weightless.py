@@ -1,6 +1,6 @@
-"""An ONNX model without its weights: the part of the file that is kept next to a session and read for its graph.
+"""An ONNX model without its weights: the part of the file stored with a session and read for its graph.
 
-The graph becomes frames in `aaco_pipeline.formats.onnx`. Importing onnx takes a noticeable part of a second.
+`aaco_pipeline.formats.onnx` turns the graph into frames. Importing onnx takes a noticeable fraction of a second.
 """
 
 import mmap
@@ -12,7 +12,7 @@ import onnx
 
 from aaco_pipeline.errors import ModelError
 
-#: Tensors in attributes up to this size are kept: shapes, axes and scalars that shape inference needs.
+#: Attribute tensors up to this size are kept: shapes, axes and scalars that shape inference needs.
 KEPT_BYTES: Final = 1024
 _TENSOR_DATA: Final = (
     "raw_data",
@@ -23,7 +23,7 @@ _TENSOR_DATA: Final = (
     "uint64_data",
     "string_data",
 )
-_ITEM_BYTES: Final = {"raw_data": 1, "float_data": 4, "int32_data": 4, "string_data": 16}  # and 8 for the others
+_ITEM_BYTES: Final = {"raw_data": 1, "float_data": 4, "int32_data": 4, "string_data": 16}  # 8 for the others
 _LONG_LISTS: Final = ("floats", "ints", "strings")
 _INTEGERS: Final = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
@@ -33,12 +33,12 @@ class NotOnnxError(ModelError):
 
 
 def graph_only(path: Path) -> bytes:
-    """Serialize the model without weights: initializers keep name, extents and type, but no data.
+    """Serialize the model without weights: initializers keep name, dimensions and type, but no data.
 
     Tensors in attributes (values of Constant nodes) and integer initializers of at most one kilobyte are kept: shapes
-    and axes. Larger lists and texts in attributes lose their content too, and all doc strings are dropped. External
-    data is never opened, and inline data is skipped without being read, so that memory follows the graph and not the
-    weights. The same model gives the same bytes. Raises ModelError for anything but an ONNX model.
+    and axes. Larger lists and texts in attributes also lose their content, and all doc strings are dropped. External
+    data is never opened, and inline data is skipped without being read, so memory use depends on the graph and not on
+    the weights. The same model gives the same bytes. ModelError for anything but an ONNX model.
     """
     model = _slim(path)
     model.ClearField("doc_string")
@@ -52,7 +52,7 @@ def graph_only(path: Path) -> bytes:
 
 
 def external_files(path: Path) -> list[Path]:
-    """List the files beside a model that hold its weights, sorted. ModelError for one outside the model's folder."""
+    """List a model's external weight files, sorted. ModelError if one is outside the model's folder."""
     model = _slim(path)
     nodes = [node for function in model.functions for node in function.node]
     graphs, tensors = [model.graph], list[onnx.TensorProto]()
@@ -80,7 +80,7 @@ def _slim(path: Path) -> onnx.ModelProto:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             slim = _without_bulk(content)
-    except (ValueError, IndexError) as error:  # an empty file cannot be mapped; a field reaches past its message
+    except (ValueError, IndexError) as error:  # an empty file cannot be mapped; a field extends beyond its message
         raise NotOnnxError(f"{path}: not an ONNX model: {error}; export or download the model again") from error
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
@@ -92,7 +92,7 @@ def parsed(content: bytes, source: str) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
-    except Exception as error:  # of the class protobuf has for this, whose package is not ours
+    except Exception as error:  # protobuf's own error class; the project does not depend on protobuf directly
         raise NotOnnxError(f"{source}: not an ONNX model: {error}; export or download the model again") from error
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise NotOnnxError(f"{source}: not an ONNX model: it holds no graph; export or download the model again")
@@ -158,7 +158,7 @@ def _slim_message(content: mmap.mmap, start: int, end: int, kind: _Kind, depth: 
 
 
 def _varint(content: mmap.mmap, at: int) -> tuple[int, int]:
-    """Read the number at `at`, seven bits per byte, and return it with its end."""
+    """Read the number at `at`, seven bits per byte, and return it with the position after it."""
     byte = content[at]
     at += 1
     if byte < 0x80:
@@ -240,7 +240,7 @@ def _list_bytes(name: str, values: Sequence[Any]) -> int:
 
 
 def _strip_list(node: onnx.NodeProto, attribute: onnx.AttributeProto, name: str) -> None:
-    """Empty a long list; a constant's list becomes a tensor without data, which keeps its extent."""
+    """Empty a long list; a constant's list becomes a tensor without data, which keeps its dimensions."""
     count = len(getattr(attribute, name))
     attribute.ClearField(name)
     if node.op_type == "Constant" and attribute.name in ("value_floats", "value_ints", "value_strings"):

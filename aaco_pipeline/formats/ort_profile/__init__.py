@@ -1,14 +1,14 @@
 """ONNX Runtime's profile (a JSON array, one event per line, possibly gzip-compressed).
 
-Written by ONNX Runtime with profiling enabled; measured on onnxruntime 1.31. Node events become dispatches, one kernel
-per executed node; session events become API calls of the domain `onnxruntime`. The caller gives the clock's place on
-the session's axis; the meaning of the times is decided in `aaco_pipeline.analysis`. Not read: events before and after a
-node's kernel, and other categories.
+Written by ONNX Runtime with profiling enabled; verified with onnxruntime 1.31. Node events become dispatches, one
+kernel per executed node; session events become API calls of the domain `onnxruntime`. The caller provides the clock's
+offset on the session's axis; `aaco_pipeline.analysis` interprets the times. Not read: events before and after a node's
+kernel, and other categories.
 
-The reader relies on these facts: times are whole microseconds since the start of profiling; events are written when
-they end, so within a thread the file is in order of end; an operator with a body (If, Loop, Scan) has its children's
-events before its own; a run's `model_run` comes after its nodes; recording stops at 1,000,000 events, which newer
-runtimes report in a `profile_truncated` event.
+The reader relies on these properties: times are whole microseconds since the start of profiling; events are written
+when they end, so within a thread the file is in order of end time; the child events of an operator with a body (If,
+Loop, Scan) precede its own event; a run's `model_run` follows its nodes; recording stops at 1,000,000 events, which
+newer runtimes report in a `profile_truncated` event.
 """
 
 from pathlib import Path
@@ -31,12 +31,12 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def read(path: Path, limits: Limits | None = None, *, axis_start_ns: int = 0, process_id: int = 0) -> CaptureTables:
-    """Read a profile whose start of profiling lies at `axis_start_ns` on the session's axis (0: on its own).
+    """Read a profile whose profiling began at `axis_start_ns` on the session's axis (0: its own axis).
 
     Tables: `kernels`, `dispatches` (with `iteration` = ordinal of the model run), `api_calls`. Detail `kernel_shapes`:
-    `kernel_id` with the data types and shapes of its first execution (`input_dtypes`, `input_shapes`,
-    `output_dtypes`, `output_shapes`, lists by position); detail `source_rows`. Raises CaptureError for a file that is
-    not a profile or is damaged before its end; a cut end is read up to the cut and told.
+    `kernel_id` with the data types and shapes of its first execution (`input_dtypes`, `input_shapes`, `output_dtypes`,
+    `output_shapes`, lists by position); detail `source_rows`. CaptureError for a file that is not a profile or is
+    damaged before its end; a truncated file is read up to the cut and reported.
     """
     from aaco_pipeline.formats.ort_profile import reading
 

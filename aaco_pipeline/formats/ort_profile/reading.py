@@ -1,4 +1,4 @@
-"""Read ONNX Runtime's profiles: events out of the text, their nesting, and the tables made from them."""
+"""Read ONNX Runtime's profiles: parse the events, determine their nesting, and build the tables."""
 
 import io
 from collections.abc import Iterator
@@ -44,9 +44,9 @@ _EVENT: Final = pl.Schema(
 
 
 def read_events(path: Path, limits: Limits) -> tuple[pl.DataFrame, pl.DataFrame, bool]:
-    """All events in file order, each node's first shapes, and whether the file ended as a profile ends.
+    """Return all events in file order, each node's first shapes, and whether the file is complete.
 
-    Memory: one chunk plus the columns; the shapes' text is dropped chunk by chunk but for each node's first.
+    Memory: one chunk plus the columns; shape texts are dropped chunk by chunk, except for each node's first.
     """
     frames: list[pl.DataFrame] = []
     shapes: list[pl.DataFrame] = []
@@ -70,12 +70,12 @@ def read_events(path: Path, limits: Limits) -> tuple[pl.DataFrame, pl.DataFrame,
 
 
 def _parse_chunk(path: Path, body: bytes, before: int, last: bool) -> tuple[pl.DataFrame, bool]:
-    """Parse one chunk, and return whether it ends the array. A last chunk that does not is read up to the cut."""
+    """Parse one chunk, and return whether it ends the array. An incomplete last chunk is read up to the cut."""
     if last and body.endswith(b"]"):
         try:
             return _parse(path, body[:-1], before, cut=False), True
         except CaptureError:
-            pass  # perhaps the file is cut behind a bracket within an event: then the line before is the last whole one
+            pass  # the file may be cut after a bracket inside an event: then the previous line is the last complete one
     return _parse(path, body, before, cut=last), False
 
 
@@ -83,13 +83,14 @@ def _parse(path: Path, lines: bytes, before: int, cut: bool) -> pl.DataFrame:
     lines = lines.replace(b"},\n", b"}\n").strip().removesuffix(b",")
     if not lines:
         return pl.DataFrame(schema=_EVENT)
-    if not lines.startswith(b"{"):  # Polars would take some other beginnings for compressed data
+    if not lines.startswith(b"{"):  # Polars would mistake some other beginnings for compressed data
         raise CaptureError(f"{path}: not an ONNX Runtime profile, or damaged after event {before}: no event in braces")
     try:
         return pl.read_ndjson(io.BytesIO(lines), schema=_EVENT)
     except (pl.exceptions.PolarsError, ValueError) as error:
         whole, newline, _ = lines.rpartition(b"\n")
-        # The file stops within an event: everything before that event is whole. A line of several is another format.
+        # The file is cut inside an event; everything before it is complete. A line with several events is another
+        # format.
         if cut and (newline or before or lines.count(b'"cat"') <= 1):
             return _parse(path, whole, before, cut=False)
         reason = str(error).splitlines()[0]
@@ -97,7 +98,7 @@ def _parse(path: Path, lines: bytes, before: int, cut: bool) -> pl.DataFrame:
 
 
 def _chunks(path: Path, limits: Limits) -> Iterator[tuple[bytes, bool]]:
-    """Yield the file in pieces that end at a line's end; the flag marks the last."""
+    """Yield the file in pieces that end at a line end; the flag marks the last one."""
     taken = 0
     rest = b""
     try:
@@ -127,24 +128,24 @@ def _chunks(path: Path, limits: Limits) -> Iterator[tuple[bytes, bool]]:
 def nesting(
     position: npt.NDArray[np.int64], start: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Find the position of each event's parent, or -1 at the top level, for events of one thread in file order.
+    """Return the position of each event's parent, or -1 at the top level, for one thread's events in file order.
 
-    `position` is increasing (file order, which is order of end), times are whole ticks cut off downwards. An event
-    is inside a later one if it started no earlier; an event of no measured length that begins on the same tick as
-    the later one looks like its left neighbour and counts as such. Vectorized: O(n log n).
+    `position` is increasing (file order, which is order of end time); times are truncated to whole ticks. An event is
+    inside a later one if it did not start earlier. An event without measured length that begins on the same tick as the
+    later one cannot be distinguished from a left neighbour and is treated as one. Vectorized: O(n log n).
     """
     count = len(position)
     parent = np.full(count, -1, np.int64)
     if count == 0:
         return parent
-    # Whatever was written before an event had ended by the event's own end. If some of it ended after the event's
-    # start, it lies inside; a left neighbour had ended by then.
+    # Events written earlier had ended by this event's end. Those that end after its start lie inside it; a left
+    # neighbour had already ended.
     ended = np.maximum.accumulate(start + duration)
     has_children = np.concatenate(([False], ended[:-1] > start[1:]))
     if not has_children.any():
         return parent
-    # Events without children follow one another, so in file order their starts do not fall. In that row of leaves
-    # an event with children covers a contiguous, non-empty interval [low, high).
+    # Leaf events follow one another, so their starts do not decrease in file order. An event with children covers a
+    # contiguous, non-empty interval [low, high) of leaves.
     leaf = np.flatnonzero(~has_children)
     outer = np.flatnonzero(has_children)
     leaf_key = 2 * start[leaf] + (duration[leaf] > 0)
@@ -152,7 +153,7 @@ def nesting(
     low = np.searchsorted(leaf_key, 2 * start[outer] + 1, side="left")
     high = np.searchsorted(leaf, outer, side="left")
     low = np.minimum(low, high - 1)
-    order = np.lexsort((-outer, -high, low))  # the wider first; of equal ones the later in the file is the outer
+    order = np.lexsort((-outer, -high, low))  # wider first; of equal ones, the later in the file is the outer
     outer, low, high = outer[order], low[order], high[order]
     closes = np.sort(high)
     depth = np.arange(len(outer)) - np.searchsorted(closes, low, side="right")
@@ -171,13 +172,13 @@ def nesting(
     return parent
 
 
-#: A shorter kernel's duration is dominated by the microsecond clock and ~2 µs of instrumentation.
+#: Shorter durations are dominated by the microsecond clock and ~2 µs of instrumentation.
 RESOLUTION_FLOOR_NS: Final = 5_000
 _NS_PER_US: Final = 1_000
 _KERNEL_SUFFIX: Final = "_kernel_time"
-#: The event in which newer runtimes report that recording stopped.
+#: Event with which newer runtimes report that recording stopped.
 _TRUNCATION: Final = "profile_truncated"
-#: Microseconds that fit int64 nanoseconds with room for the session's axis.
+#: Microseconds that fit int64 nanoseconds, leaving room for the session's axis.
 _LATEST_TICK: Final = 2**62 // _NS_PER_US
 _SHAPES: Final = {"dtypes": pl.List(pl.String()), "shapes": pl.List(pl.List(pl.Int64()))}
 _KERNEL_SHAPES: Final = pl.Schema(
@@ -221,7 +222,7 @@ def read(path: Path, limits: Limits, axis_start_ns: int, process_id: int) -> Cap
 
 
 def _dropped(events: pl.DataFrame) -> int | None:
-    """Count events that the runtime dropped: None for none, 0 when some are missing in unknown number."""
+    """Return the number of events that the runtime dropped: None for none, 0 if the number is unknown."""
     truncation = events.filter(pl.col("name") == _TRUNCATION).get_column("dropped_event_count")
     if len(truncation):
         return int(truncation.cast(pl.Int64, strict=False).fill_null(0)[0])
@@ -240,7 +241,7 @@ def _require_times(path: Path, events: pl.DataFrame) -> None:
 def _split_runs(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return node events with the ordinal of their model run (null outside any), and session events.
 
-    A node belongs to the next `model_run` in the file, if it also lies within that run's time.
+    A node belongs to the next `model_run` in the file if it also lies within that run's time.
     """
     session = events.filter(pl.col("cat") == "Session")
     nodes = events.filter((pl.col("cat") == "Node") & pl.col("name").str.ends_with(_KERNEL_SUFFIX))
@@ -251,7 +252,7 @@ def _split_runs(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         (pl.col("ts") + pl.col("dur")).alias("run_end"),
     )
     nodes = nodes.join_asof(runs, on="position", strategy="forward", coalesce=True)
-    # Start and length are both cut to whole ticks, so a sum of two may lie one tick before the true end.
+    # Start and length are both truncated to whole ticks, so their sum may be one tick before the true end.
     inside = (pl.col("ts") >= pl.col("run_start")) & (pl.col("ts") + pl.col("dur") <= pl.col("run_end") + 1)
     nodes = nodes.with_columns(iteration=pl.when(inside).then(pl.col("run")))
     return nodes.drop("run", "run_start", "run_end"), session
@@ -280,13 +281,13 @@ def _kernels(nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _fingerprint(distinct: pl.DataFrame) -> pl.Series:
-    """Hash what identifies a node's kernel across sessions: its name, operator and provider."""
+    """Hash the kernel's identity across sessions: its name, operator and provider."""
     keys = distinct.select(pl.concat_str("node_name", "op_name", "provider", separator="\x00", ignore_nulls=True))
     return pl.Series([fingerprint(key) for key in keys.to_series()], dtype=pl.String)
 
 
 def _shapes(nodes: pl.DataFrame, first_shapes: pl.DataFrame) -> pl.DataFrame:
-    """Build the detail `kernel_shapes`: one row per kernel whose events name shapes."""
+    """Build the detail `kernel_shapes`: one row per kernel whose events state shapes."""
     kernels = nodes.select(*NODE, "kernel_id").unique("kernel_id", keep="first", maintain_order=True)
     rows = [
         {"kernel_id": kernel, **_typed_shapes("input", inputs), **_typed_shapes("output", outputs)}
@@ -298,7 +299,7 @@ def _shapes(nodes: pl.DataFrame, first_shapes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _typed_shapes(side: str, text: str | None) -> dict[str, list[str] | list[list[int]] | None]:
-    """Parse `[{"float": [1, 3]}, …]` into two lists; both null when the event has another form."""
+    """Parse `[{"float": [1, 3]}, …]` into two lists; both null if the event has another form."""
     try:
         entries = parsed(text) if text is not None else None
     except (ValueError, RecursionError):
@@ -320,8 +321,8 @@ def _is_size(size: object) -> bool:
 
 def _dispatches(nodes: pl.DataFrame, axis_start_ns: int, process_id: int) -> pl.DataFrame:
     nodes = nodes.with_columns(parent_position=_parents(nodes))
-    # Start and length are both cut to whole ticks, so a parent can seem to end before its children. Whatever was
-    # written before it on its thread had ended by then: the running maximum is a later, still safe, bound.
+    # Truncation to whole ticks can make a parent seem to end before its children. Everything written earlier on its
+    # thread had ended, so the running maximum is a later but still safe bound.
     has_children = pl.col("position").is_in(nodes.get_column("parent_position").unique().implode())
     nodes = nodes.with_columns(end=pl.col("ts") + pl.col("dur"), has_children=has_children).with_columns(
         end=pl.when("has_children").then(pl.col("end").cum_max().over("tid")).otherwise(pl.col("end"))
@@ -358,7 +359,7 @@ def _dispatches(nodes: pl.DataFrame, axis_start_ns: int, process_id: int) -> pl.
 
 
 def _parents(nodes: pl.DataFrame) -> pl.Series:
-    """Position of each node's parent, -1 at the top level; nesting holds within a thread."""
+    """Return the position of each node's parent, -1 at the top level; events nest within a thread."""
     parent = np.full(nodes.height, -1, np.int64)
     thread = nodes.get_column("tid").to_numpy()
     position = nodes.get_column("position").to_numpy()
@@ -371,7 +372,7 @@ def _parents(nodes: pl.DataFrame) -> pl.Series:
 
 
 def _say(findings: Findings, dispatches: pl.DataFrame, complete: bool, dropped: int | None) -> None:
-    """State how much of the run the profile holds, and how far its times can be trusted."""
+    """Report how much of the run the profile covers, and how reliable its times are."""
     item, count = "kernel events", dispatches.height
     if dropped is not None:
         missing = f"{dropped} events were dropped" if dropped else "an unknown number of events is missing"

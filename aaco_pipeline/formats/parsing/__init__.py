@@ -1,1 +1,1 @@
-"""Shared parsing of several formats: large JSON, CSV as text columns, SQLite, counter passes, redaction."""
+"""Parsing shared by several formats: large JSON, CSV as text columns, SQLite, counter passes, redaction."""

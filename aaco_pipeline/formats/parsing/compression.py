@@ -1,6 +1,6 @@
-"""Open and read files that may be gzip-compressed, within bounds on their unpacked size.
+"""Open and read files that may be gzip-compressed, with limits on their unpacked size.
 
-Paths are checked and opened in `regular_files`; large documents are read piece by piece in `json_stream`.
+`regular_files` checks and opens paths; `json_stream` reads large documents piece by piece.
 """
 
 import errno
@@ -15,11 +15,11 @@ from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.regular_files import open_regular
 
-#: Raised when reading damaged gzip data.
+#: Errors raised when reading damaged gzip data.
 DAMAGED: Final = (OSError, EOFError, zlib.error)
 _MAGIC: Final = b"\x1f\x8b"
 _CHUNK_BYTES: Final = 8 << 20
-#: Extents of a sparse file that are examined.
+#: Maximum number of a sparse file's extents to examine.
 _MOST_EXTENTS: Final = 10_000
 
 
@@ -55,7 +55,7 @@ def expanded_limit(data: int, limits: Limits) -> int:
 
 
 def data_bytes(descriptor: int) -> int:
-    """Count the bytes of an open file that are on disk, without holes; rewinds the file."""
+    """Count the bytes of an open file that occupy disk space, without holes; rewinds the file."""
     status = os.fstat(descriptor)
     known = at = 0
     try:
@@ -66,7 +66,7 @@ def data_bytes(descriptor: int) -> int:
             at = os.lseek(descriptor, begin, os.SEEK_HOLE)
             known += at - begin
     except OSError as error:
-        # ENXIO: only a hole follows. Otherwise the file system cannot tell holes, and all is data.
+        # ENXIO: only a hole follows. Otherwise the file system does not report holes, and everything is data.
         return known if error.errno == errno.ENXIO else status.st_size
     finally:
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -74,9 +74,9 @@ def data_bytes(descriptor: int) -> int:
 
 
 def open_decompressed(path: Path, limits: Limits | None = None) -> Unpacked | io.BufferedReader:
-    """Open a file for reading, through gzip when it starts with gzip's magic number.
+    """Open a file for reading, through gzip if it begins with gzip's magic number.
 
-    CaptureError when it cannot be opened, is not a regular file, or holds more than the limits allow, holes included.
+    CaptureError if it cannot be opened, is not a regular file, or exceeds the limits, holes included.
     """
     limits = limits or Limits()
     try:
@@ -95,7 +95,7 @@ def open_decompressed(path: Path, limits: Limits | None = None) -> Unpacked | io
 
 
 def read_decompressed(path: Path, limits: Limits) -> bytes:
-    """Read a whole file, decompressed when it is gzip; CaptureError beyond `limits.whole_bytes` or when damaged."""
+    """Read a file completely, decompressing gzip; CaptureError beyond `limits.whole_bytes` or if damaged."""
     most = min(limits.whole_bytes, limits.file_bytes)
     pieces, taken = list[bytes](), 0
     with open_decompressed(path, limits) as stream:
@@ -111,7 +111,7 @@ def read_decompressed(path: Path, limits: Limits) -> bytes:
 
 
 def first_bytes(path: Path, count: int) -> bytes:
-    """Return at most the first `count` bytes of a file, decompressed; empty when it cannot be read."""
+    """Return at most the first `count` bytes of a file, decompressed; empty if it is unreadable."""
     try:
         with open_decompressed(path) as stream:
             return stream.read(count)

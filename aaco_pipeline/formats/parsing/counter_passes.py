@@ -1,4 +1,4 @@
-"""Executions and counter values in a profiler's tables: a row per execution and counter, or a column per counter."""
+"""Executions and counter values in profiler tables, with either rows per execution and counter or counter columns."""
 
 import re
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ EXECUTION: Final = pl.Schema(
         "times": pl.String(),
     }
 )
-#: The columns of the detail `counter_dispatches`.
+#: Columns of the detail `counter_dispatches`.
 COUNTER_DISPATCHES: Final = pl.Schema(
     {
         "dispatch_id": pl.Int32(),
@@ -36,7 +36,7 @@ COUNTER_DISPATCHES: Final = pl.Schema(
         **{name: dtype for name, dtype in EXECUTION.items() if name not in ("guid", "device")},
     }
 )
-#: Meaning of each state of an execution's times other than `measured`, as given in evidence.
+#: Meaning, for the evidence, of each state of an execution's times other than `measured`.
 TIMES_MEANING: Final = {
     "zeroed": "the tool set the start to 0 and the end to a median duration: durations, but no times",
     "averaged": "times with a fraction were averaged over executions by the tool: durations, but no times",
@@ -50,7 +50,7 @@ _OWN_CLOCK: Final = "the profiler's own clock; the files do not tie it to wall c
 def execution_columns(table: TextTable, pass_name: str) -> dict[str, pl.Expr]:
     """Make expressions that read the columns of `EXECUTION` from a table, by any known spelling of its names.
 
-    The kernel's name and the number may still be null; such a row cannot be kept.
+    The kernel's name and the number may still be null; such rows are dropped.
     """
     start, end = table.text("start_timestamp", "beginns"), table.text("end_timestamp", "endns")
     return {
@@ -87,9 +87,9 @@ def kernels_of(executions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def numbered(frame: pl.DataFrame, keys: Sequence[str], name: str) -> pl.DataFrame:
-    """Add the column `name`: a number from 0, by first appearance, for the values of `keys`.
+    """It is null if the last key is null.
 
-    It is null where the last key is null.
+    It is null if the last key is null.
     """
     distinct = (
         frame.filter(pl.col(keys[-1]).is_not_null())
@@ -101,8 +101,8 @@ def numbered(frame: pl.DataFrame, keys: Sequence[str], name: str) -> pl.DataFram
 
 
 def dispatch_rows(executions: pl.DataFrame) -> pl.DataFrame:
-    """Build the table `dispatches` from executions with measured times and all ids; the source states sizes only as
-    products, so those along single axes are null.
+    """Build the table `dispatches` from executions with measured times and all ids; sizes along single axes are null,
+    because the source states only products.
     """
     return dispatch_table(
         executions.select(
@@ -128,13 +128,13 @@ def counter_rows(counters: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFra
 
 
 def clock_domains(clock: str, timed: int, anchor: str = _OWN_CLOCK) -> pl.DataFrame:
-    """Build the one row that names the capture's clock; none when nothing is timed by it."""
+    """Build the row that names the capture's clock; none if nothing is timed by it."""
     row = {"domain": clock, "offset_ns": 0, "uncertainty_ns": 0, "anchor": anchor}
     return table_of("clock_domains", [row] if timed else [])
 
 
 def say_times(findings: Findings, item: str, source: str | None, executions: pl.DataFrame) -> None:
-    """Report executions whose times were not measured or end before they began."""
+    """Report executions whose times were not measured or that end before they began."""
     for state, rows in executions.group_by("times").len().sort("times").rows():
         if state != "measured":
             reason = f"{rows} executions: {TIMES_MEANING[state]}; they are no dispatches"
@@ -145,14 +145,14 @@ def say_times(findings: Findings, item: str, source: str | None, executions: pl.
 
 
 def _positive(value: pl.Expr) -> pl.Expr:
-    """Read a number where 0 stands for none."""
+    """Read a number; 0 means none."""
     return pl.when(value > 0).then(value)
 
 
 def _times(table: TextTable, start: pl.Expr, end: pl.Expr) -> dict[str, pl.Expr]:
-    """Read start, end and duration of executions, each null unless known, and how far the source's can be trusted.
+    """Read start, end and duration of executions, null if unknown, and how reliable the source's times are.
 
-    A fraction or an exponent in one row marks all rows of its file, though some look like whole times.
+    A fraction or an exponent in one row marks all rows of its file, even if some look like integers.
     """
     rounded, averaged = table.frame.select(
         pl.any_horizontal(text.str.contains("[eE]").any() for text in (start, end)).alias("rounded"),
@@ -184,9 +184,9 @@ def _times(table: TextTable, start: pl.Expr, end: pl.Expr) -> dict[str, pl.Expr]
 class LongTable:
     """Executions and counters of a table with one row per execution and counter.
 
-    `executions` has the columns of `EXECUTION` and `execution` (row number), one row per execution in the file's order;
+    `executions` has the columns of `EXECUTION` and `execution` (row number), one row per execution in file order;
     `counters` has `execution`, `counter`, `value` and `pass`; `invalid` counts rows without number, kernel, counter or
-    value; `repeated` counts rows that state a counter of an execution once more, which are summed.
+    value; `repeated` counts rows that repeat a counter of an execution (these are summed).
     """
 
     executions: pl.DataFrame
@@ -198,9 +198,9 @@ class LongTable:
 def long_table(table: TextTable, pass_name: str) -> LongTable:
     """Read executions and counters of a long table.
 
-    Where rows of one dispatch have several times, they come from several passes, one after the other, named
-    `<pass_name>.<n>`, n from 1 in order of start. For a dispatch that not all passes saw it is unknown which did, so
-    its passes are named `<pass_name>.unknown<n>`. Otherwise all rows belong to the pass `pass_name`.
+    If the rows of one dispatch have several times, they come from consecutive passes, named `<pass_name>.<n>`, n from 1
+    in order of start. If only some passes saw a dispatch, it is unknown which ones, so its passes are named
+    `<pass_name>.unknown<n>`. Otherwise all rows belong to the pass `pass_name`.
     """
     columns = execution_columns(table, pass_name)
     rows = table.frame.select(
@@ -232,18 +232,18 @@ def long_table(table: TextTable, pass_name: str) -> LongTable:
 
 
 def say_repeated(findings: Findings, long: LongTable, source: str) -> None:
-    """Report how many counters a long table holds more than once."""
+    """Report how many counters occur more than once in a long table."""
     reason = f"{long.repeated} rows state a counter of a dispatch again; their values were summed"
     findings.note(long.repeated, f"repeated counters ({source})", "partial", reason, source)
 
 
 def matched(executions: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Add `dispatch_id` and `in_dispatches` to executions, and `is_new` for those that make a dispatch of their own.
+    """Add `dispatch_id` and `in_dispatches` to executions, and `is_new` for those that become a new dispatch.
 
     `known` has `dispatch_id`, `process_id`, `source_dispatch_id` and `kernel_name` of the existing dispatches. An
-    execution is one of them if process, number and name agree; executions of several passes that agree share a number.
+    execution is one of them if process, number and name agree; agreeing executions of several passes share a number.
     New numbers follow the known ones: first executions with measured times, then those without. Only the first pass's
-    times make dispatches, because each pass is another run and a timeline shows one run.
+    times become dispatches, because each pass is another run and a timeline shows one run.
     """
     identity = ["process_id", "source_dispatch_id", "kernel_name"]
     executions = executions.with_columns(of_first_pass=pl.col("pass") == pl.col("pass").first())
@@ -270,7 +270,7 @@ def matched(executions: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-#: Columns, by plain name, that are no counters; in merged files some repeat with the number of the merged file.
+#: Columns, by plain name, that are not counters; in merged files, some repeat with the number of the merged file.
 DISPATCH_COLUMNS: Final = frozenset(
     (
         *("index", "dispatch_id", "kernelname", "kernel_name", "gpu_id", "queue_id", "queue_index", "pid", "tid"),
@@ -288,9 +288,9 @@ _REPEATED: Final = re.compile(r"(.+)_(\d+)")
 class WideTable:
     """Executions and counters of one wide table.
 
-    `executions` has the columns of `EXECUTION`, one row per execution in the file's order; `counters` has `execution`
-    (row number in `executions`), `counter`, `value` and `pass`; `invalid` counts rows without number or kernel name;
-    `empty` counts fields of counters that hold no number.
+    `executions` has the columns of `EXECUTION`, one row per execution in file order; `counters` has `execution` (row
+    number in `executions`), `counter`, `value` and `pass`; `invalid` counts rows without number or kernel name; `empty`
+    counts counter fields that are not a number.
     """
 
     executions: pl.DataFrame
@@ -303,8 +303,8 @@ def wide_table(table: TextTable, pass_name: str) -> WideTable:
     """Read executions and counters of a wide table.
 
     Merged tables repeat the columns of each merged file's executions with that file's number (`wave_size_3`); the
-    counters after them belong to that file's pass, named `<pass_name>.<number>`. Without such columns every counter
-    has the pass `pass_name`.
+    counters after them belong to that file's pass, named `<pass_name>.<number>`. Without such columns, all counters
+    have the pass `pass_name`.
     """
     executions = table.frame.select(
         expression.cast(EXECUTION[name]).alias(name) for name, expression in execution_columns(table, pass_name).items()
@@ -317,7 +317,7 @@ def wide_table(table: TextTable, pass_name: str) -> WideTable:
         )
         return WideTable(sound.drop("row"), counters, executions.height - sound.height, 0)
     columns = list(passes)
-    # One long column instead of thousands of short ones: the execution's number runs fastest.
+    # One long column instead of thousands of short ones; the execution's number varies fastest.
     texts = table.frame.select(columns)[sound.get_column("row")] if sound.height < executions.height else table.frame
     values = pl.concat([texts.get_column(name).alias("value") for name in columns])
     spelled = {plain_name(name): name for name in table.header}
@@ -349,7 +349,7 @@ def counter_passes(header: tuple[str, ...], pass_name: str) -> dict[str, str]:
 
 
 def say_untaken(findings: Findings, table: TextTable) -> None:
-    """Report the columns of executions that no table has a place for."""
+    """Report the execution columns that fit in no table."""
     left = [name for name in table.header if plain_name(name) in _UNTAKEN]
     source = table.path.name
     findings.note(len(left), f"columns of {source}", "partial", f"columns not taken: {', '.join(left)}", source)

@@ -1,8 +1,8 @@
-"""Read profilers' CSV files as frames of text columns, bounded and without loss of precision.
+"""Read profilers' CSV files as frames of text columns, with limits and without loss of precision.
 
-Every field is first read as text, because a parser would guess some numbers wrong: 64-bit masks, times beyond 2^53,
-numbers in quotes. The functions below make expressions that convert such a column exactly, with null for anything
-that is not such a number.
+Every field is first read as text, because a parser would misinterpret some numbers: 64-bit masks, times beyond 2^53,
+quoted numbers. The functions below build expressions that convert such a column exactly, with null for anything that is
+not such a number.
 """
 
 import csv
@@ -34,9 +34,9 @@ def plain_name(name: str) -> str:
 
 
 def header_of(path: Path) -> tuple[str, ...] | None:
-    """Return the plain names in a CSV file's first record, or None when it cannot be one.
+    """Return the plain names in a CSV file's first record, or None if it cannot be a header.
 
-    Reads a few KB, more only for a wide header.
+    Reads a few KB, and more only for a wide header.
     """
     try:
         with open_decompressed(path) as stream:
@@ -50,14 +50,14 @@ def header_of(path: Path) -> tuple[str, ...] | None:
 
 
 def decoded(content: bytes) -> bytes:
-    """Return the content as UTF-8 without a byte-order mark, also where a spreadsheet saved it as UTF-16."""
+    """Return the content as UTF-8 without a byte-order mark, even if a spreadsheet saved it as UTF-16."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return content.decode("utf-16", errors="replace").encode()
     return content.removeprefix(_BYTE_ORDER_MARK)
 
 
 def first_record(line: bytes) -> list[str] | None:
-    """Return the names in a header line; None when it cannot be one: one name only, binary data, broken quoting."""
+    """Return the names in a header line; None if it is not one: a single name, binary data, broken quoting."""
     if _NUL in line or len(line) > _LONGEST_HEADER:
         return None
     try:
@@ -67,7 +67,7 @@ def first_record(line: bytes) -> list[str] | None:
     return names if len(names) > 1 and all(name.strip() for name in names) else None
 
 
-#: Later times leave no room for arithmetic in int64; no clock of a capture reaches them.
+#: Later times leave no room for arithmetic in int64; no capture's clock reaches them.
 LATEST_NS: Final = 2**62
 
 
@@ -75,7 +75,7 @@ LATEST_NS: Final = 2**62
 class TextTable:
     """One CSV file: its column names as written, and its records as text, columns named by `plain_name`.
 
-    `cut` is True when the file ends within a record, which is left out.
+    `cut` is True if the file ends within a record, which is dropped.
     """
 
     path: Path
@@ -84,7 +84,7 @@ class TextTable:
     cut: bool
 
     def text(self, *names: str) -> pl.Expr:
-        """Read the first of `names` that the file has, stripped; null where empty or when it has none."""
+        """Read the first of `names` that the file has, stripped; null if the field is empty or no name is found."""
         found = next((name for name in names if name in self.frame.columns), None)
         if found is None:
             return pl.lit(None, pl.String)
@@ -105,7 +105,7 @@ class TextTable:
         )
 
     def time(self, *names: str) -> pl.Expr:
-        """Read the first of `names` as whole nanoseconds; null where it is none or out of any clock's range."""
+        """Read the first of `names` as whole nanoseconds; null if it is invalid or outside any clock's range."""
         value = self.whole(*names)
         return pl.when(value.is_between(0, LATEST_NS, closed="left")).then(value)
 
@@ -122,7 +122,7 @@ class TextTable:
 
 
 def whole_number(text: pl.Expr) -> pl.Expr:
-    """Convert text to int64; a fraction of zeros is accepted, anything else that is no such number becomes null."""
+    """Convert text to int64; a zero fraction is accepted, and any other text becomes null."""
     return _integral(text).cast(pl.Int64, strict=False)
 
 
@@ -133,14 +133,14 @@ def number(text: pl.Expr) -> pl.Expr:
 
 
 def kernel_name(text: pl.Expr) -> pl.Expr:
-    """Strip the marks that profilers append to a kernel's name for its descriptor: `.kd`, `[clone .kd]`."""
+    """Strip the suffixes that profilers append to a kernel's name for its descriptor: `.kd`, `[clone .kd]`."""
     return text.str.replace(r"(?:\s*\[clone \.kd\]|\s*\(\.kd\)|\.kd)+$", "")
 
 
 def read_text(path: Path, limits: Limits) -> TextTable:
-    """Read a whole file; CaptureError when it is not a CSV table or beyond `limits`.
+    """Read a file completely; CaptureError if it is not a CSV table or exceeds `limits`.
 
-    A last record that the file's end cuts is left out and reported in `cut`; blank lines are no records.
+    A truncated last record is dropped and reported in `cut`; blank lines are ignored.
     """
     content = decoded(read_decompressed(path, limits)).replace(b"\r\n", b"\n")
     if len(content) > limits.line_bytes:
@@ -188,9 +188,9 @@ def _require_lines(path: Path, content: bytes, limits: Limits) -> None:
 
 
 def _balanced(content: bytes) -> tuple[bytes, bool]:
-    """Return the content up to the last record whose quotes are closed, and whether anything was cut off.
+    """Return the content up to the last record with closed quotes, and whether anything was cut off.
 
-    In a sound file quotes are even in number, because a quote within a field is doubled.
+    In an intact file the number of quotes is even, because a quote within a field is doubled.
     """
     quotes = content.count(b'"')
     end = len(content)
@@ -204,7 +204,7 @@ def _balanced(content: bytes) -> tuple[bytes, bool]:
 def _ends_within_record(frame: pl.DataFrame) -> bool:
     """Return whether the last record, without a line end, lacks fields or the end of its last number.
 
-    A number without its last digits still parses; a time shorter than the previous row's gives it away.
+    A truncated number still parses; a time below the previous row's reveals it.
     """
     last = frame.to_series(-1)
     if last[-1] is None:
@@ -214,7 +214,7 @@ def _ends_within_record(frame: pl.DataFrame) -> bool:
 
 
 def statistics_rows(table: TextTable, domain: str) -> pl.DataFrame:
-    """Build the table `reported_statistics` of one file, without rows that state no name or number of calls."""
+    """Build the table `reported_statistics` of one file, without rows that lack a name or a number of calls."""
 
     def rounded(name: str) -> pl.Expr:
         text = table.text(name)

@@ -1,6 +1,6 @@
-"""Read a JSON document whole, and check what it holds; errors name the file, the key and what is wrong.
+"""Read a JSON document completely and check its content; errors name the file, the key and the problem.
 
-Large JSON is read piece by piece in `json_stream`.
+`json_stream` reads large JSON piece by piece.
 """
 
 import json
@@ -23,7 +23,7 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def json_document(path: Path, limits: Limits | None = None, remedy: str = "copy the file again") -> Any:
-    """Parse a JSON file. CaptureError, with a remedy, when it is damaged, too large or too deep."""
+    """Parse a JSON file. CaptureError, with a remedy, if it is damaged, too large or too deep."""
     limits = limits or Limits()
     most = min(limits.document_bytes, limits.file_bytes)
     content = read_decompressed(path, replace(limits, whole_bytes=most))
@@ -36,9 +36,9 @@ def json_document(path: Path, limits: Limits | None = None, remedy: str = "copy 
 
 
 def parsed(text: str, *, strict: bool = True) -> Any:
-    """Parse a JSON text; half a surrogate pair, which UTF-8 cannot hold, becomes a question mark.
+    """Parse a JSON text; unpaired surrogates, which UTF-8 cannot represent, become question marks.
 
-    ValueError when it is damaged, RecursionError when it is too deep; with `strict` also for control characters.
+    ValueError if it is damaged, RecursionError if it is too deep; `strict` also rejects control characters.
     """
     document = json.loads(text, strict=strict)
     if _SURROGATE.search(text):
@@ -47,20 +47,20 @@ def parsed(text: str, *, strict: bool = True) -> Any:
 
 
 _MOST: Final = 2**60
-#: A count, or a time since boot; sums of a few stay within 64 bits.
+#: A count, or a time since boot; sums of a few fit in 64 bits.
 Whole = Annotated[int, Field(ge=-_MOST, le=_MOST)]
-#: A time of the wall clock, in ns.
+#: A wall-clock time, in ns.
 Realtime = Annotated[int, Field(ge=0, le=2**62)]
 #: A number that its table stores in 32 bits.
 Small = Annotated[int, Field(ge=-(2**31), lt=2**31)]
-#: A reason that evidence may give.
+#: A reason that may be given in evidence.
 Said = Annotated[str, Field(min_length=1)]
-#: Raised by Polars for values of another type than the column's.
+#: Raised by Polars for values whose type differs from the column's.
 UNFIT: Final = (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError)
 
 
 def check_document(document: Mapping[str, Any], wanted: str, version: int, keys: tuple[str, ...], file: str) -> None:
-    """Raise CaptureError when the document has another format, a newer version, or lacks one of `keys`."""
+    """Raise CaptureError if the document has another format or a newer version, or lacks one of `keys`."""
     found, found_version = document.get("format"), document.get("format_version")
     if found != wanted or not isinstance(found_version, int) or found_version > version:
         raise CaptureError(
@@ -73,7 +73,7 @@ def check_document(document: Mapping[str, Any], wanted: str, version: int, keys:
 
 
 def check_form(document: object, form: type, file: object) -> None:
-    """Raise CaptureError when the document does not match `form`; further keys are allowed."""
+    """Raise CaptureError if the document does not match `form`; further keys are allowed."""
     try:
         TypeAdapter(form).validate_python(document, strict=True)
     except ValidationError as error:
@@ -83,7 +83,7 @@ def check_form(document: object, form: type, file: object) -> None:
 
 
 def as_table(table: str, rows: Callable[[], pl.DataFrame], file: object) -> pl.DataFrame:
-    """Build a canonical table from a document's list. CaptureError when that does not fit the table's columns."""
+    """Build a canonical table from a document's list. CaptureError if it does not fit the table's columns."""
     try:
         frame = to_contract(table, rows())
     except UNFIT as error:

@@ -1,7 +1,6 @@
-"""Read values of many small JSON objects at once: keys by comparing words, numbers and texts as whole columns.
+"""Read values of many small JSON objects at once: match keys by words, read numbers and texts as full columns.
 
-Numbers go from decimal text to integers without passing through floating point. The objects are located in
-`json_stream`.
+Numbers are converted from decimal text to integers without floating point. `json_stream` locates the objects.
 """
 
 import json
@@ -31,19 +30,19 @@ _BEHIND_NUMBER: Final = np.zeros(256, np.bool_)
 _BEHIND_NUMBER[list(b" \t\r\n,]}")] = True
 _INLINE: Final = 12
 _ALL: Final = np.uint64(2**64 - 1)
-#: Numbers below this stay below 2^62 when multiplied by a thousand.
+#: Smaller numbers stay below 2^62 when multiplied by a thousand.
 _LATEST: Final = 2**62 // 1000
 
 
 @dataclass(frozen=True)
 class Column:
-    """One integer per row; where `valid` is False the value is meaningless."""
+    """One integer per row; where `valid` is False, the value is meaningless."""
 
     value: npt.NDArray[np.int64] | Words
     valid: Flags
 
     def series(self) -> pl.Series:
-        """Convert to a Polars column, null where not valid."""
+        """Convert to a Polars column, null if not valid."""
         kind = pa.uint64() if self.value.dtype == np.uint64 else pa.int64()
         buffers = [_bitmap(self.valid), pa.py_buffer(np.ascontiguousarray(self.value))]
         return pl.Series(pl.from_arrow(pa.Array.from_buffers(kind, len(self.value), buffers)))
@@ -52,8 +51,8 @@ class Column:
 class Objects:
     """The objects of a piece, with the positions of the wanted keys in each.
 
-    `keys` are those directly in an object, `inner` those of the object below its key `within`. The last of repeated
-    keys counts, as in Python's parser. Keys are compared as raw text, so one with an escape is not found.
+    `keys` are those directly in an object, `inner` those of the object under its key `within`. The last of repeated
+    keys counts, as in Python's parser. Keys are compared as raw text, so an escaped key is not found.
     """
 
     def __init__(self, piece: Bytes, found: Elements, keys: Sequence[str], within: str, inner: Sequence[str]) -> None:
@@ -69,7 +68,7 @@ class Objects:
         depth[self._owner < 0] = 0
         self._colon = self._tokens.position[colon]
         self._close = self._before(self._colon)
-        # The number of the outer key that it is, or that it is nested in.
+        # Number of the outer key: the key itself or the one it is nested in.
         number = np.cumsum(depth == 1, dtype=np.int32)
         self._where: dict[str, Positions] = {}
         ends = self._ends((*keys, within, *inner))
@@ -84,27 +83,27 @@ class Objects:
             self._note(name, hit[holder[self._owner[hit]] == number[hit]])
 
     def _note(self, name: str, hit: Positions) -> None:
-        """Record for each object the colon behind the key."""
+        """Record for each object the colon after the key."""
         where = np.full(self.count, _ABSENT, np.int64)
         where[self._owner[hit]] = self._colon[hit]
         self._where[name] = where
 
     def _before(self, at: Positions) -> Positions:
-        """Step back from a position over any white space before it."""
+        """Step back from a position over any whitespace before it."""
         at = at - 1
         while len(moving := np.flatnonzero(_SPACE[self.piece[at]])):
             at[moving] -= 1
         return at
 
     def _ends(self, names: Sequence[str]) -> dict[int, Positions]:
-        """Group the keys by their last bytes, for the endings that the names have."""
+        """Group the keys by their last bytes, for the endings of the wanted names."""
         end = self._words[np.maximum(self._close - 3, 0)] & _MASKS[3]
         known, place = _end_places(tuple(names))
         of = place[end]
         return {number: np.flatnonzero(of == at) for at, number in enumerate(known, start=1)}
 
     def _named(self, name: str, ends: Mapping[int, Positions], among: Flags) -> Positions:
-        """Find the keys that equal a name: its text between quotes, neither of them escaped."""
+        """Find the keys that equal a name: its text between unescaped quotes."""
         text = b'"' + name.encode()
         hit = ends[_end_of(name)]
         hit = hit[among[hit]]
@@ -120,7 +119,7 @@ class Objects:
         return hit if fits.all() else hit[fits]
 
     def texts(self, name: str, rows: Positions) -> pl.Series:
-        """Read a key's texts in some objects, null where it is absent or no text."""
+        """Read a key's texts in some objects, null if absent or not a text."""
         valid, start = self._values(name, rows)
         valid = valid & (self.piece[start] == QUOTE)
         if not valid.any():
@@ -131,13 +130,13 @@ class Objects:
         return (self._unescaped(series, start, stop, valid) if len(self._slashes) else series).alias(name)
 
     def integers(self, name: str, rows: Positions) -> Column:
-        """Read signed integers of up to 18 digits; not valid where absent or anything else."""
+        """Read signed integers of up to 18 digits; anything else is not valid."""
         valid, start = self._values(name, rows)
         value, good, _ = self._whole(start)
         return Column(value, valid & good)
 
     def unsigned(self, name: str, rows: Positions) -> Column:
-        """Read integers from 0 to 2^64 - 1; not valid where absent or anything else."""
+        """Read integers from 0 to 2^64 - 1; anything else is not valid."""
         valid, start = self._values(name, rows)
         value, digits, stop = self._digits(start)
         good = valid & (digits > 0) & (digits < 20) & _BEHIND_NUMBER[self.piece[stop]]
@@ -150,7 +149,7 @@ class Objects:
     def thousandths(self, name: str, rows: Positions) -> Column:
         """Read decimal numbers times 1000, exact to the third decimal and rounded half away from zero beyond it.
 
-        Not valid where absent, not a number, not finite or beyond 2^62.
+        Not valid if absent, not a number, not finite or beyond 2^62.
         """
         valid, start = self._values(name, rows)
         negative = self.piece[start] == ord("-")
@@ -162,7 +161,7 @@ class Objects:
         at = np.flatnonzero(dotted)
         value, count = self._eight(stop[at] + 1)
         decimals[at] = count
-        # The first three decimals, and the fourth to round by.
+        # The first three decimals, and the fourth for rounding.
         four = np.where(count >= 4, value // _TENS[np.maximum(count - 4, 0)], value * _TENS[np.maximum(4 - count, 0)])
         fraction[at] = (four + np.uint64(5)) // np.uint64(10)
         behind = self.piece[np.where(dotted, stop + 1 + decimals, stop)]
@@ -177,7 +176,7 @@ class Objects:
         return Column(result, valid & plain)
 
     def triples(self, name: str, rows: Positions) -> tuple[Column, Column, Column]:
-        """Read lists of three integers; in a shorter list the missing ones are not valid."""
+        """Read lists of three integers; missing elements of a shorter list are not valid."""
         valid, at = self._values(name, rows)
         valid = valid & (self.piece[at] == ord("["))
         columns = []
@@ -190,11 +189,11 @@ class Objects:
         return columns[0], columns[1], columns[2]
 
     def any_has(self, name: str) -> bool:
-        """Return whether any of the objects holds a key."""
+        """Return whether any of the objects has a key."""
         return bool((self._where[name] != _ABSENT).any())
 
     def lists(self, name: str, rows: Positions) -> pl.Series:
-        """Read a key's lists as text, null where the key is absent or its value is not a list."""
+        """Read a key's lists as text, null if the key is absent or its value is not a list."""
         valid, start = self._values(name, rows)
         valid = valid & (self.piece[start] == ord("["))
         if not valid.any():
@@ -205,7 +204,7 @@ class Objects:
 
     @cached_property
     def _brackets(self) -> tuple[Positions, Positions]:
-        """Locate opening brackets and their closing ones: on each level they open and close in turn."""
+        """Locate matching brackets: on each level, opening and closing ones alternate."""
         bracket = np.flatnonzero(self._tokens.byte != COLON)
         position, depth, byte = (of[bracket] for of in (self._tokens.position, self._tokens.depth, self._tokens.byte))
         opens = (byte == ord("[")) | (byte == ord("{"))
@@ -215,13 +214,13 @@ class Objects:
         return opened, ends
 
     def _values(self, name: str, rows: Positions) -> tuple[Flags, Positions]:
-        """Tell which objects have the key, and where its value begins."""
+        """Return which objects have the key, and where its value begins."""
         colon = self._where[name][rows]
         valid = colon != _ABSENT
         return valid, self._skip(np.where(valid, colon + 1, 0))
 
     def _closing(self, start: Positions) -> Positions:
-        """Locate the closing quotes of strings by their opening ones."""
+        """Locate the closing quotes of strings from their opening ones."""
         quotes = self._tokens.quotes
         word, bit = (start + 1) >> 6, ((start + 1) & 63).astype(np.uint64)
         bits = quotes[word] & (_ALL << bit)
@@ -233,7 +232,7 @@ class Objects:
         return ends
 
     def _skip(self, at: Positions) -> Positions:
-        """Advance over white space; the zero bytes behind the piece end it."""
+        """Advance over whitespace; the zero bytes after the piece end it."""
         moving = np.flatnonzero(_SPACE[self.piece[at]])
         if not len(moving):
             return at
@@ -251,7 +250,7 @@ class Objects:
         return np.where(negative, -signed, signed), good, stop
 
     def _digits(self, start: Positions) -> tuple[Words, Positions, Positions]:
-        """Read value (exact up to 19 digits), number of digits (counted up to 24) and the position behind them."""
+        """Return value (exact up to 19 digits), number of digits (counted up to 24) and the position after them."""
         value, count = self._eight(start)
         total = count
         for _ in range(2):
@@ -267,7 +266,7 @@ class Objects:
         return value, total, start + total
 
     def _eight(self, start: Positions) -> tuple[Words, Positions]:
-        """Parse at most eight digits by arithmetic within a word; returns the number and the digit count."""
+        """Parse at most eight digits by arithmetic within a word; return the number and the digit count."""
         word = self._words[start] ^ (_ONES * np.uint64(0x30))
         other = (((word & (_ONES * np.uint64(0x7F))) + _ONES * np.uint64(0x76)) | word) & (_ONES * np.uint64(0x80))
         lowest = other & (~other + np.uint64(1))
@@ -279,7 +278,7 @@ class Objects:
         return word, count
 
     def _strings(self, start: Positions, stop: Positions, valid: Flags) -> pl.Series:
-        """Make texts as views into the piece, which is valid UTF-8, without copying long ones. Null if not valid."""
+        """Build texts as views into the piece, which is valid UTF-8, without copying long ones. Null if not valid."""
         length = stop - start
         inline = length <= _INLINE
         views = np.empty((len(start), 2), np.uint64)
@@ -293,7 +292,7 @@ class Objects:
         return pl.Series(pl.from_arrow(array))
 
     def _unescaped(self, series: pl.Series, start: Positions, stop: Positions, valid: Flags) -> pl.Series:
-        """Resolve escapes in texts; each distinct one is parsed once."""
+        """Resolve escapes in texts; each distinct text is parsed once."""
         holds = valid & (np.searchsorted(self._slashes, stop) > np.searchsorted(self._slashes, start))
         if not holds.any():
             return series
@@ -305,7 +304,7 @@ class Objects:
 
 
 def _bitmap(valid: Flags) -> pa.Buffer | None:
-    """Make Arrow's validity bitmap; None where all values are valid."""
+    """Build Arrow's validity bitmap; None if all values are valid."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
@@ -316,7 +315,7 @@ def _end_of(name: str) -> int:
 
 @cache
 def _end_places(names: tuple[str, ...]) -> tuple[tuple[int, ...], Bytes]:
-    """List the names' endings, and map every possible ending to its place in that list from 1; 0 for any other."""
+    """List the names' endings, and map every possible ending to its 1-based place in that list; 0 for any other."""
     known = tuple(sorted(set(map(_end_of, names))))
     place = np.zeros(1 << 24, np.uint8)
     place[list(known)] = np.arange(1, len(known) + 1)
@@ -329,7 +328,7 @@ def whole(value: object, most: int = 2**63 - 1) -> int | None:
 
 
 def _unescape(text: str) -> str:
-    """Resolve a text's escapes; returns it unchanged where they are wrong. Half a surrogate pair is replaced."""
+    """Resolve a text's escapes; invalid ones leave it unchanged. Unpaired surrogates are replaced."""
     try:
         return str(json.loads(f'"{text}"', strict=False)).encode("utf-8", "replace").decode()
     except ValueError:

@@ -1,8 +1,8 @@
 """Scan large JSON documents in pieces: locate strings, brackets and colons with whole-array operations.
 
-The scanner checks only what it needs to navigate; a reader that needs more hands the piece to a parser. No library
-replaces it: parsers such as orjson build a Python object for every value of the whole document, while memory is bounded
-here; Polars' parser, used where records have a fixed form, reads lines only.
+The scanner only checks what it needs to navigate; a reader that needs more passes the piece to a parser. No library can
+replace it: parsers such as orjson build a Python object for every value of the document, but memory is limited here;
+Polars' parser, used for records of a fixed form, only reads lines.
 """
 
 import io
@@ -25,7 +25,7 @@ Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-#: Zero bytes behind every piece, so that a word read at its last byte stays within the array.
+#: Zero bytes after every piece, so that reading a word at its last byte stays within the array.
 PADDING: Final = 64
 PIECE_BYTES: Final = 8 << 20
 QUOTE, COLON, COMMA, BACKSLASH = b'":,\\'
@@ -37,10 +37,10 @@ _STEP[list(b"}]")] = -1
 
 @dataclass(frozen=True)
 class Tokens:
-    """The brackets and colons of a piece outside strings, and a bit per byte for the quotes around strings.
+    """The brackets and colons of a piece outside strings, and one bit per byte for the quotes around strings.
 
-    `depth` counts the brackets open behind each token, from 0 where the piece begins. The bits of `quotes` start at
-    the lowest bit of the first word.
+    `depth` is the number of open brackets after each token, from 0 at the start of the piece. The bits of `quotes`
+    start at the lowest bit of the first word.
     """
 
     position: Positions
@@ -50,10 +50,10 @@ class Tokens:
 
 
 class Pieces:
-    """A file read forward, unpacked when it is gzip; bytes that a caller did not use come again with the next piece.
+    """A file read forward, unpacking gzip; bytes that a caller did not use are returned with the next piece.
 
-    CaptureError for a file that cannot be unpacked or is larger than the limit. `cut` is True once the compressed
-    data stopped before its end.
+    CaptureError for a file that cannot be unpacked or exceeds the limit. `cut` is True once compressed data ended
+    early.
     """
 
     def __init__(self, path: Path, limits: Limits, piece_bytes: int = PIECE_BYTES) -> None:
@@ -69,7 +69,7 @@ class Pieces:
         self._stream.close()
 
     def more(self, rest: bytes) -> bytes | None:
-        """Return `rest` and what follows it; None at the end of the file."""
+        """Return `rest` and the bytes after it; None at the end of the file."""
         if len(rest) > (most := self._limits.line_bytes):
             raise CaptureError(f"{self._path}: one event or section is longer than {most} bytes; not read")
         piece = b"" if self.cut else self._read(max(self._size, len(rest)))
@@ -79,7 +79,7 @@ class Pieces:
         return rest + piece if piece else None
 
     def _read(self, size: int) -> bytes:
-        """Read the next bytes; bytes unpacked before packed data stops are kept."""
+        """Read the next bytes, keeping those unpacked before compressed data breaks off."""
         parts: list[bytes] = []
         missing = size
         try:
@@ -94,20 +94,20 @@ class Pieces:
 
 
 def padded(piece: bytes) -> Bytes:
-    """Copy a piece into an array of whole 64-byte blocks with at least `PADDING` zero bytes behind it."""
+    """Copy a piece into an array of 64-byte blocks with at least `PADDING` zero bytes after it."""
     array = np.zeros((len(piece) // 64 + 1) * 64 + PADDING, np.uint8)
     array[: len(piece)] = np.frombuffer(piece, np.uint8)
     return array
 
 
 def tokens(piece: Bytes, depth_limit: int) -> Tokens | None:
-    """Locate brackets and colons of a padded piece that begins outside any string; None when it nests too deep."""
+    """Locate brackets and colons of a padded piece that begins outside any string; None if nested too deep."""
     quote = piece == QUOTE
     slashes = np.flatnonzero(piece == BACKSLASH)
     if len(slashes):
         quote[_escaped(slashes)] = False
     quotes = _bits(quote)
-    folded = piece | 0x20  # makes [ ] of { } alike
+    folded = piece | 0x20  # makes [ ] and { } equal
     wanted = (folded == _OPEN_BRACE) | (folded == _CLOSE_BRACE) | (piece == COLON)
     outside = _bits(wanted) & ~_inside(quotes)
     position = np.flatnonzero(np.unpackbits(outside.view(np.uint8), bitorder="little").view(np.bool_))
@@ -123,7 +123,7 @@ def _bits(flags: npt.NDArray[np.bool_]) -> Words:
 
 
 def _inside(quotes: Words) -> Words:
-    """Set a bit for each byte of a string and its opening quote: the parity of the quotes up to there."""
+    """Set a bit for each byte of a string and its opening quote, from the parity of the preceding quotes."""
     parity = quotes.copy()
     for distance in (1, 2, 4, 8, 16, 32):
         parity ^= parity << np.uint64(distance)
@@ -133,7 +133,7 @@ def _inside(quotes: Words) -> Words:
 
 
 def _escaped(slashes: Positions) -> Positions:
-    """Return positions behind a backslash that is not itself escaped."""
+    """Return positions after a backslash that is not itself escaped."""
     first = np.ones(len(slashes), np.bool_)
     first[1:] = np.diff(slashes) != 1
     run = np.maximum.accumulate(np.where(first, slashes, 0))
@@ -143,10 +143,10 @@ def _escaped(slashes: Positions) -> Positions:
 
 @dataclass(frozen=True)
 class Elements:
-    """Consecutive whole objects of an array, of which a piece holds a part.
+    """Consecutive complete objects of an array, part of which is in a piece.
 
-    `start` and `stop` bound each object's text; `used` is how much of the piece is read, `ended` whether the array
-    ended there (its bracket included in `used`), `damaged` whether a bracket is closed by one of the other kind.
+    `start` and `stop` delimit each object's text; `used` is the number of bytes read, `ended` whether the array ended
+    there (its bracket is included in `used`), `damaged` whether a bracket is closed by one of the other kind.
     """
 
     start: Positions
@@ -186,7 +186,7 @@ def lines(piece: Bytes, found: Elements) -> io.BytesIO:
         return io.BytesIO()
     first, last = int(found.start[0]), int(found.stop[-1])
     text = piece[first:last].copy()
-    text[(text == 10) | (text == 13)] = 32  # no string of JSON holds a line's end
+    text[(text == 10) | (text == 13)] = 32  # JSON strings contain no line ends
     gap_start, gap_stop = found.stop[:-1] - first, found.start[1:] - first
     longest = int((gap_stop - gap_start).max(initial=0))
     for offset in range(longest):
@@ -197,13 +197,13 @@ def lines(piece: Bytes, found: Elements) -> io.BytesIO:
 
 
 class CutError(Exception):
-    """The document stops where more must follow. Never leaves a reader, which decides what it means for its format."""
+    """The document ends too early. Readers catch it and decide what it means for their format."""
 
 
 class Cursor:
     """A reader of a document, value by value; arrays of many objects come in batches.
 
-    Raises CutError where the document stops too early, CaptureError where it is not JSON as expected.
+    Raises CutError if the document ends too early, CaptureError if it is not JSON as expected.
     """
 
     def __init__(self, path: Path, pieces: Pieces, limits: Limits) -> None:
@@ -211,7 +211,7 @@ class Cursor:
         self._text, self._at = b"", 0
 
     def entries(self) -> Iterator[str]:
-        """Yield the keys of the next object; the caller reads each value before it asks for the next key."""
+        """Yield the keys of the next object; the caller reads each value before requesting the next key."""
         self._expect(b"{")
         if self.follows(b"}"):
             self._at += 1
@@ -233,7 +233,7 @@ class Cursor:
                 return
 
     def follows(self, byte: bytes) -> bool:
-        """Return whether the next byte that is not a white space is this one; after a key, behind its colon."""
+        """Return whether this is the next non-whitespace byte; after a key, the byte after its colon."""
         while True:
             found = _NEXT.search(self._text, self._at)
             if found:
@@ -255,7 +255,7 @@ class Cursor:
             self._raw()
 
     def batches(self) -> Iterator[tuple[Bytes, Elements]]:
-        """Yield the objects of the next array, as many at a time as are read; other values in it are skipped."""
+        """Yield the objects of the next array in batches, as they are read; other values in it are skipped."""
         self._expect(b"[")
         if self.follows(b"]"):
             self._at += 1
@@ -294,7 +294,7 @@ class Cursor:
         self._at += 1
 
     def _separated(self, end: bytes) -> bool:
-        """Skip the comma before a further value (True) or the end (False)."""
+        """Skip the comma before another value (True) or the end (False)."""
         if self.follows(end):
             self._at += 1
             return False
@@ -302,7 +302,7 @@ class Cursor:
         return True
 
     def _string(self) -> bytes:
-        """Read the next string with its quotes, and skip the colon behind it."""
+        """Read the next string with its quotes, and skip the colon after it."""
         if not self.follows(b'"'):
             self._expect(b'"')
         text = self._raw()

@@ -1,6 +1,6 @@
-"""Look up values by id for whole columns, give ids dense numbers, and read cells that may hold anything.
+"""Look up values by id for full columns, number ids densely, and read cells of any type.
 
-Databases are opened in `sqlite_database`.
+`sqlite_database` opens databases.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +14,12 @@ from polars._typing import PolarsDataType
 from aaco_pipeline.formats.parsing.json_document import parsed
 from aaco_pipeline.formats.parsing.redaction import RANK_VARIABLES
 
-#: Smaller ids are looked up in an array instead of searched for.
+#: Smaller ids are looked up in an array instead of by binary search.
 _LARGEST_DIRECT: Final = 1 << 22
 
 
 class Lookup:
-    """A column of values by id, applied to whole series at once."""
+    """A column of values by id, applied to entire series at once."""
 
     def __init__(self, ids: Sequence[int], values: pl.Series) -> None:
         self._values = values
@@ -29,11 +29,11 @@ class Lookup:
         self._direct: npt.NDArray[np.int64] | None = None
         if len(keys) and self._keys[0] >= 0 and self._keys[-1] < _LARGEST_DIRECT:
             self._direct = np.full(int(self._keys[-1]) + 1, -1, np.int64)
-            self._direct[self._keys[::-1]] = self._order[::-1]  # of equal ids the first is meant
+            self._direct[self._keys[::-1]] = self._order[::-1]  # the first of equal ids is used
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Any, object]], dtype: PolarsDataType) -> "Lookup":
-        """Build a lookup from ids with their values; anything that is not an integer is skipped."""
+        """Build a lookup from ids and values; anything that is not an integer is skipped."""
         known = [(one, value) for one, value in pairs if isinstance(one, int)]
         return cls([one for one, _ in known], pl.Series([value for _, value in known], dtype=dtype))
 
@@ -55,7 +55,7 @@ class Lookup:
 
 
 class Numbering:
-    """Dense numbers for ids; an unknown id gets the next number, so that no event is lost."""
+    """Dense numbers for ids; an unknown id gets the next number, so no event is lost."""
 
     def __init__(self, known: Iterable[int] = ()) -> None:
         self.ids: list[int | None] = list(dict.fromkeys(known))
@@ -88,23 +88,23 @@ def names(rows: Iterable[Mapping[str, Any]], column: str) -> Lookup:
 
 
 def text(value: object) -> str | None:
-    """Convert a value of a text column, which SQLite lets be anything."""
+    """Convert a value of a text column, which in SQLite can have any type."""
     return None if value is None else value if isinstance(value, str) else str(value)
 
 
 def integer(value: object) -> int | None:
-    """Return the value when it is an integer that fits int64, else None."""
+    """Return the value if it is an integer that fits int64, else None."""
     fits = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
     return value if fits and isinstance(value, int) else None
 
 
 def fields(value: object, depth: int) -> dict[str, Any]:
-    """Parse a JSON object from a text column; empty when it is none, damaged or nested deeper than `depth`."""
+    """Parse a JSON object from a text column; empty if it is not one, damaged or nested deeper than `depth`."""
     if not isinstance(value, str) or value in ("", "{}"):
         return {}
     marks = np.frombuffer(value.encode("utf-8", "replace"), np.uint8)
     steps = np.isin(marks, (0x5B, 0x7B)).astype(np.int32) - np.isin(marks, (0x5D, 0x7D))
-    if np.cumsum(steps).max() > depth:  # brackets within strings count too: a bound, not a parser
+    if np.cumsum(steps).max() > depth:  # also counts brackets in strings: this is a bound, not a parser
         return {}
     try:
         meant = parsed(value)
@@ -114,7 +114,7 @@ def fields(value: object, depth: int) -> dict[str, Any]:
 
 
 def rank_of(environment: Mapping[str, Any]) -> int | None:
-    """Return the process's rank in its job by the variables that launchers set; None without one."""
+    """Return the process's rank in its job from the variables that launchers set; None without one."""
     for name in RANK_VARIABLES:
         stated = str(environment.get(name, ""))
         if stated.isascii() and stated.isdigit() and int(stated[:10]) < 2**31:

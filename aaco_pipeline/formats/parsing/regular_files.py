@@ -1,8 +1,7 @@
 """The only way to open a capture's files: regular files only, following no link below the current folder.
 
-Every reader opens, lists and checks files through this module. A path is walked descriptor by descriptor, and a link
-among its parts is refused; `settled` resolves links above a path that the user named. Files opened here are unpacked
-in `compression`.
+Every reader opens, lists and checks files through this module. A path is walked descriptor by descriptor, and links in
+it are refused; `settled` resolves links above a path named by the user. `compression` unpacks files opened here.
 """
 
 import io
@@ -16,13 +15,13 @@ from typing import Final
 
 from aaco_pipeline.errors import CaptureError
 
-#: A folder with more entries (at all depths together), or a deeper one, is not one capture.
+#: A folder with more entries (over all depths), or a deeper one, is not a capture.
 MOST_FILES: Final = 20_000
 DEEPEST_FOLDER: Final = 16
 _PART: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-#: Descriptions of entries that are neither files nor folders, and why they are not read.
+#: Kinds of entries that are neither files nor folders, and why they are not read.
 _REFUSALS: Final = {
     stat.S_IFLNK: "a link; links are not followed, copy the file itself",
     stat.S_IFIFO: "a named pipe, not a regular file",
@@ -34,7 +33,7 @@ _REFUSALS: Final = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a folder: a folder, a regular file, or an entry refused for the given reason."""
+    """An entry of a folder: a folder, a regular file, or an entry rejected for the given reason."""
 
     path: Path
     is_folder: bool
@@ -42,8 +41,8 @@ class Entry:
 
 
 def settled(path: Path) -> Path:
-    """Resolve links above a path's last part. CaptureError when that part is a link, or no file or folder."""
-    if path.name in ("", ".."):  # the current folder, the one above it, the root
+    """Resolve links above a path's last part. CaptureError if that part is a link or neither file nor folder."""
+    if path.name in ("", ".."):  # the current folder, its parent, or the root
         path = path.resolve()
     try:
         above = path.parent.resolve(strict=True)
@@ -58,16 +57,16 @@ def settled(path: Path) -> Path:
 
 
 def refused(mode: int) -> str | None:
-    """Return why a file of this mode is not read; None for a regular file and a folder."""
+    """Return why a file of this mode is not read; None for a regular file or a folder."""
     return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else _REFUSALS.get(stat.S_IFMT(mode), "not a regular file")
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open the regular file at `path` for reading. OSError when it is missing or unreadable, CaptureError for a link
-    at any depth and for a pipe, a socket or a device, none of which is ever waited for.
+    """Open the regular file at `path` for reading. OSError if it is missing or unreadable, CaptureError for a link at
+    any depth and for a pipe, socket or device; none of these ever blocks.
     """
     with _parent(path) as folder:
-        # Checked before opening: merely opening some devices has effects.
+        # Checked before opening, because opening some devices has side effects.
         _require_regular(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
         descriptor = os.open(path.name, _FILE, dir_fd=folder)
     try:
@@ -79,19 +78,19 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def is_regular(path: Path) -> bool:
-    """Return whether `path` is a regular file, reached through no link."""
+    """Return whether `path` is a regular file and no part of it is a link."""
     status = status_of(path)
     return status is not None and stat.S_ISREG(status.st_mode)
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether `path` is a folder, reached through no link."""
+    """Return whether `path` is a folder and no part of it is a link."""
     status = status_of(path)
     return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """Return the status of `path`, itself a link or not; None where nothing is, or a link leads there."""
+    """Return the status of `path`, which may itself be a link; None if it is missing or a link leads to it."""
     if path.name in ("", ".."):
         return path.stat()
     try:
@@ -102,10 +101,10 @@ def status_of(path: Path) -> os.stat_result | None:
 
 
 def entries(folder: Path) -> list[Entry]:
-    """List a folder by name. OSError when it cannot be read, CaptureError when a link leads there."""
+    """List a folder by name. OSError if it is unreadable, CaptureError if a link leads to it."""
     try:
         with _parent(folder / "entry") as descriptor:
-            # A descriptor of its own: the one that the walk holds is for walking alone.
+            # A separate descriptor: the one held by the walk is only for walking.
             listing = os.open(".", _FOLDER, dir_fd=descriptor)
     except OSError as error:
         error.filename = str(folder)
@@ -122,9 +121,9 @@ def entries(folder: Path) -> list[Entry]:
 
 
 def files_beneath(folder: Path) -> tuple[list[Path], list[Entry]]:
-    """List the regular files beneath a folder and the refused entries among them, both in order of their paths.
+    """List the regular files beneath a folder and the rejected entries among them, each in order of path.
 
-    CaptureError for a folder of too many entries or too deep, and for one that cannot be read.
+    CaptureError for a folder that has too many entries, is too deep or is unreadable.
     """
     files, others, seen = list[Path](), list[Entry](), 0
     pending = [(folder, 0)]
@@ -144,7 +143,7 @@ def files_beneath(folder: Path) -> tuple[list[Path], list[Entry]]:
 
 
 def readable_entries(folder: Path) -> list[Entry]:
-    """List a folder as `entries` does; CaptureError when it cannot be read."""
+    """List a folder as `entries` does; CaptureError if it is unreadable."""
     try:
         return entries(folder)
     except OSError as error:
@@ -161,10 +160,10 @@ def require_bounded(top: Path, folder: Path, seen: int, depth: int) -> None:
 
 @contextmanager
 def _parent(path: Path) -> Iterator[int]:
-    """Open a descriptor of the folder that holds `path`, reached through no link."""
+    """Open a descriptor of the folder that contains `path`, following no link."""
     try:
         descriptor = os.open(path.anchor or ".", _PART)
-    except ValueError as error:  # pragma: no cover - a path that a user types cannot hold NUL
+    except ValueError as error:  # pragma: no cover - a path typed by a user cannot contain NUL
         raise CaptureError(f"{path}: not a path") from error
     try:
         for part in path.parts[bool(path.anchor) : -1]:
@@ -179,7 +178,7 @@ def _parent(path: Path) -> Iterator[int]:
             descriptor = inner
         yield descriptor
     except OSError as error:
-        error.filename = str(path)  # not just its last part
+        error.filename = str(path)  # the full path, not just its last part
         raise
     finally:
         os.close(descriptor)

@@ -1,9 +1,9 @@
-"""Open an SQLite database of a profiler safely, and fetch its integer columns fast.
+"""Open a profiler's SQLite database safely, and fetch its integer columns quickly.
 
 Integers leave SQLite as JSON text, thousands of rows at a time, and Polars parses them: about half the cost of one
-Python object per cell. That text is exact for integers only, so real numbers are fetched singly. Columns are looked up
-by name, so a database of another schema gives the columns it has. Views are never read: in rocprofv3's databases they
-drop rows and are missing in several releases.
+Python object per cell. That text is exact only for integers, so real numbers are fetched individually. Columns are
+looked up by name, so a database with another schema provides the columns it has. Views are never read: in rocprofv3's
+databases they drop rows and are missing in several releases.
 """
 
 import os
@@ -26,7 +26,7 @@ MAGIC: Final = b"SQLite format 3\0"
 _HEADER_BYTES: Final = 100
 _COPY_BYTES: Final = 4 << 20
 _CHUNK_ROWS: Final = 16_384
-#: Upper bound on a chunk of rows as text, 64 columns of 20 digits; must pass any bound set on strings.
+#: Upper bound on a chunk of rows as text, 64 columns of 20 digits; SQLite's string limit must allow it.
 _CHUNK_BYTES: Final = _CHUNK_ROWS * 64 * 21
 #: Raised by SQLite's module for damaged databases; ValueError for messages and names that are not text.
 _FAILURES: Final = (sqlite3.Error, OverflowError, MemoryError, ValueError)
@@ -37,11 +37,11 @@ _LOG_MAGIC: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
 @dataclass(frozen=True)
 class TableSet:
-    """The tables of one process by kind (`kernel_dispatch`, …), each with its columns' names.
+    """The tables of one process by kind (`kernel_dispatch`, …), each with its column names.
 
-    A rocpd table is `rocpd_<kind><suffix>`, one suffix per process; a merged database holds several. `metadata` are the
+    A rocpd table is `rocpd_<kind><suffix>`, one suffix per process; a merged database has several. `metadata` are the
     tags of the set, `guid` the process's identifier in the capture. For other programs' databases the kinds are the
-    tables' names, with neither `prefix` nor suffix.
+    table names, without `prefix` and suffix.
     """
 
     suffix: str
@@ -60,9 +60,9 @@ class TableSet:
 
 
 class Database:
-    """A database open for reading; every method raises CaptureError where the file is damaged.
+    """A database open for reading; every method raises CaptureError if the file is damaged.
 
-    `plain` is the open file: `path` itself, or a copy unpacked from it.
+    `plain` is the open file: `path` itself, or an unpacked copy.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, plain: Path, limits: Limits) -> None:
@@ -78,7 +78,7 @@ class Database:
             raise damaged(self.path, error) from error
 
     def records(self, tables: TableSet, kind: str, *columns: str, where: str = "1") -> list[dict[str, Any]]:
-        """Read a small table as dictionaries with every requested column; one it lacks is None throughout."""
+        """Read a small table as dictionaries with every requested column; a missing column is always None."""
         present = [name for name in columns if tables.has(kind, name)]
         if not present:
             return []
@@ -88,23 +88,23 @@ class Database:
         return [{**absent, **dict(zip(present, row, strict=True))} for row in rows]
 
     def count(self, table_set: TableSet, kind: str) -> int:
-        """Count rows of the table of a kind, 0 when it is missing."""
+        """Count rows of the table of a kind, 0 if it is missing."""
         if kind not in table_set.tables:
             return 0
         table = table_set.table(kind)
-        if table not in self._counts:  # counting reads all of a table
+        if table not in self._counts:  # counting scans the entire table
             self._counts[table] = int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
         return self._counts[table]
 
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names of a table's columns, none when there is no such table."""
+        """Return the names of a table's columns, empty if the table does not exist."""
         return frozenset(str(row[1]) for row in self.rows(f"PRAGMA table_info({quoted(table)})"))
 
     def integers(self, table_set: TableSet, kind: str, columns: Mapping[str, str]) -> pl.DataFrame:
-        """Read integer columns of the table of a kind in its own order, all int64.
+        """Read integer columns of a kind's table in its own order, all int64.
 
-        `columns` maps the wanted name to a column of the table, or to `event.<column>` of its event. A column that the
-        table lacks is taken from its track (schema 4), or is null throughout.
+        `columns` maps the wanted name to a column of the table, or to `event.<column>` of its event. A column missing
+        from the table is taken from its track (schema 4), or is null throughout.
         """
         schema = pl.Schema(dict.fromkeys(columns, pl.Int64()))
         if kind not in table_set.tables:
@@ -136,7 +136,7 @@ class Database:
         return frame.select(pl.col(name) if name in found else pl.lit(None, pl.Int64).alias(name) for name in columns)
 
     def reals(self, table_set: TableSet, kind: str, column: str) -> pl.Series:
-        """Read one column of real numbers in the table's own order; null throughout when the table lacks it."""
+        """Read one column of real numbers in the table's own order; null throughout if the column is missing."""
         if not table_set.has(kind, column):
             return pl.Series(column, [None], pl.Float64).new_from_index(0, self.count(table_set, kind))
         listed = self.rows(f"SELECT {quoted(column)} FROM {table_set.table(kind)} ORDER BY rowid")
@@ -152,7 +152,7 @@ class Database:
             raise damaged(self.path, error) from error
 
     def _parsed(self, text: str, names: list[str], kind: str) -> pl.DataFrame:
-        if '"' in text:  # text where integers belong; nothing else in such JSON is quoted
+        if '"' in text:  # text instead of integers; nothing else in such JSON is quoted
             raise CaptureError(f"{self.path}: a column of {kind} that holds integers holds text; the file is damaged")
         lines = text[2:-2].replace("],[", "\n").encode()
         try:
@@ -165,21 +165,21 @@ class Database:
 
 
 def damaged(path: Path, error: BaseException) -> CaptureError:
-    """Make the error for a database that SQLite cannot read."""
+    """Build the error for a database that SQLite cannot read."""
     return CaptureError(f"{path}: SQLite cannot read it: {error}; copy the file again or capture again")
 
 
 def connected(path: Path) -> sqlite3.Connection:
-    """Open the database at `path` read-only, executing nothing named in its schema. sqlite3.Error as it comes.
+    """Open the database at `path` read-only, executing nothing named in its schema. sqlite3.Error propagates.
 
-    The caller has checked that the path is a regular file, reached through no link.
+    The caller has checked that the path is a regular file and that no link leads to it.
     """
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
-        # No function named in a hostile schema runs, and what does not fit into its page is an error.
+        # No function named in a hostile schema runs, and content that does not fit into its page is an error.
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
-        # A confined reader may not write where SQLite would put temporary files.
+        # A confined reader may not write to the folder of SQLite's temporary files.
         connection.execute("PRAGMA temp_store = MEMORY")
     except BaseException:
         connection.close()
@@ -189,9 +189,9 @@ def connected(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def opened(path: Path, limits: Limits) -> Iterator[Database]:
-    """Open the database at `path`, unpacking gzip to a temporary file. Nothing is ever written to the capture.
+    """Open the database at `path`, unpacking gzip to a temporary file. Never writes to the capture.
 
-    CaptureError when it is no SQLite database, is cut, still being written, or over the limits.
+    CaptureError if it is not an SQLite database, is truncated, still being written, or over the limits.
     """
     _refuse_unfinished(path)
     with ExitStack() as stack:
@@ -203,7 +203,7 @@ def opened(path: Path, limits: Limits) -> Iterator[Database]:
         except sqlite3.Error as error:
             raise damaged(path, error) from error
         with closing(connection):
-            # Other programs' text is not always UTF-8.
+            # Text from other programs is not always UTF-8.
             connection.text_factory = lambda raw: str(raw, "utf-8", "replace")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(limits.line_bytes, _CHUNK_BYTES))
             yield Database(connection, path, plain, limits)
@@ -221,7 +221,7 @@ def _identity(path: Path) -> tuple[int, ...]:
 
 
 def _refuse_unfinished(path: Path) -> None:
-    """Raise CaptureError when a journal beside the database holds changes that are not in it yet."""
+    """Raise CaptureError if a journal next to the database contains changes not yet written to it."""
     for ending, magics in (("-journal", _JOURNAL_MAGIC), ("-wal", _LOG_MAGIC)):
         beside = path.with_name(path.name + ending)
         try:
@@ -269,13 +269,13 @@ def _check_header(path: Path, plain: Path, limits: Limits) -> None:
     page_bytes = int.from_bytes(header[16:18], "big")
     page_bytes = 65536 if page_bytes == 1 else page_bytes
     stated = page_bytes * int.from_bytes(header[28:32], "big")
-    # The count is only meant when the file was last changed by a program that keeps it.
+    # The count is only valid if the last program to change the file maintains it.
     if (header[24:28] == header[92:96] and size < stated) or len(header) < _HEADER_BYTES:
         raise CaptureError(f"{path}: cut off: {size} bytes of {stated}; copy the file again")
 
 
 def _joined(table_set: TableSet, kind: str, columns: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return the tables to read from (`t`, with `e` its event and `k` its track) and the SQL of each column found."""
+    """Return the tables to read from (`t`, its event `e` and its track `k`) and the SQL of each column found."""
     source = f"{table_set.table(kind)} AS t"
     own = table_set.tables[kind]
     found: dict[str, str] = {}

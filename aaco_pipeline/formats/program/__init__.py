@@ -1,12 +1,12 @@
-"""The folder that `aaco record` leaves of any program: its runs, and the marks that the program set.
+"""The folder that `aaco record` writes for any program: its runs, and the marks set by the program.
 
-Written by `aaco_pipeline.recording.documents`, the marks by `mark.py` and `aaco_mark.h` beside it. This reader takes
-what the project's own recorder knows: start and end of each run, its usage, its exit, its iterations and phases. A
-profiler's files in a pass's folder are read by their own reader and combined with this in
-`aaco_pipeline.capture.program`; samples of host and GPUs are read by `aaco_pipeline.formats.native.telemetry`. The
-reader relies on these facts: every time is CLOCK_MONOTONIC of one host, which is the axis; a run's wall time is from
-just before exec to the end of its wait; user and system time and peak memory are `wait4`'s, of the program with all
-children that it waited for.
+Written by `aaco_pipeline.recording.documents`, the marks by `mark.py` and `aaco_mark.h` in the same package. This
+reader takes the data of the project's own recorder: start and end of each run, its usage, its exit, its iterations and
+phases. Profiler files in a pass's folder have their own reader and are combined with this data in
+`aaco_pipeline.capture.program`; `aaco_pipeline.formats.native.telemetry` reads samples of host and GPUs. The reader
+relies on these properties: all times are CLOCK_MONOTONIC of one host, which is the axis; a run's wall time is from just
+before exec to the end of its wait; user and system time and peak memory come from `wait4`, and cover the program and
+all children that it waited for.
 """
 
 from pathlib import Path
@@ -45,10 +45,10 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
-    """Read the runs in a recorded folder; times are int64 ns from where the first run's clocks were read.
+    """Read the runs in a recorded folder; times are int64 ns from the first run's first clock reading.
 
     Tables: `program_runs`, `program_marks`, `iterations`, `processes`, `devices`, `clock_domains`. CaptureError, in one
-    line, for what is no such folder, is of a later version, contradicts itself, or goes beyond the limits.
+    line, if it is not such a folder, has a later version, contradicts itself or exceeds the limits.
     """
     from aaco_pipeline.formats.program.runs import read_documents, tables_of
 

@@ -1,6 +1,6 @@
-"""Read a file of marks as arrays; its layout is in `aaco_pipeline/recording/mark.py`.
+"""Read a file of marks as arrays; its layout is defined in `aaco_pipeline/recording/mark.py`.
 
-A file of a killed process ends anywhere: its whole records are read, and a beginning without its end is not an
+The file of a killed process may end anywhere: its complete records are read, and a begin without an end is not an
 iteration.
 """
 
@@ -27,10 +27,10 @@ _HEADER: Final = np.dtype(
     [("magic", "S8"), ("version", "<u4"), ("process", "<u4"), ("start", "<i8"), ("real", "<i8"), ("error", "<u4")]
 )
 _RECORD: Final = np.dtype([("time", "<i8"), ("thread", "<u4"), ("kind", "<u2"), ("name", "<u2"), ("zero", "V16")])
-#: A name's length is stated in 32 bits, and no helper writes one that is longer.
+#: A name's length has 32 bits, and no helper writes a longer one.
 _LONGEST_NAME: Final = 255
 _MOST_NAMES: Final = 1 << 16
-#: A time beyond this is none of a host's clock since it began.
+#: A host's clock cannot reach a later time.
 _MOST_NS: Final = 2**60
 _RANGES: Final = pl.Schema(
     {"thread": pl.Int64, "kind": pl.UInt16, "name": pl.String, "start": pl.Int64, "end": pl.Int64}
@@ -41,10 +41,9 @@ _RANGES: Final = pl.Schema(
 class Marks:
     """One process's marks.
 
-    `ranges` (thread, kind, name, start, end; ns of CLOCK_MONOTONIC) in the order of their starts: iterations and
-    phases, and instants, whose end is null. `unpaired` counts beginnings without an end and ends without a beginning,
-    `impossible` records that no helper writes; `error` is the system's error number with which marking ended, 0 for
-    none.
+    `ranges` (thread, kind, name, start, end; ns of CLOCK_MONOTONIC), in order of start, are iterations, phases and
+    instants, whose end is null. `unpaired` counts begins without an end and ends without a begin, `impossible` records
+    that no helper writes; `error` is the system error number that stopped marking, 0 for none.
     """
 
     process: int
@@ -70,7 +69,7 @@ def read_marks(path: Path, limits: Limits) -> Marks:
 
 
 def marks_of(content: bytes, place: str) -> Marks:
-    """The marks in the bytes of a file; see `read_marks`."""
+    """Return the marks in the bytes of a file; see `read_marks`."""
     header = _header(content, place)
     records = _records(content)
     names, taken = _names(content, records)
@@ -102,9 +101,9 @@ def marks_of(content: bytes, place: str) -> Marks:
 
 
 def without_secrets(content: bytes) -> tuple[bytes, int]:
-    """Replace every name in a file of marks that holds a secret; returns the bytes and the number of secrets.
+    """Replace names that contain a secret in a file of marks; return the bytes and the number of secrets.
 
-    What is no such file stays as it is: its reader refuses it.
+    Other files are returned unchanged, because their reader rejects them.
     """
     if content[: len(MAGIC)] != MAGIC:
         return content, 0
@@ -134,7 +133,7 @@ def _header(content: bytes, place: str) -> np.void:
 
 
 def _records(content: bytes) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
-    """Return all whole slots after the header as records, whatever they hold."""
+    """Return all complete slots after the header as records, whatever they contain."""
     count = max(0, len(content) // _SLOT - _HEADER_SLOTS)
     if not count:
         return np.empty(0, _RECORD)
@@ -144,7 +143,7 @@ def _records(content: bytes) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
 def _definitions(
     content: bytes, records: "np.ndarray[tuple[int], np.dtype[np.void]]"
 ) -> "list[tuple[int, int, bytes]]":
-    """Yield slot, length and text of each name, in order. Text that looks like a definition is none."""
+    """Yield slot, length and text of each name, in order. Text that looks like a definition is not one."""
     found = []
     behind = 0
     for slot in np.flatnonzero(records["kind"] == _NAME)[: 2 * _MOST_NAMES].tolist():
@@ -160,7 +159,7 @@ def _definitions(
 def _names(
     content: bytes, records: "np.ndarray[tuple[int], np.dtype[np.void]]"
 ) -> "tuple[dict[int, str | None], np.ndarray[tuple[int], np.dtype[np.bool_]]]":
-    """Return the text of each name by number, None where nothing of it was written, and the slots of names."""
+    """Return the text of each name by number, None if it was not written at all, and the slots of names."""
     names: dict[int, str | None] = {}
     taken = np.zeros(len(records), np.bool_)
     for slot, length, text in _definitions(content, records):
@@ -171,17 +170,17 @@ def _names(
 
 
 def _paired(marks: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Beginnings with their ends, and how many are without the other.
+    """Return begins with their ends, and how many have no counterpart.
 
-    On one thread ranges of one sort lie within each other, so that an end is of the newest open beginning: of equal
-    depths, beginnings and ends alternate.
+    On one thread, ranges of one kind nest, so an end belongs to the newest open begin: at equal depth, begins and ends
+    alternate.
     """
     is_begin = (pl.col("kind") % 2 == 1).alias("is_begin")
     of_thread = ("thread", "sort")
     steps = marks.with_columns(is_begin, sort=(pl.col("kind") + 1) // 2)
     steps = steps.with_columns(step=pl.when("is_begin").then(1).otherwise(-1))
     sums = steps.with_columns(sum=pl.col("step").cum_sum().over(of_thread))
-    # An end without a beginning lowers what comes after it; depth counts from the lowest so far.
+    # An end without a begin lowers everything after it; depth counts from the lowest level so far.
     depths = sums.with_columns(
         lowest=pl.min_horizontal(pl.lit(0), pl.col("sum").cum_min()).over(of_thread)
     ).with_columns(depth=pl.col("sum") - pl.col("lowest") + pl.when("is_begin").then(0).otherwise(1))
@@ -192,7 +191,7 @@ def _paired(marks: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     whole = matched.filter(
         pl.col("is_begin") & pl.col("next_is_begin").not_().fill_null(False) & (pl.col("until") >= pl.col("time"))
     )
-    # Iterations within iterations are parts of them. One that never ended holds none.
+    # Nested iterations are parts of the outer one. An iteration that never ended contains none.
     before = pl.col("until").cum_max().shift(1).over(of_thread)
     outer = whole.sort("time", maintain_order=True).with_columns(before=before)
     outer = outer.filter(

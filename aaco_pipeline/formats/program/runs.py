@@ -1,6 +1,6 @@
-"""Documents of a recorded program's runs, checked, and the tables made from them.
+"""Validated documents of a recorded program's runs, and the tables built from them.
 
-Marks that the program set are read in `marks`.
+`marks` reads the marks set by the program.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ MARKS_SUFFIX: Final = ".marks"
 class ProgramRun:
     """One run of the program: `number` is its place in the recording, `kind` is run, trace or counters.
 
-    `reason` explains why a counting run counted nothing, or not all.
+    `reason` explains why a counter run produced no counters, or not all of them.
     """
 
     number: int
@@ -57,7 +57,7 @@ class ProgramRun:
 
     @property
     def failure(self) -> str | None:
-        """Describe how it failed; None when it ended well."""
+        """Describe how it failed; None if it succeeded."""
         if self.document["timed_out"]:
             return "did not end within its time limit"
         if self.document["signal"] is not None:
@@ -68,7 +68,7 @@ class ProgramRun:
 
 @dataclass(frozen=True)
 class ProgramDocuments:
-    """A recorded folder's documents, read and checked. Zero of the axis is where the first run's clocks were read."""
+    """A recorded folder's validated documents. The axis begins at the first run's first clock reading."""
 
     folder: Path
     capture: Mapping[str, Any]
@@ -87,21 +87,21 @@ class ProgramDocuments:
 
     @property
     def failure(self) -> str | None:
-        """Describe the failure of the first failed run; None when all ended well.
+        """Describe the failure of the first failed run; None if all succeeded.
 
-        Counting runs are excluded: the program ended well before, and only the counting failed.
+        Counter runs are excluded: the program had succeeded before, and only the counting failed.
         """
         own = (one for one in self.runs if one.kind != "counters")
         return next((f"{one.name} {one.failure}" for one in own if one.failure is not None), None)
 
     def fact(self, category: str, key: str) -> str | None:
-        """Return one fact about the host by category and key; None when unknown."""
+        """Return one fact about the host by category and key; None if unknown."""
         found = (one["value"] for one in self.host["facts"] if (one["category"], one["key"]) == (category, key))
         return next(found, None)
 
 
 def read_documents(path: Path) -> ProgramDocuments:
-    """Read the documents in a recorded folder. CaptureError names the file, the key and what is wrong with it."""
+    """Read the documents in a recorded folder. CaptureError names the file, the key and the problem."""
     file = path / CAPTURE_FILE
     check_document(_document(file, _Head), FORMAT, FORMAT_VERSION, (), str(file))
     capture = _document(file, _Capture)
@@ -125,7 +125,7 @@ def read_documents(path: Path) -> ProgramDocuments:
 
 
 def _inside(path: Path, name: str) -> Path:
-    """Return a folder beside the documents, by its name alone."""
+    """Return a folder next to the documents, by name only."""
     if "/" in name or "\0" in name or name.startswith(".") or not name:
         reason = f"passes: {name!r}: not a folder of the capture"
         raise CaptureError(f"{path / CAPTURE_FILE}: {reason}; the capture is damaged")
@@ -133,7 +133,7 @@ def _inside(path: Path, name: str) -> Path:
 
 
 def _document(path: Path, form: type) -> dict[str, Any]:
-    """Read the JSON document at `path` and check its form."""
+    """Read the JSON document at `path` and check its format."""
     try:
         document = json_document(path)
     except FileNotFoundError as error:
@@ -142,7 +142,7 @@ def _document(path: Path, form: type) -> dict[str, Any]:
     return dict(document)
 
 
-# The documents' form, as far as the tables need it. Checked strictly: nothing is converted.
+# Document format, as needed for the tables. Checks are strict: nothing is converted.
 
 
 class _Head(TypedDict):
@@ -247,7 +247,7 @@ _MARKS: Final = pl.Schema(polars_types("program_marks"))
 
 @dataclass(frozen=True)
 class _Marked:
-    """The marks of one run, all its processes together, with the process of each."""
+    """The marks of one run's processes combined, with the process of each."""
 
     run: ProgramRun
     ranges: pl.DataFrame
@@ -256,10 +256,10 @@ class _Marked:
 def tables_of(documents: ProgramDocuments, limits: Limits) -> CaptureTables:
     """Build all tables of a recorded folder, with evidence; details `iteration_threads` and `source_rows`.
 
-    `iteration_threads` has, for each run that marks its iterations, the marking thread: run, thread_id.
+    For each run that marks its iterations, `iteration_threads` has the marking thread: run, thread_id.
     """
     findings = Findings()
-    # Where kernels run one by one, and several times each, marks tell nothing of the program's time.
+    # If kernels run one at a time and several times each, marks do not reflect the program's own time.
     marked = [_marked(run, limits, findings) for run in documents.runs if run.kind != "counters"]
     iterations = pl.concat([_of_run(one, documents, findings) for one in marked])
     threads = [(one.run.number, _first_of(one)["thread"]) for one in marked if _iterations_of(one).height]
@@ -286,7 +286,7 @@ def tables_of(documents: ProgramDocuments, limits: Limits) -> CaptureTables:
 
 
 def _marked(run: ProgramRun, limits: Limits, findings: Findings) -> _Marked:
-    """Read the marks of a run's processes; an unreadable file is evidence."""
+    """Read the marks of a run's processes; an unreadable file becomes evidence."""
     schema = {"pid": pl.Int64, "thread": pl.Int64, "kind": pl.UInt16, "name": pl.String, "start": pl.Int64}
     frames = [pl.DataFrame(schema={**schema, "end": pl.Int64})]
     folder = run.folder / MARKS_FOLDER
@@ -319,7 +319,7 @@ def _say_marks(marks: Marks, source: str, findings: Findings) -> None:
 
 
 def _of_run(one: _Marked, documents: ProgramDocuments, findings: Findings) -> pl.DataFrame:
-    """Return the iterations of a run on the axis: those marked on the thread that began first, else the whole run.
+    """Return a run's iterations on the axis: those of the thread that began first, or else the entire run.
 
     A run under a profiler is not an iteration by itself.
     """
@@ -364,12 +364,12 @@ def _iterations_of(one: _Marked) -> pl.DataFrame:
 
 
 def _first_of(one: _Marked) -> dict[str, Any]:
-    """Return the iteration that began first; only its thread's count."""
+    """Return the iteration that began first; only its thread's iterations count."""
     return _iterations_of(one).row(0, named=True)
 
 
 def _marks(marked: Sequence[_Marked], iterations: pl.DataFrame, zero: int) -> pl.DataFrame:
-    """Build phases and instants of all runs, with the iteration of their run in which each began."""
+    """Build phases and instants of all runs, each with the iteration in which it began."""
     frames = [_MARKS.to_frame()]
     for one in marked:
         named = one.ranges.filter(pl.col("kind") != ITERATION)
@@ -422,7 +422,7 @@ def _runs(documents: ProgramDocuments) -> pl.DataFrame:
 
 
 def _last_lines(run: ProgramRun) -> str | None:
-    """Return the last lines of a run's standard error, without secrets; None where it wrote none."""
+    """Return the last lines of a run's standard error, without secrets; None if it is empty."""
     name = Path(run.document["stderr"]["tail_file"]).name
     try:
         with open_regular(run.folder / name) as stream:
@@ -435,7 +435,7 @@ def _last_lines(run: ProgramRun) -> str | None:
 
 
 def _processes(documents: ProgramDocuments) -> pl.DataFrame:
-    """Build one row per unprofiled run; a profiler's files state their processes themselves."""
+    """Build one row per unprofiled run; profiler files state their processes themselves."""
     runs = [run for run in documents.runs if run.kind == "run"]
     common = {"host": documents.fact("host", "name"), "command": documents.command}
     pids = (run.document["process_id"] for run in runs)

@@ -1,8 +1,8 @@
-"""GPU sensors as Prometheus stores them, measured by Omnistat or AMD's device-metrics-exporter.
+"""GPU sensor series in Prometheus formats, from Omnistat or AMD's device-metrics-exporter.
 
-Four forms are read: exporter text, scraped once or often into one file or several; the JSON answer of
+Four formats are read: exporter text, scraped once or repeatedly into one or several files; the JSON response of
 `/api/v1/query_range` or `/api/v1/query`; the lines of VictoriaMetrics' `/api/v1/export`; and the CSV files of
-`omnistat-query --export`. Not read: VictoriaMetrics' `/api/v1/export/csv`, which has no header and freely chosen
+`omnistat-query --export`. Not read: VictoriaMetrics' `/api/v1/export/csv`, which has no header and user-defined
 columns, its `/api/v1/export/native`, and the databases themselves.
 """
 
@@ -15,7 +15,7 @@ from typing import Final, Literal
 from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, FormatRow, Limits
 from aaco_pipeline.formats.parsing.compression import first_bytes
 
-#: Time throttled by each limit, as `gpu_metrics` names them, with the exporter's names.
+#: Throttled time for each limit, as named by `gpu_metrics`, with the exporter's names.
 RESIDENCIES: Final[Mapping[str, str]] = {
     "prochot": "gpu_violation_processor_hot_residency_accumulated",
     "ppt": "gpu_violation_ppt_residency_accumulated",
@@ -23,19 +23,18 @@ RESIDENCIES: Final[Mapping[str, str]] = {
     "vr_thm": "gpu_violation_vr_thermal_residency_accumulated",
     "hbm_thm": "gpu_violation_hbm_thermal_residency_accumulated",
 }
-#: Prefix of the exporter's names since version 1.3, unless configured otherwise.
+#: Default prefix of the exporter's names since version 1.3.
 PREFIX: Final = "amd_"
 MIB: Final = float(1 << 20)
 
 
 @dataclass(frozen=True)
 class Sensor:
-    """The column that a metric becomes, in its unit times `factor`.
+    """The column that a metric becomes, in the column's unit after multiplying by `factor`.
 
-    `where` is a label with the values that it must have; other instances of the metric measure other things. Several
-    instances on one device (engines or stacks) are combined by `over`. Where two metrics give one column, the lower
-    `turn` wins. `zero_is_nothing`: the exporter writes 0 where it could not read the sensor, or on partitions that have
-    none.
+    `where` is a label with its required values; other instances of the metric measure other things. Several instances
+    on one device (engines or stacks) are combined by `over`. If two metrics give one column, the lower `turn` wins.
+    `zero_is_nothing`: the exporter writes 0 if it could not read the sensor, or for partitions without one.
     """
 
     column: str
@@ -46,7 +45,7 @@ class Sensor:
     zero_is_nothing: bool = False
 
     def is_of(self, labels: Mapping[str, str]) -> bool:
-        """Return whether an instance of the metric with these labels measures the column."""
+        """Return whether the metric's instance with these labels measures this column."""
         if self.where is None:
             return True
         label, values = self.where
@@ -85,7 +84,7 @@ SENSORS: Final[Mapping[str, Sensor]] = {
 MEMORY_CLOCK: Final = Sensor("memory_clock_mhz", where=("clock_type", ("memory",)))
 #: Metrics without a device that give the number of devices on the host.
 COUNTS: Final = ("rocm_num_gpus", "gpu_nodes_total")
-#: A metric whose labels, not its value, describe a device.
+#: A metric that describes a device by its labels, not its value.
 INFORMATION: Final = "rocm_version_info"
 #: All metrics that are read, by their plain names.
 METRICS: Final = (*SENSORS, *COUNTS, INFORMATION)
@@ -99,7 +98,7 @@ def plain(metric: str) -> str:
 
 
 def sensor_of(metric: str, labels: Mapping[str, str]) -> Sensor | None:
-    """Return the sensor for an instance of a metric, by its plain name; None where no column is about it."""
+    """Return the sensor for an instance of a metric, by its plain name; None if it fits no column."""
     for one in (SENSORS.get(metric), MEMORY_CLOCK if metric == "gpu_clock" else None):
         if one is not None and one.is_of(labels):
             return one
@@ -107,7 +106,7 @@ def sensor_of(metric: str, labels: Mapping[str, str]) -> Sensor | None:
 
 
 FORMAT: Final = "gpu-series"
-#: The first sensor is searched this far into the file: metrics of the Go and Python runtimes come first.
+#: Distance into the file to search for the first sensor, after metrics of the Go and Python runtimes.
 _LOOKED_AT: Final = 256 << 10
 Form = Literal["text", "query", "lines", "csv"]
 _DETAIL: Final[dict[Form, str]] = {
@@ -130,7 +129,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def form_of(head: bytes) -> Form | None:
-    """Return the form of a file that begins like this, None for none."""
+    """Return the format of a file that begins like this, or None."""
     if b"\0" in head:
         return None
     if _ANSWER.match(head) or _ANSWER_BACKWARDS.match(head):
@@ -155,18 +154,18 @@ DOCUMENTATION: Final = FormatRow(
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
-    """Read one file, as `read_run`."""
+    """Read one file, like `read_run`."""
     return read_run([path], limits)
 
 
 def read_run(paths: Sequence[Path], limits: Limits | None = None) -> CaptureTables:
     """Read the files of one folder, which cover the same devices.
 
-    Tables: `gpu_samples` by device and time, `devices`, `clock_domains`: wall-clock, zero at the earliest sample.
-    Details: `device_names` (device_id, host, card: what the exporter calls it, pci_address, uuid, devices_of_host: how
-    many the exporter says there are), `unplaced_samples` (as `gpu_samples`, for values that come without a time:
-    `scrape`, which of the scrapes they are of, in the place of `time_ns`), and `source_rows`. CaptureError for a file
-    that is damaged, too large, or without any of the two exporters' sensors.
+    Tables: `gpu_samples` by device and time, `devices`, `clock_domains`: wall clock, zero at the earliest sample.
+    Details: `device_names` (device_id, host, card: the exporter's name for it, pci_address, uuid, devices_of_host:
+    number of devices stated by the exporter), `unplaced_samples` (like `gpu_samples`, for values without a time;
+    `scrape`, the number of the scrape, replaces `time_ns`), and `source_rows`. CaptureError for a file that is damaged,
+    too large, or has no sensors of either exporter.
     """
     from aaco_pipeline.formats.prometheus import reading
 

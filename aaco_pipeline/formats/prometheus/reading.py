@@ -1,6 +1,6 @@
-"""Turn series of GPU sensors into canonical tables: devices, samples on one axis, and evidence of what is missing.
+"""Turn series of GPU sensors into canonical tables: devices, samples on one axis, and evidence of missing data.
 
-The files themselves are read in `sources`; what each series means is listed in the package.
+`sources` reads the files; the package defines the meaning of each series.
 """
 
 import re
@@ -36,11 +36,11 @@ _SENSOR_SCHEMA: Final = {
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples with and without a time, and counts of values that were dropped.
+    """Samples with and without a time, and counts of dropped values.
 
-    `placed` is the table `gpu_samples`, times since the Unix epoch, by device and time; `unplaced` has the same columns
-    with `scrape`, its number, in place of the time. Counted are repeated and contradicting values, zeros that mean
-    nothing, values that are no percentage, and counters that fell.
+    `placed` is the table `gpu_samples`, in order of device and time since the Unix epoch; `unplaced` has the same
+    columns, but with the number `scrape` instead of the time. Counts cover repeated and conflicting values, meaningless
+    zeros, invalid percentages, and counters that decreased.
     """
 
     placed: pl.DataFrame
@@ -53,7 +53,7 @@ class Samples:
 
 
 def samples_of(points: pl.DataFrame, series: Sequence[Series], owners: Sequence[int | None]) -> Samples:
-    """Combine points (`sources.POINTS`) into samples; `owners` has each series' device, None for those without."""
+    """Combine points (`sources.POINTS`) into samples; `owners` has each series' device, or None."""
     known = points.join(_sensors(series, owners), on="series", how="inner")
     single = known.group_by("series", "time_ns", "scrape").agg(
         pl.col("device_id", "column", "factor", "over", "turn", "zero_is_nothing").first(),
@@ -101,12 +101,12 @@ def _before(name: str) -> pl.Expr:
 
 
 def _growths() -> dict[str, pl.Expr]:
-    """Return each counter's growth since it was last known; negative where it was reset."""
+    """Return each counter's growth since it was last known; negative if it was reset."""
     return {f"{name}_growth": pl.col(name) - _before(name) for name in ("energy_j", *RESIDENCIES)}
 
 
 def _growing() -> pl.Expr:
-    """Return energies since the accumulator's last reset; earlier ones cannot be continued across it."""
+    """Return energies since the accumulator's last reset; values cannot be continued across it."""
     fell = (pl.col("energy_j") < _before("energy_j")).fill_null(False)
     later = fell.cast(pl.Int32).cum_sum(reverse=True).over("device_id", order_by="time_ns")
     return pl.when(later - fell.cast(pl.Int32) == 0).then(pl.col("energy_j")).alias("energy_since_j")
@@ -117,7 +117,7 @@ def _columns(wide: pl.DataFrame) -> pl.DataFrame:
     grown = {name: pl.col(f"{name}_growth") for name in RESIDENCIES}
     held = [pl.when(growth > 0).then(pl.lit(name)) for name, growth in grown.items()]
     known = pl.any_horizontal((growth >= 0).fill_null(False) for growth in grown.values())
-    # The size is constant; the exporter may have written it at other times than the share.
+    # The size is constant; the exporter may have written it at other times than the fraction.
     total = pl.col("vram_total_bytes").max().over("device_id")
     same = pl.col("vram_total_bytes").drop_nulls().n_unique().over("device_id") <= 1
     used = pl.coalesce("memory_used_bytes", pl.when(same).then(_ratio("vram_used_percent") * total))
@@ -141,7 +141,7 @@ def _ratio(percent: str) -> pl.Expr:
     return pl.when(pl.col(percent).is_between(0, 100)).then(pl.col(percent) / 100)
 
 
-#: The detail `device_names`: names by which another capture may know the same device.
+#: The detail `device_names`: names by which another capture may identify the same device.
 DEVICE_NAMES: Final = pl.Schema(
     {
         **{"device_id": pl.Int32(), "host": pl.String(), "card": pl.String(), "pci_address": pl.String()},
@@ -155,7 +155,7 @@ _LONGEST_NAME: Final = 120
 
 @dataclass(frozen=True)
 class Named:
-    """A device as an exporter names it: host, number, and number of the partition, each None where not stated."""
+    """A device as named by an exporter: host, number, and partition number, each None if not stated."""
 
     host: str | None
     card: str
@@ -183,7 +183,7 @@ def named(series: Series) -> Named | None:
 
 
 def host_of(labels: Mapping[str, str]) -> str | None:
-    """Return the host of a series: the exporter's own name before the scraped address."""
+    """Return the host of a series, preferring the exporter's own name to the scraped address."""
     name = _stated(labels, "hostname") or _stated(labels, "instance")
     return None if name is None else _PORT.sub("", name)
 
@@ -191,7 +191,7 @@ def host_of(labels: Mapping[str, str]) -> str | None:
 def tables(found: Sequence[Named], series: Sequence[Series], values: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Build the table `devices` and the detail `device_names`, both in the order of `found`.
 
-    `values` has series and value: sizes, limits and counts are taken where all values of a device are one.
+    `values` has series and value: sizes, limits and counts are used if all values of a device agree.
     """
     constant = values.group_by("series").agg(pl.col("value").unique()).filter(pl.col("value").list.len() == 1)
     known = dict(constant.select("series", pl.col("value").list.first()).drop_nulls().iter_rows())
@@ -281,7 +281,7 @@ _GATHER: Final[dict[Form, Callable[[Path, Gathered], None]]] = {
     "lines": sources.gather_lines,
     "csv": sources.gather_omnistat,
 }
-#: Forms whose times are the steps of a query, which repeats the previous value at each step.
+#: Formats whose times are the steps of a query, which repeats the previous value at each step.
 _STEPPED: Final[frozenset[Form]] = frozenset(("query", "csv"))
 _BEGINNING_BYTES: Final = 256 << 10
 
@@ -326,7 +326,7 @@ def read_run(paths: Sequence[Path], limits: Limits) -> CaptureTables:
 
 
 def _behind_each_other(gathered: Gathered, before: int, scrapes: int) -> int:
-    """Number the scrapes of one file after those of earlier files; returns the new total."""
+    """Number the scrapes of one file after those of earlier files; return the new total."""
     for at in range(before, len(gathered.frames)):
         gathered.frames[at] = gathered.frames[at].with_columns(pl.col("scrape") + scrapes)
     highest = [frame.get_column("scrape").max() for frame in gathered.frames[before:]]
@@ -376,7 +376,7 @@ _MOST_NAMED: Final = 20
 
 
 def _resolution(placed: pl.DataFrame, devices_: int) -> str:
-    """Describe the distance between a device's samples and the longest gap."""
+    """Describe the interval between a device's samples and the longest gap."""
     apart = placed.select(pl.col("time_ns").diff().over("device_id") / 1e9).to_series().drop_nulls()
     who = f"{devices_} device" + ("s" if devices_ > 1 else "")
     if not len(apart):

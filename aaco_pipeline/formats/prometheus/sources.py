@@ -1,6 +1,6 @@
-"""Read series of GPU sensors from each form of file: exposition text, Prometheus' JSON answers and omnistat's CSV.
+"""Read series of GPU sensors from each format: exposition text, Prometheus' JSON responses and Omnistat's CSV.
 
-Turning series into samples and devices is in `reading`.
+`reading` turns series into samples and devices.
 """
 
 import re
@@ -18,11 +18,10 @@ from aaco_pipeline.formats.parsing.compression import DAMAGED, open_decompressed
 from aaco_pipeline.formats.parsing.json_document import json_document, parsed
 from aaco_pipeline.formats.prometheus import COUNTS, INFORMATION, METRICS, WRITTEN, plain, sensor_of
 
-#: series: the position in `Gathered.series`; time_ns: since the Unix epoch, null where the file does not state it;
-#: scrape: the number of the scrape in the file from 0, where there is no time; value: in the exporter's unit, null for
-#: NaN.
+#: series: index in `Gathered.series`; time_ns: since the Unix epoch, null if not stated; scrape: number of the scrape
+#: in the file from 0, if there is no time; value: in the exporter's unit, null for NaN.
 POINTS: Final = pl.Schema({"series": pl.Int32(), "time_ns": pl.Int64(), "scrape": pl.Int64(), "value": pl.Float64()})
-#: The years 2000 and 2200 in nanoseconds since the Unix epoch; other values are no wall-clock times.
+#: The years 2000 and 2200 in nanoseconds since the Unix epoch; values outside are not wall-clock times.
 _EARLIEST_NS: Final = 946_684_800_000_000_000
 _LATEST_NS: Final = 7_258_118_400_000_000_000
 _MOST_LABELS: Final = 1_000
@@ -37,7 +36,7 @@ class Series:
 
 
 class Gathered:
-    """The series of all files of a folder, bounded in number, with counts of what was not taken."""
+    """The series of all files in a folder, limited in number, with counts of skipped data."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -45,15 +44,15 @@ class Gathered:
         self.frames: list[pl.DataFrame] = []
         #: Values in the files, including those of metrics that are not read.
         self.values = 0
-        #: Counts of values that are no number, and of values with an impossible time.
+        #: Counts of non-numeric values, and of values with an impossible time.
         self.no_numbers = self.no_times = 0
-        #: Reasons why metrics, or instances of them, are not read, by plain name.
+        #: Reasons for skipping metrics or instances of them, by plain name.
         self.passed_over: dict[str, str] = {}
         self._numbers: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
         self._points = 0
 
     def number_of(self, source: str, metric: str, labels: Mapping[str, str]) -> int | None:
-        """Return the number of a series, None for an unread sensor. CaptureError when there are too many."""
+        """Return the number of a series, None for an unread sensor. CaptureError if there are too many."""
         name = plain(metric)
         if name not in METRICS:
             self._pass_over(name, "a metric that no column of `gpu_samples` is about")
@@ -72,7 +71,7 @@ class Gathered:
         return self._numbers[key]
 
     def add(self, source: str, points: pl.DataFrame) -> None:
-        """Add points with the columns of `POINTS`. CaptureError when they are too many."""
+        """Add points with the columns of `POINTS`. CaptureError if there are too many."""
         self._points += points.height
         if self._points > self.limits.events:
             raise CaptureError(f"{source}: more than {self.limits.events} values; export the time of one run alone")
@@ -110,7 +109,7 @@ def _why_not(metric: str, labels: Mapping[str, str]) -> str:
 
 _PIECE_BYTES: Final = 16 << 20
 _NAME: Final = r"^\s*([A-Za-z_:][A-Za-z0-9_:]*)"
-#: Name, labels, value, and the time where there is one; an exemplar follows after `#`.
+#: Name, labels, value, and optionally the time; an exemplar follows after `#`.
 _SAMPLE: Final = (
     r'^\s*[A-Za-z_:][A-Za-z0-9_:]*\s*(\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?\s*'
     r"([^\s{}#]+)(?:[ \t]+([-+]?[0-9.eE+-]+))?[ \t]*(?:\r|#.*)?$"
@@ -121,9 +120,9 @@ _ESCAPED: Final = {"n": "\n"}
 
 
 def gather(path: Path, gathered: Gathered) -> None:
-    """Read all samples of a text file; a sample without a time belongs to the scrape that it stands in.
+    """Read all samples of a text file; a sample without a time belongs to the scrape that contains it.
 
-    CaptureError when the file is damaged or too large.
+    CaptureError if the file is damaged or too large.
     """
     in_seconds = _is_open_metrics(path, gathered.limits)
     scrapes = _Scrapes()
@@ -150,15 +149,15 @@ def gather(path: Path, gathered: Gathered) -> None:
 
 
 def _wall_time(milliseconds: pl.Expr) -> pl.Expr:
-    """Nanoseconds from milliseconds, rounded to whole ones (a double holds no nanoseconds); null out of range."""
+    """Return nanoseconds from milliseconds, rounded to whole ms (double precision); null if out of range."""
     whole = milliseconds.round()
     return pl.when(whole.is_between(-9e12, 9e12)).then(whole.cast(pl.Int64, strict=False) * 1_000_000)
 
 
 class _Scrapes:
-    """Counter of scrapes for samples without a time, over the pieces of one file.
+    """Counter of scrapes, for samples without a time, over the pieces of one file.
 
-    An exporter prints its series in a fixed order, in which they are numbered: a scrape begins where a number falls.
+    An exporter prints its series in a fixed order, which gives their numbers: a scrape begins when a number decreases.
     """
 
     def __init__(self) -> None:
@@ -175,7 +174,7 @@ class _Scrapes:
 
 
 def _numbered(path: Path, distinct: pl.DataFrame, gathered: Gathered) -> pl.DataFrame:
-    """Add the number of each series by name and label text, null where it is not read."""
+    """Add the number of each series by name and label text, null if it is not read."""
     numbers = [gathered.number_of(path.name, name, _labels(labels or "")) for name, labels in distinct.iter_rows()]
     return distinct.with_columns(pl.Series("series", numbers, pl.Int32))
 
@@ -185,7 +184,7 @@ def _labels(block: str) -> dict[str, str]:
 
 
 def _is_open_metrics(path: Path, limits: Limits) -> bool:
-    """Return whether the file's last line marks its times as seconds."""
+    """Return whether the file's last line declares times in seconds."""
     with open_decompressed(path, limits) as stream:
         last = b""
         try:
@@ -197,7 +196,7 @@ def _is_open_metrics(path: Path, limits: Limits) -> bool:
 
 
 def _pieces(path: Path, limits: Limits) -> Iterator[str]:
-    """Yield the file in pieces of whole lines."""
+    """Yield the file in pieces of complete lines."""
     with open_decompressed(path, limits) as stream:
         left = b""
         while piece := stream.read(_PIECE_BYTES):
@@ -215,7 +214,7 @@ def gather_answer(path: Path, gathered: Gathered) -> None:
     """Read the answer of `/api/v1/query_range` (a matrix) or `/api/v1/query` (a vector): times in seconds, values as
     text.
 
-    CaptureError when it is damaged, or not an answer of Prometheus.
+    CaptureError if it is damaged, or not a Prometheus response.
     """
     document = json_document(path, gathered.limits, "ask Prometheus again")
     data = document.get("data") if isinstance(document, dict) else None
@@ -235,7 +234,7 @@ def gather_answer(path: Path, gathered: Gathered) -> None:
 def gather_lines(path: Path, gathered: Gathered) -> None:
     """Read the lines of `/api/v1/export`, one series each, times in milliseconds.
 
-    CaptureError when a line is damaged or too long.
+    CaptureError if a line is damaged or too long.
     """
     most = min(gathered.limits.line_bytes, gathered.limits.document_bytes)
     with open_decompressed(path, gathered.limits) as stream:
@@ -278,7 +277,7 @@ def _add(path: Path, gathered: Gathered, metric: Any, milliseconds: pl.Series, v
 
 
 def _numbers(values: Sequence[Any]) -> pl.Series:
-    """Convert numbers, and texts of numbers; null for anything else."""
+    """Convert numbers, and numeric texts; null for anything else."""
     return pl.Series(values, dtype=pl.String, strict=False).cast(pl.Float64, strict=False)
 
 
@@ -289,7 +288,7 @@ _TIME: Final = "timestamp"
 def gather_omnistat(path: Path, gathered: Gathered) -> None:
     """Read all columns of a CSV file of Omnistat.
 
-    CaptureError when it is damaged, too large, or has no row that begins with `timestamp`.
+    CaptureError if it is damaged, too large, or has no row that begins with `timestamp`.
     """
     content = read_decompressed(path, gathered.limits)
     header: dict[str, list[str]] = {}
@@ -310,7 +309,7 @@ def gather_omnistat(path: Path, gathered: Gathered) -> None:
     if count > gathered.limits.columns:
         raise CaptureError(f"{path}: more than {gathered.limits.columns} columns; export the hosts of one run alone")
     rows = _rows(path, content[at:], count)
-    # A cell that is empty has what stands to its left, as pandas writes such headers.
+    # An empty cell repeats the one to its left, as in headers written by pandas.
     filled: dict[str, list[str]] = {name: list(accumulate(cells, _or_left)) for name, cells in header.items()}
     gathered.values += int(sum(rows.select(pl.exclude("0").count()).row(0))) if count else 0
     times = _times(rows.get_column("0"))
@@ -330,7 +329,7 @@ def _or_left(left: str, cell: str) -> str:
 
 
 def _rows(path: Path, content: bytes, count: int) -> pl.DataFrame:
-    """Read the rows under the header as texts, columns named by position; missing cells of short rows are null."""
+    """Read the rows below the header as texts, columns named by position; missing cells of short rows are null."""
     schema = {f"{at}": pl.String for at in range(count + 1)}
     if not content.strip():
         return pl.DataFrame(schema=schema)

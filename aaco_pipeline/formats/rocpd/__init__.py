@@ -1,9 +1,9 @@
 """rocprofv3's rocpd databases (SQLite, possibly gzip-compressed).
 
-Written by rocprofv3 7.0 and later and by rocprofiler-systems: schema 3 and 3.0.0 to 3.0.5 of ROCm 7, also with several
-processes merged into one database; a newer schema is read by the column names that are known. Not read: arguments of
-calls, streamed samples of counters, and data that the lake has no table for, each reported in evidence. Databases of
-rocmProfileData, also called rocpd, are read by `aaco_pipeline.formats.rpd`.
+Written by rocprofv3 7.0 and later and by rocprofiler-systems: schema 3 and 3.0.0 to 3.0.5 of ROCm 7, including
+databases with several merged processes; a newer schema is read by its known column names. Not read: call arguments,
+streamed counter samples, and data for which the lake has no table, each reported in evidence.
+`aaco_pipeline.formats.rpd` reads databases of rocmProfileData, which are also called rocpd.
 """
 
 import re
@@ -17,7 +17,7 @@ from aaco_pipeline.formats.capture_tables import CaptureTables, DetectedFormat, 
 from aaco_pipeline.formats.parsing.compression import first_bytes
 from aaco_pipeline.formats.parsing.sqlite_database import MAGIC, connected, opened
 
-#: Tables of rocmProfileData, which calls its databases rocpd too.
+#: Tables of rocmProfileData, whose databases are also called rocpd.
 RPD_TABLES: Final = frozenset({"rocpd_op", "rocpd_api", "rocpd_api_ops", "rocpd_kernelapi", "rocpd_copyapi"})
 _PROBED_BYTES: Final = 256 << 10
 #: Raised by SQLite's module for damaged databases; ValueError for messages and names that are not text.
@@ -46,12 +46,12 @@ def table_names(path: Path) -> set[str]:
         with closing(connected(path)) as connection:
             listed = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd%'").fetchall()
             return {str(name) for (name,) in listed}
-    except _FAILURES:  # its reader says how it is damaged, if it is a rocpd database
+    except _FAILURES:  # if it is a rocpd database, its reader reports the damage
         return {name.decode() for name in re.findall(rb"rocpd_[A-Za-z0-9_]+", head)}
 
 
 def hosts(path: Path) -> set[str | None]:
-    """Return the hosts that a database names; none when it cannot be read, which its reader reports."""
+    """Return the hosts named in a database; empty if it is unreadable, which its reader reports."""
     from aaco_pipeline.formats.rocpd.process import table_sets
 
     try:
@@ -63,14 +63,14 @@ def hosts(path: Path) -> set[str | None]:
 
 
 def stated_processes(path: Path) -> tuple[StatedProcess, ...]:
-    """Return the processes that a database states; none when it cannot be read, which its reader reports."""
+    """Return the processes stated in a database; empty if it is unreadable, which its reader reports."""
     from aaco_pipeline.formats.rocpd import process
 
     return process.stated_processes(path)
 
 
 def traced(path: Path, agent: str, dispatch: int, kernels: frozenset[str]) -> bool:
-    """Return whether a database has the dispatch of that number on that agent (its handle), of one of these kernels."""
+    """Return whether a database has the dispatch with this number on this agent (handle), of one of these kernels."""
     from aaco_pipeline.formats.rocpd import process
 
     return process.traced(path, agent, dispatch, kernels)
@@ -79,15 +79,16 @@ def traced(path: Path, agent: str, dispatch: int, kernels: frozenset[str]) -> bo
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     """Read one database. Times are int64 ns of the host's CLOCK_BOOTTIME, ids dense from 0 in the source's order.
 
-    Tables: `processes`, `devices` (GPUs, and whatever else dispatches name), `clock_domains`, `environment`, `kernels`
-    (those dispatched), `dispatches`, `api_calls`, `memory_copies`, `markers`, `counters`, `memory_allocations`.
+    Tables: `processes`, `devices` (GPUs, and any other devices named by dispatches), `clock_domains`, `environment`,
+    `kernels` (those dispatched), `dispatches`, `api_calls`, `memory_copies`, `markers`, `counters`,
+    `memory_allocations`.
 
     Details: `dispatch_keys` and `source_rows` as for every reader; `kernel_keys` (kernel_id, source_kernel_id,
     code_object_id, symbol: the mangled name), `device_keys` (device_id, host, handle, agent_id, absolute_index,
-    type_index, pci_address: the same in every process of a host, unlike the handle), `queues` and `streams` (the dense
-    id, the source's and its name) and `code_objects` (code_object_id, device_id, uri, load_base, load_size).
+    type_index, pci_address: unlike the handle, the same in every process of a host), `queues` and `streams` (the dense
+    id, the source's id and its name) and `code_objects` (code_object_id, device_id, uri, load_base, load_size).
 
-    Raises CaptureError for what is no such database, is cut or damaged, not yet finished, or over the limits.
+    CaptureError if it is not such a database, is truncated, damaged or unfinished, or exceeds the limits.
     """
     from aaco_pipeline.formats.rocpd import reading
 

@@ -1,7 +1,7 @@
-"""The tables of one process in a rocpd database: names, numbers given to ids, and facts of the process and its devices.
+"""One process's tables in a rocpd database: names, dense ids, and facts about the process and its devices.
 
-Events are read in `aaco_pipeline.formats.rocpd.tables`. Processes and single dispatches can also be read alone, by
-which `aaco_pipeline.capture.belonging` decides which files make one run.
+`aaco_pipeline.formats.rocpd.tables` reads the events. Processes and single dispatches can also be read alone;
+`aaco_pipeline.capture.belonging` uses them to decide which files form one run.
 """
 
 from collections import Counter
@@ -32,13 +32,13 @@ _PROCESS: Final = ("id", "nid", "pid", "start", "fini", "command", "environment"
 ACTIVITY: Final = {"pid": "pid", "tid": "tid", "start": "start", "end": "end", "stack": "event.stack_id"}
 
 
-#: A database of rocprofv3 has at least one of these kinds of tables.
+#: A rocprofv3 database has at least one of these kinds of tables.
 _RECORD_KINDS: Final = ("kernel_dispatch", "region", "sample", "memory_copy", "memory_allocate", "pmc_event")
 _METADATA: Final = "rocpd_metadata"
 
 
 def table_sets(database: Database) -> tuple[TableSet, ...]:
-    """List the table sets in order of their suffix. CaptureError when the database is not rocprofv3's."""
+    """List the table sets in order of their suffix. CaptureError if the database is not rocprofv3's."""
     path, most = database.path, database.limits.tables
     listed = database.rows("SELECT type, name FROM sqlite_master WHERE name LIKE 'rocpd%' ORDER BY name")
     present = [str(name) for kind, name in listed if kind == "table"]
@@ -77,9 +77,9 @@ def _table_set(database: Database, suffix: str, tables: Mapping[str, frozenset[s
 
 @dataclass
 class Parts:
-    """Frames by table or detail, read from the tables of one process, and counts for its evidence.
+    """Frames by table or detail, read from one process's tables, and counts for its evidence.
 
-    `rows` are (in, out) by kind of source table, `counts` oddities by name, `not_taken` samples by what they are,
+    `rows` are (in, out) by kind of source table, `counts` oddities by name, `not_taken` skipped samples by content,
     `hosts` the host names.
     """
 
@@ -91,7 +91,7 @@ class Parts:
 
 
 class ProcessTables:
-    """The tables of a process while they are read; the numbers given to ids grow as events name them."""
+    """The tables of a process being read; ids get numbers as events name them."""
 
     def __init__(self, database: Database, tables: TableSet, limits: Limits) -> None:
         self.database, self.tables, self.limits = database, tables, limits
@@ -122,7 +122,7 @@ class ProcessTables:
         return self.database.records(self.tables, kind, *columns)
 
     def took(self, kind: str, count: int) -> None:
-        """Count the rows taken from the table of a kind, if there is one."""
+        """Count the rows used from the table of a kind, if it exists."""
         if kind in self.parts.rows:
             self.parts.rows[kind] = (self.parts.rows[kind][0], count)
 
@@ -203,7 +203,7 @@ _DEVICE_KEYS: Final = pl.Schema(
         "pci_address": pl.String(),
     }
 )
-#: Columns of `devices` by an agent's field; 0 means that the driver did not say.
+#: Columns of `devices` by an agent's field; 0 means that the driver did not report it.
 _DEVICE_FIELDS: Final = {
     **{"compute_units": "cu_count", "xcc_count": "num_xcc", "simd_per_cu": "simd_per_cu"},
     **{"wavefront_size": "wave_front_size", "max_clock_mhz": "max_engine_clk_fcompute"},
@@ -213,7 +213,7 @@ _DEVICE_FIELDS: Final = {
 def _processes(
     rows: Sequence[Mapping[str, Any]], numbering: Numbering, guid: str | None, hosts: Mapping[object, str | None]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Build `processes`, and `environment` from the allowed variables of the first process that states any.
+    """Build `processes`, and `environment` from the permitted variables of the first process that states any.
 
     `hosts` maps node ids to host names.
     """
@@ -236,7 +236,7 @@ def _processes(
 def _devices(
     agents: Sequence[Mapping[str, Any]], numbering: Numbering, hosts: Mapping[object, str | None], depth: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Build `devices` of the numbered agents, and the detail `device_keys`; an unknown agent has only its handle."""
+    """Build `devices` of the numbered agents, and the detail `device_keys`; an unknown agent has only a handle."""
     by_id = {agent["id"]: agent for agent in agents}
     found: list[dict[str, Any]] = []
     keys: list[dict[str, Any]] = []
@@ -289,7 +289,7 @@ def _pci_address(facts: Mapping[str, Any]) -> str | None:
 
 
 def correlation(column: str) -> pl.Expr:
-    """Read an unsigned id in which 0 means none."""
+    """Read an unsigned id; 0 means none."""
     return pl.when(pl.col(column) != 0).then(pl.col(column).reinterpret(signed=False))
 
 
@@ -308,7 +308,7 @@ def stated_processes(path: Path) -> tuple[StatedProcess, ...]:
 
 
 def traced(path: Path, agent: str, dispatch: int, kernels: frozenset[str]) -> bool:
-    """See `aaco_pipeline.formats.rocpd.traced`; a thread trace that lists no kernel has none to differ in."""
+    """See `aaco_pipeline.formats.rocpd.traced`; a thread trace without kernels matches any kernel."""
     wanted = {plain_name(name) for name in kernels}
     try:
         with opened(path, Limits()) as database:
@@ -358,7 +358,7 @@ def _has(database: Database, tables: TableSet, agent: str, dispatch: int, wanted
 
 
 def _handle(extdata: object) -> str | None:
-    """Return the handle of an agent, by which thread trace files name it."""
+    """Return an agent's handle, by which thread-trace files name it."""
     identity = fields(extdata, _DEPTH).get("id")
     handle = identity.get("handle") if isinstance(identity, dict) else None
     return None if handle is None else str(handle)

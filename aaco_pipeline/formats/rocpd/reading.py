@@ -1,6 +1,6 @@
-"""Read a rocpd database: the tables of its processes put together, and evidence of what it holds and lacks.
+"""Read a rocpd database: combine the tables of its processes, and report the data it has and lacks.
 
-The tables of one process are built in `tables`.
+`tables` builds the tables of one process.
 """
 
 import re
@@ -60,16 +60,16 @@ _ODDITIES: Final = (
     ),
     ("counter rows without value", "empty counters", "{} rows of counters hold no value; not taken"),
 )
-#: Reasons why a table is not taken; for any other the lake has no place.
+#: Reasons for not using a table; the lake has no place for any other.
 _NOT_TAKEN: Final = {"arg": "arguments of calls are text that no figure is made from"}
-#: Kinds whose rows that are not taken are reported by their contents.
+#: Kinds whose unused rows are reported by content.
 _TOLD: Final = ("sample", "pmc_event", "info_kernel_symbol")
 
 
 def findings_of(
     source: str, sets: Sequence[TableSet], found: Sequence[Parts], tables: dict[str, pl.DataFrame], hosts: Sequence[str]
 ) -> Findings:
-    """Report what one database `source` holds and lacks, with reasons, and count every oddity that was kept."""
+    """Report the data that one database `source` has and lacks, with reasons, and count every oddity."""
     findings = Findings(source)
     counts, not_taken, rows, taken = (Counter[str]() for _ in range(4))
     for one in found:
@@ -143,7 +143,7 @@ def _say_schema(findings: Findings, sets: Sequence[TableSet]) -> None:
 
 
 def _say_links(findings: Findings, item: str, activities: pl.DataFrame, calls: pl.DataFrame) -> None:
-    """Report how many activities name a recorded call, within their process."""
+    """Report how many activities name a recorded call of their process."""
     if not activities.height or not calls.height:
         reason = "no calls were recorded" if activities.height else "there is nothing to link"
         findings.say(item, "absent", reason, 0)
@@ -156,7 +156,7 @@ def _say_links(findings: Findings, item: str, activities: pl.DataFrame, calls: p
 
 
 def _linked(activities: pl.DataFrame, calls: pl.DataFrame) -> tuple[int, int]:
-    """Count activities that name a call of their process, and those that name more than one."""
+    """Count activities that name a call of their process, and those that name several."""
     linked = repeated = 0
     of_process = [
         frame.select("process_id", "correlation_id").drop_nulls().partition_by("process_id", as_dict=True)
@@ -179,7 +179,7 @@ def _overlapping(dispatches: pl.DataFrame) -> int:
 
 _CLOCK: Final = "boottime"
 _UNIQUE_KERNEL: Final = ("name", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes", "static_scratch_bytes")
-#: Ids that are dense within one process's tables and are shifted when several processes are put together.
+#: Ids that are dense within one process's tables and are shifted when several processes are combined.
 _NUMBERED: Final = {
     "process_id": "processes",
     "device_id": "devices",
@@ -224,13 +224,13 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 def _pass_name(path: Path) -> str:
-    """Return the replay pass of the database: the `pass_n` folder that holds it, or its own name."""
+    """Return the database's replay pass: the `pass_n` folder that contains it, or its own name."""
     folder = next((one.name for one in path.parents if re.fullmatch(r"pass_\d+", one.name)), None)
     return folder or path.name.removesuffix(".gz").removesuffix(".db")
 
 
 def _merged(found: Sequence[Parts]) -> dict[str, pl.DataFrame]:
-    """Put the frames of all processes together, with ids shifted so that they stay dense and distinct."""
+    """Combine the frames of all processes, with ids shifted so that they stay dense and distinct."""
     if len(found) == 1:
         return dict(found[0].frames)
     bases: Counter[str] = Counter()
@@ -250,7 +250,7 @@ def _merged(found: Sequence[Parts]) -> dict[str, pl.DataFrame]:
 def _distinct(
     kernels: pl.DataFrame, dispatches: pl.DataFrame, keys: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Keep one row per kernel over all processes, and renumber what refers to kernels."""
+    """Keep one row per kernel over all processes, and renumber the references to kernels."""
     unique = kernels.unique(_UNIQUE_KERNEL, keep="first", maintain_order=True)
     if unique.height == kernels.height:
         return kernels, dispatches, keys
@@ -265,7 +265,7 @@ def _distinct(
 
 
 def _clocks(hosts: Sequence[str]) -> pl.DataFrame:
-    """Build the capture's clock; that of every further host is a separate one, tied to nothing."""
+    """Build the capture's clock; every further host has a separate one that is not tied to any other."""
     rows: list[dict[str, object]] = [
         {
             "domain": _CLOCK,

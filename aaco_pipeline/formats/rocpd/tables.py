@@ -1,9 +1,9 @@
-"""Read the events of one process in a rocpd database into canonical frames with dense ids.
+"""Read one process's events in a rocpd database into canonical frames with dense ids.
 
-Several processes are put together in `aaco_pipeline.formats.rocpd.reading`. The reader relies on these facts (rocprofv3
-7.0 to 7.13): an event's `stack_id` is the tracer's internal correlation, shared by a call and its launches (its
-`correlation_id` is the program's own and nearly always 0); grids are in work-items; a call without length is a sample
-on a track; ids of processes and threads need not be the operating system's.
+`aaco_pipeline.formats.rocpd.reading` combines several processes. The reader relies on these properties (rocprofv3 7.0
+to 7.13): an event's `stack_id` is the tracer's internal correlation, shared by a call and its launches (its
+`correlation_id` is the program's own and nearly always 0); grids are in work-items; a call without duration is a sample
+on a track; ids of processes and threads may differ from the operating system's.
 """
 
 from typing import Final
@@ -35,7 +35,7 @@ _KERNEL_KEYS: Final = {
 _MARKER: Final = "marker"
 _UNNAMED: Final = "(unnamed)"
 _DIRECTIONS: Final = ("host_to_device", "device_to_host", "device_to_device", "host_to_host")
-#: With the name, these make two loaded symbols one kernel: one is loaded for every device.
+#: Together with the name, these identify two loaded symbols as one kernel: it is loaded for every device.
 _SYMBOL_COLUMNS: Final = {
     **{"arch_vgprs": "arch_vgpr_count", "accum_vgprs": "accum_vgpr_count", "sgprs": "sgpr_count"},
     **{"static_lds_bytes": "group_segment_size", "static_scratch_bytes": "private_segment_size"},
@@ -44,7 +44,7 @@ _ROW: Final = pl.int_range(pl.len(), dtype=pl.Int32)
 
 
 def parts(database: Database, tables: TableSet, limits: Limits, pass_name: str) -> Parts:
-    """Read everything of one process's tables. CaptureError when they are damaged or hold too many events."""
+    """Read all events of one process's tables. CaptureError if they are damaged or too many."""
     reader = _Reader(database, tables, limits)
     reader.dispatches()
     reader.memory_copies()
@@ -77,7 +77,7 @@ class _Reader(ProcessTables):
             kernel_id=self._kernels(source["kernel_id"]),
             lds_allocated_bytes="group_segment_size",
             scratch_bytes="private_segment_size",
-            # The column is there with 0 for every dispatch outside a graph.
+            # The column exists, with 0 for every dispatch outside a graph.
             graph_node_id=correlation("graph_node_id"),
             self_ns=pl.max_horizontal(pl.col("end_ns") - pl.col("start_ns"), 0),
             below_resolution=pl.lit(False),
@@ -91,7 +91,7 @@ class _Reader(ProcessTables):
         self.parts.counts["unknown agents"] += len(self.device.unknown())
 
     def _kernels(self, symbols: pl.Series) -> pl.Series:
-        """Return the kernel of each dispatch; `kernels` lists those dispatched, each once."""
+        """Return the kernel of each dispatch; `kernels` lists each dispatched kernel once."""
         used = symbols.unique().sort()
         listed = ", ".join(map(str, used.drop_nulls().to_list()))
         columns = ("id", "code_object_id", "kernel_name", "display_name", *_SYMBOL_COLUMNS.values())
@@ -138,7 +138,7 @@ class _Reader(ProcessTables):
             direction=name,
             size_bytes="size",
         ).with_columns(
-            # The file does not say which of two devices' engines copied.
+            # The file does not state which of the two devices' engines copied.
             device_id=pl.when((origin != target).not_().fill_null(True)).then(pl.coalesce(origin, target)),
             direction=pl.when(is_fill).then(pl.lit("fill")).when(is_known).then("direction"),
         )
@@ -147,7 +147,7 @@ class _Reader(ProcessTables):
         self.took("memory_copy", source.height)
 
     def calls(self) -> None:
-        """Read `api_calls` and `markers`: regions, and samples that are calls or markers without length."""
+        """Read `api_calls` and `markers`: regions, and samples that are calls or markers without duration."""
         wanted = {**ACTIVITY, "name_id": "name_id", "category": "event.category_id"}
         regions = self.activities("region", wanted)
         regions = regions.with_columns(self._domains(regions["category"]).alias("domain"))
@@ -181,7 +181,7 @@ class _Reader(ProcessTables):
         )
 
     def _marked(self, kind: str, frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
-        """Return the markers of a kind with their text: the message in the event's own data, else the name."""
+        """Return the markers of a kind with their text: the message in the event's own data, or else the name."""
         marked = frame.filter(mask)
         names_ = self.strings.applied(marked["name_id"])
         messages = pl.Series([None] * marked.height, dtype=pl.String)
@@ -232,13 +232,13 @@ class _Reader(ProcessTables):
             operation=pl.when(pl.col("level") == "VIRTUAL")
             .then(pl.concat_str(pl.lit("VIRTUAL_"), "operation"))
             .otherwise("operation"),
-            # A release has no size to state; the column, never null, then holds 0.
+            # A release has no size, so the non-null column contains 0.
             size_bytes=pl.when((pl.col("size_bytes") != 0) | (pl.col("operation") != "FREE")).then("size_bytes"),
         )
         self.took(kind, source.height)
 
     def counters(self, pass_name: str) -> None:
-        """Read `counters`: values of kernels' events, summed over the counter's instances."""
+        """Read `counters`: values of kernel events, summed over the counter's instances."""
         kind = "pmc_event"
         count = self.parts.rows.get(kind, (0, 0))[0]
         if not count:
@@ -278,7 +278,7 @@ def _is_call(category: str | None) -> bool:
 
 
 def _domain(category: str | None) -> str:
-    """Return the lake's name of a category of calls; `marker` for markers of any spelling."""
+    """Return the lake's name for a category of calls; `marker` for markers in any spelling."""
     name = (category or "unknown").lower()
     if _MARKER in name:
         return _MARKER

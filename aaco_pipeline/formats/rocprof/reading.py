@@ -1,4 +1,4 @@
-"""Read tables of rocprof version 1 and 2 from the text of a CSV file into canonical tables."""
+"""Read tables of rocprof versions 1 and 2 from the text of a CSV file into canonical tables."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ from aaco_pipeline.formats.parsing.csv_text import TextTable, read_text, statist
 from aaco_pipeline.formats.rocprof import STATISTICS
 from aaco_pipeline.lake.validation import to_contract
 
-#: The clock of both versions, as the host counts it; the files do not tie it to wall clock.
+#: The clock of both versions, counted by the host; the files do not tie it to the wall clock.
 CLOCK: Final = "monotonic"
 _STATISTICS_NAME: Final = re.compile(r"(?:(?P<domain>[a-z]+)_)?stats$")
 
@@ -38,10 +38,10 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 def executions_of(table: TextTable, pass_name: str) -> CaptureTables:
-    """Read the executions of a table with counters as columns; all are of one pass unless columns repeat."""
+    """Read the executions of a table with counters as columns; all are in one pass unless columns repeat."""
     wide = wide_table(table, pass_name)
     executions = wide.executions.with_row_index("execution")
-    # Executions without a named process or device belong to one all the same: null is one of the values.
+    # Executions without a stated process or device still belong to one: null is one of the values.
     executions = executions.with_columns(process=pl.struct("pid"), place=pl.struct("device"))
     executions = numbered(numbered(executions, ("process",), "process_id"), ("place",), "device_id")
     executions = numbered(executions, ("process_id", "queue"), "queue_id")
@@ -68,7 +68,7 @@ def executions_of(table: TextTable, pass_name: str) -> CaptureTables:
 
 
 def numbered_dispatches(executions: pl.DataFrame) -> pl.DataFrame:
-    """Add `in_dispatches` and `dispatch_id`: executions with measured times first, each in their order."""
+    """Add `in_dispatches` and `dispatch_id`: executions with measured times first, each group in its order."""
     measured = pl.col("times") == "measured"
     number_of = pl.when(measured).then(measured.cum_sum()).otherwise(measured.sum() + (~measured).cum_sum()) - 1
     return executions.with_columns(in_dispatches=measured, dispatch_id=number_of.cast(pl.Int32))
@@ -96,7 +96,7 @@ def _findings(table: TextTable, wide: WideTable, measured: pl.DataFrame) -> Find
 
 
 def _statistics(table: TextTable) -> CaptureTables:
-    """Read `results.stats.csv` and its siblings: sums computed by the profiler."""
+    """Read `results.stats.csv` and related files: totals computed by the profiler."""
     source = table.path.name
     named = _STATISTICS_NAME.search(source.removesuffix(".gz").removesuffix(".csv").lower().replace(".", "_"))
     domain = (named["domain"] if named else None) or "kernel"

@@ -1,12 +1,13 @@
 """Workload folders of rocprof-compute (formerly Omniperf): counters of many passes, joined by that tool.
 
-`pmc_perf.csv` holds the counters, wide (one row per dispatch, one column per counter, per channel where its name ends
-in `[n]`) or long (one row per dispatch and counter); `SQ_*.csv` are separate passes with accumulated counters.
-`timestamps.csv`, `sysinfo.csv`, `roofline.csv` and `profiling_config.yaml` may lie next to them.
+`pmc_perf.csv` contains the counters, either wide (one row per dispatch, one column per counter, per channel if its name
+ends in `[n]`) or long (one row per dispatch and counter); `SQ_*.csv` are separate passes with accumulated counters.
+`timestamps.csv`, `sysinfo.csv`, `roofline.csv` and `profiling_config.yaml` may accompany them.
 
-The times in `pmc_perf.csv` are true in some releases only. Others average them over the passes, or set the start to 0
-and the end to a median duration; some published folders went through a spreadsheet that cut their digits. Such times
-make no dispatches and are kept in the detail `dispatch_durations`. Not read: the tool's own analysis and plots.
+The times in `pmc_perf.csv` are real only in some releases. Others average them over the passes, or set the start to 0
+and the end to a median duration; some published folders were processed by a spreadsheet that truncated their digits.
+Such times produce no dispatches and are kept in the detail `dispatch_durations`. Not read: the tool's own analysis and
+plots.
 """
 
 from pathlib import Path
@@ -43,13 +44,13 @@ DOCUMENTATION: Final = FormatRow(
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     """Read a workload folder.
 
-    Tables: `processes`, `devices`, `kernels`, `dispatches` (only where the times are measured), `counters`,
-    `clock_domains`, `environment`, `ceilings` (only where it is certain whose they are). Details:
-    `counter_dispatches` (see `aaco_pipeline.formats.parsing.counter_passes`; one row per dispatch and pass);
-    `dispatch_durations` (`dispatch_id`, `source_dispatch_id`, `pass`, `duration_ns`, `times`) with what
-    `pmc_perf.csv` says each dispatch took, whether its times are true or not; `dispatch_keys`; `timestamps` (that
-    file's executions, in columns of `counter_dispatches` without numbers); `roofline` (that file, numbers as float64);
-    `source_rows`. Raises CaptureError for a folder that is none or whose files are damaged.
+    Tables: `processes`, `devices`, `kernels`, `dispatches` (only if the times are measured), `counters`,
+    `clock_domains`, `environment`, `ceilings` (only if their device is certain). Details: `counter_dispatches` (see
+    `aaco_pipeline.formats.parsing.counter_passes`; one row per dispatch and pass); `dispatch_durations` (`dispatch_id`,
+    `source_dispatch_id`, `pass`, `duration_ns`, `times`) with the duration of each dispatch in `pmc_perf.csv`, whether
+    its times are real or not; `dispatch_keys`; `timestamps` (that file's executions, in columns of `counter_dispatches`
+    without numbers); `roofline` (that file, numbers as float64); `source_rows`. CaptureError for a folder that is not
+    one or has damaged files.
     """
     from aaco_pipeline.formats.rocprof_compute import reading
 

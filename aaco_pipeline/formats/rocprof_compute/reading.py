@@ -1,4 +1,4 @@
-"""Read a workload folder of rocprof-compute: its counters and executions, the host it ran on, and measured ceilings."""
+"""Read a rocprof-compute workload folder: its counters and executions, its host, and measured ceilings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from aaco_pipeline.hardware.ceilings import measured_ceilings
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: Names of facts of `sysinfo.csv` in older releases, by plain name.
+#: Older names of facts in `sysinfo.csv`, by plain name.
 _OLDER: Final = {
     **{"host_name": "hostname", "host_cpu": "cpu_model", "host_distro": "linux_distro", "date": "timestamp"},
     **{"host_kernel": "linux_kernel_version", "host_rocmver": "rocm_version", "gpu_soc": "gpu_arch"},
@@ -36,7 +36,7 @@ _CATEGORIES: Final = {
     **{"rocm_version": "rocm", "amd_gpu_kernel_version": "driver", "linux_kernel_version": "kernel"},
     **dict.fromkeys(("vbios", "sbios"), "firmware"),
 }
-#: Columns of `devices` by the present names of facts.
+#: Columns of `devices`, by the current names of facts.
 _NUMBERS: Final = {
     **{"compute_units": "cu_per_gpu", "xcc_count": "num_xcd", "simd_per_cu": "simd_per_cu"},
     **{"wavefront_size": "wave_size", "max_clock_mhz": "max_sclk", "memory_clock_mhz": "max_mclk"},
@@ -54,7 +54,7 @@ _LONGEST_LIST: Final = 100
 
 
 def facts(info: TextTable) -> dict[str, str]:
-    """Read the facts of `sysinfo.csv` by their present names, without those that are not stated."""
+    """Read the facts in `sysinfo.csv` by their current names, omitting those not stated."""
     if not info.frame.height:
         return {}
     row = info.frame.row(0, named=True)
@@ -63,14 +63,14 @@ def facts(info: TextTable) -> dict[str, str]:
 
 
 def process(known: Mapping[str, str]) -> pl.DataFrame:
-    """Build the one row of `processes`; each pass was another process of the same command, so it has no number."""
+    """Build the row of `processes`; it has no number, because each pass was another process of the same command."""
     command = known.get("command")
     shown = None if command is None else safe_command(command)
     return table_of("processes", [{"process_id": 0, "host": known.get("hostname"), "command": shown}])
 
 
 def devices(handles: pl.DataFrame, known: Mapping[str, str]) -> pl.DataFrame:
-    """Build `devices`: one row per device that ran kernels, each with the facts, which hold for all of a kind."""
+    """Build `devices`: one row per device that ran kernels, each with the facts, which apply to all of a kind."""
     partition = [known[name] for name in ("compute_partition", "memory_partition") if name in known]
     l2_kilobytes = _whole(known, "gpu_l2")
     arch = known.get("gpu_arch")
@@ -87,7 +87,7 @@ def devices(handles: pl.DataFrame, known: Mapping[str, str]) -> pl.DataFrame:
 
 
 def environment(known: Mapping[str, str], settings: Mapping[str, str]) -> pl.DataFrame:
-    """Build `environment`: the facts of the machine, and the profiler's settings in the category `profiler`."""
+    """Build `environment`: the machine's facts, and the profiler's settings in the category `profiler`."""
     rows = [
         (_CATEGORIES.get(name, "machine"), name, _safe(name, value), name in _CATEGORIES)
         for name, value in known.items()
@@ -97,7 +97,7 @@ def environment(known: Mapping[str, str], settings: Mapping[str, str]) -> pl.Dat
 
 
 def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
-    """Read settings of `profiling_config.yaml` that are single values or lists of such; None when unreadable."""
+    """Read settings in `profiling_config.yaml` that are scalars or lists of scalars; None if unreadable."""
     if not is_regular(path):
         return None
     try:
@@ -116,7 +116,7 @@ def configuration(path: Path, limits: Limits) -> dict[str, str] | None:
 def _is_plain(content: bytes) -> bool:
     """Return whether a file is flat, as the tool writes it, without merged mappings, which may grow exponentially.
 
-    Over thousands of levels the parser takes seconds, until its stack ends.
+    With thousands of levels, the parser takes seconds until its stack overflows.
     """
     depth = 0
     for token in yaml.scan(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -127,7 +127,7 @@ def _is_plain(content: bytes) -> bool:
 
 
 def _whole(known: Mapping[str, str], name: str) -> int | None:
-    """Return a positive integer; the tool writes 0 for what it could not find out."""
+    """Return a positive integer; the tool writes 0 for values it could not determine."""
     text = known.get(name, "").removesuffix(".0")
     return int(text) if text.isascii() and text.isdecimal() and int(text[:18]) > 0 and len(text) <= 18 else None
 
@@ -137,31 +137,31 @@ def _safe(name: str, value: str) -> str:
 
 
 def _text(value: object) -> str | None:
-    """Convert a single value, or a list of such, to text; None for anything deeper, and for nothing."""
+    """Convert a scalar, or a list of scalars, to text; None for anything deeper, and for nothing."""
     if isinstance(value, list) and len(value) <= _LONGEST_LIST:
         items = [_text(item) if not isinstance(item, list) else None for item in value]
         return None if None in items or not items else " ".join(item for item in items if item is not None)
     return str(value) if isinstance(value, (str, int, float)) else None
 
 
-#: Devices whose figures differ by at most this part of their mean agree. The bounds that such files give for a single
-#: device's figures lie up to 2.5 % apart (matrix BF16 of an MI200).
+#: Devices agree if their figures differ by at most this fraction of their mean. In such files, the bounds of a single
+#: device's figures differ by up to 2.5 % (matrix BF16 of an MI200).
 AGREEMENT: Final = 0.01
 _BOUNDS: Final = ("low", "high")
 
 
 @dataclass(frozen=True)
 class MeasuredRoofs:
-    """The table `ceilings`, and the reason why some of the file's figures are missing; None when all are there."""
+    """The table `ceilings`, and the reason if some of the file's figures are missing; None if all are present."""
 
     ceilings: pl.DataFrame
     reason: str | None
 
 
 def measured_roofs(roofline: pl.DataFrame, device_ids: Sequence[int]) -> MeasuredRoofs:
-    """Assign the file's roofs to the devices that ran kernels.
+    """Assign the file's ceilings to the devices that ran kernels.
 
-    With several measured devices a figure is their mean where they agree; one in which they differ is left out.
+    With several measured devices, a figure is their mean if they agree; otherwise it is omitted.
     """
     nothing = empty_table("ceilings")
     name = next((one for one in roofline.columns if one.lower() == "device"), None)
@@ -169,7 +169,7 @@ def measured_roofs(roofline: pl.DataFrame, device_ids: Sequence[int]) -> Measure
     is_numbered = numbers.dtype.is_float() and len(numbers) and not numbers.null_count()
     if name is None or not is_numbered or not numbers.is_between(0, 2**31).all():
         return MeasuredRoofs(nothing, "the file does not number its devices; they are kept in roofline only")
-    stated = roofline.select(cs.float())  # columns with anything but numbers were not measured
+    stated = roofline.select(cs.float())  # columns with non-numeric values were not measured
     if len(device_ids) > roofline.height:
         reason = f"{roofline.height} devices were measured and {len(device_ids)} ran kernels"
         which = "the file does not say which is which, so they are kept in roofline only"
@@ -193,13 +193,13 @@ def measured_roofs(roofline: pl.DataFrame, device_ids: Sequence[int]) -> Measure
 
 
 def _of_devices(row: pl.DataFrame, number: int, device_ids: Sequence[int], how: str) -> pl.DataFrame:
-    """Repeat the one row's figures for each device."""
+    """Repeat the single row's figures for each device."""
     frames = [measured_ceilings(row, {number: device}).with_columns(pl.col("reference") + how) for device in device_ids]
     return pl.concat([empty_table("ceilings"), *(to_contract("ceilings", frame) for frame in frames)])
 
 
 def _spread(values: pl.Series) -> float | None:
-    """Return the spread of the values relative to their mean; None where one of them is not measured."""
+    """Return the spread of the values relative to their mean; None if one of them was not measured."""
     if values.null_count() or not (values > 0).all() or not values.is_finite().all():
         return None
     low, high, mean = (float(values.min()), float(values.max()), float(values.mean()))  # type: ignore[arg-type]
@@ -223,7 +223,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 class _Gathered:
-    """The contents of one folder, gathered file by file."""
+    """The contents of one folder, collected file by file."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path, self.limits = path, limits
@@ -239,7 +239,7 @@ class _Gathered:
         names = frozenset(table.frame.columns)
         pass_name = file.stem
         if names >= LONG:
-            self.clock = "boottime"  # only rocprofv3 gives long tables, and this is its clock
+            self.clock = "boottime"  # only rocprofv3 produces long tables, and this is its clock
             long = counter_passes.long_table(table, pass_name)
             executions, counters, invalid = long.executions, long.counters, long.invalid
             findings.took(f"counter values ({name})", table.frame.height, counters.height)
@@ -262,7 +262,7 @@ class _Gathered:
         self.count += executions.height
 
     def add_pass(self, file: Path) -> None:
-        """Add one further pass; a file that is none, such as the profiler's log, is reported and not an error."""
+        """Add one further pass; any other file, such as the profiler's log, is reported without an error."""
         names = frozenset(header_of(file) or ())
         item, source = f"file {file.name}", file.name
         if not (names >= LONG or is_wide(names)):
@@ -286,7 +286,7 @@ class _Gathered:
             pl.col("execution").cast(pl.Int32).alias("dispatch_id"), "process_id", "source_dispatch_id", "kernel_name"
         ).clear()
         main = pl.col("file") == MAIN
-        # The other passes are executions of their own, with times of their own: only the main table's make dispatches.
+        # The other passes are separate executions with their own times: only the main table's become dispatches.
         base = counter_passes.matched(executions.filter(main), none_known)
         known = base.unique("dispatch_id", keep="first", maintain_order=True).select(none_known.columns)
         other = executions.filter(~main)
@@ -319,7 +319,7 @@ class _Gathered:
         return CaptureTables(tables, tuple(self.findings.evidence), details)
 
     def _timestamps(self) -> pl.DataFrame | None:
-        """Read the executions of `timestamps.csv`; None without it."""
+        """Read the executions in `timestamps.csv`; None if it is missing."""
         file = self.path / "timestamps.csv"
         if not is_regular(file):
             self.findings.say("timestamps", "absent", f"no {file.name} in the folder")
@@ -331,9 +331,9 @@ class _Gathered:
         return wide.executions
 
     def _with_times(self, executions: pl.DataFrame, stamps: pl.DataFrame | None) -> pl.DataFrame:
-        """Fill times that the main table lacks from `timestamps.csv`, if it has the same dispatches.
+        """Fill times missing in the main table from `timestamps.csv`, if it has the same dispatches.
 
-        The tool itself copies the times of that pass into the main table, where they then agree.
+        The tool itself copies the times of that pass into the main table, so the two then agree.
         """
         main = executions.filter(pl.col("file") == MAIN)
         if stamps is None or not stamps.height:
@@ -356,7 +356,7 @@ class _Gathered:
         return executions
 
     def _host(self, tables: dict[str, pl.DataFrame], details: dict[str, pl.DataFrame], found: pl.DataFrame) -> None:
-        """Read facts of the machine and devices: `processes`, `devices`, `environment`, `ceilings`."""
+        """Read facts about the machine and its devices: `processes`, `devices`, `environment`, `ceilings`."""
         info = self._optional("sysinfo.csv", "facts of the machine")
         machine = facts(info) if info is not None else {}
         if info is not None:
@@ -395,7 +395,7 @@ class _Gathered:
         return table
 
     def table(self, file: Path) -> TextTable:
-        """Read the text of one file; reports a cut end."""
+        """Read the text of one file; report a truncated end."""
         table = read_text(file, self.limits)
         if table.cut:
             reason = "the file ends within a row; read up to it"
@@ -404,7 +404,7 @@ class _Gathered:
 
 
 def _numbers(table: TextTable) -> pl.DataFrame:
-    """Return the table under its own column names, with purely numeric columns as float64."""
+    """Return the table with its original column names and with numeric columns as float64."""
     columns = []
     for written, name in zip(table.header, table.frame.columns, strict=True):
         text = table.frame.select(table.text(name).alias(written)).to_series()

@@ -1,6 +1,6 @@
 """Read the tables of rocprof version 1's database into canonical tables.
 
-The meaning of the writer's columns is in `aaco_pipeline.formats.rocprof_db`.
+`aaco_pipeline.formats.rocprof_db` documents the writer's columns.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _TABLES: Final = ("rocTX", "HSA", "HIP", "OPS", "COPY", KERNELS)
 _TIMES: Final = {"start_ns": "BeginNs", "end_ns": "EndNs"}
 _HOST: Final = {**_TIMES, "pid": "pid", "thread_id": "tid", "index": "Index"}
 _DEVICE: Final = {**_HOST, "device": "dev-id", "queue": "queue-id", "stream": "stream-id"}
-#: Made by the writer: calls that it derives from dispatches for its dependency picture, and packets without work.
+#: Added by the writer: calls derived from dispatches to draw dependencies, and packets without work.
 _MADE_CALL: Final = "hsa_dispatch"
 _BARRIER: Final = "<barrier packet>"
 _CHUNK_ROWS: Final = 65_536
@@ -62,7 +62,7 @@ def _rows(database: Database, table: str, columns: frozenset[str], wanted: Mappi
 
 
 def _kernel_text(database: Database, path: Path, columns: frozenset[str]) -> TextTable:
-    """Read the table of kernels as the text that `results.csv` has of it."""
+    """Return the table of kernels as text in the format of `results.csv`."""
     header = [str(row[1]) for row in database.rows(f'PRAGMA table_info("{KERNELS}")')]
     names = [plain_name(name) for name in header]
     if len(set(names)) < len(names) or len(columns) < len(header):
@@ -88,7 +88,7 @@ def _chunks(database: Database, table: str, listed: str, schema: Mapping[str, Da
 
 
 class _Reading:
-    """The contents of a database while they become tables."""
+    """The contents of a database being converted to tables."""
 
     def __init__(self, path: Path, given: Mapping[str, pl.DataFrame], kernels: TextTable, rows: Mapping[str, int]):
         self.given, self.kernels, self.rows = given, kernels, rows
@@ -117,7 +117,7 @@ class _Reading:
         tables["clock_domains"] = clock_domains(CLOCK, timed)
         self._say(tables, given, kernels, counted)
         details = {**(counted.details if counted else {}), "source_rows": self.findings.source_rows()}
-        # The database says more about calls than the table of kernels.
+        # The database has more information about calls than the table of kernels.
         of_kernels = (one for one in (counted.evidence if counted else ()) if one.item != "api calls")
         return CaptureTables(tables, (*self.findings.evidence, *of_kernels), details)
 
@@ -130,13 +130,13 @@ class _Reading:
         return sound
 
     def _host(self, placed: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-        """Build calls and markers. Both interfaces count their calls from 1, so only HIP's numbers can be links."""
+        """Build calls and markers. Both interfaces number their calls from 1, so only HIP's numbers can be links."""
         hip = placed["HIP"].with_columns(domain=pl.lit("hip_runtime"))
         hsa = placed["HSA"].filter((pl.col("name") != _MADE_CALL).fill_null(True))
         hsa = hsa.with_columns(domain=pl.lit("hsa"), index=pl.lit(None, pl.Int64))
         calls = pl.concat([hip, hsa])
         marks = placed["rocTX"]
-        # The writer lets a mark end 1 ns after itself.
+        # The writer ends a mark 1 ns after its start.
         end = pl.when(pl.col("end_ns") == pl.col("start_ns") + 1).then("start_ns").otherwise("end_ns")
         number = pl.int_range(pl.len(), dtype=pl.Int32)
         named = calls.select(
@@ -212,7 +212,7 @@ def _operations(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def _copies(rows: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Build `memory_copies`; a device that ran no kernel is unknown, and a copy of HSA's names none."""
+    """Build `memory_copies`; a device without kernels is unknown, and copies of HSA name none."""
     name = pl.col("name").str.strip_chars('"')
     way = name.str.extract("((?:Host|Device)To(?:Host|Device))", 1)
     direction = way.replace_strict(COPY_DIRECTIONS, default=None, return_dtype=pl.String)

@@ -1,8 +1,8 @@
-"""CSV tables of rocprofv3 (ROCm 6.2 to 7.x), and those that `rocpd convert` and `rocpd2csv` write.
+"""CSV tables of rocprofv3 (ROCm 6.2 to 7.x), and those written by `rocpd convert` and `rocpd2csv`.
 
-A file's contents are decided by its header, whatever its name, regardless of case and order of columns. The tables of
-one process's run share numbers of dispatches, agents and queues, so they are read together: `run_key` groups them.
-Times are the host's boot clock. Unread columns are listed by name in evidence; the tables have no size of copies.
+A file's contents are determined by its header, not its name; case and order of columns do not matter. The tables of one
+process's run share the numbers of dispatches, agents and queues, so they are read together: `run_key` groups them.
+Times are on the host's boot clock. Evidence names unread columns; the tables do not state copy sizes.
 """
 
 import re
@@ -43,9 +43,9 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def kind_of(names: frozenset[str]) -> str | None:
-    """Return the kind of table with these plain column names, or None for no table of rocprofv3."""
+    """Return the kind of table with these plain column names, or None if it is not rocprofv3's."""
     if "gpu_id" in names:
-        return None  # an older profiler's, or one that another tool made of its tables
+        return None  # from an older profiler, or converted by another tool
     for kind, needed in _SIGNATURES:
         if names.issuperset(needed):
             return kind
@@ -67,13 +67,13 @@ _SIGNATURES: Final = (
 
 
 def run_key(path: Path) -> str:
-    """Return what all CSV files of one process's run share: the folder, and the name without its kind."""
+    """Return the key shared by all CSV files of one process's run: the folder, and the name without its kind."""
     named = file_name(path.name)
     return str(path.parent / (named["prefix"] or "")) if named else str(path)
 
 
 def file_name(name: str) -> re.Match[str] | None:
-    """Parse a file's name as the tool makes it: `prefix` of the run, and `kind` of the table."""
+    """Parse a file name written by the tool: `prefix` of the run, and `kind` of the table."""
     return _FILE.fullmatch(name)
 
 
@@ -90,16 +90,16 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
 
 
 def read_run(paths: Sequence[Path], limits: Limits | None = None) -> CaptureTables:
-    """Read the tables of one process's run together, with common numbers of processes, devices, queues and kernels.
+    """Read the tables of one process's run together, sharing numbers of processes, devices, queues and kernels.
 
-    Tables: those the files hold, of `processes`, `devices`, `clock_domains`, `kernels`, `dispatches`, `api_calls`,
+    Tables, if present in the files: `processes`, `devices`, `clock_domains`, `kernels`, `dispatches`, `api_calls`,
     `markers`, `memory_copies`, `memory_allocations`, `counters`, `pc_samples`, `reported_statistics`. Details:
     `dispatch_keys`; `counter_dispatches` (see `aaco_pipeline.formats.parsing.counter_passes`); `queues` and `streams`
     (`queue_id`/`stream_id`, `process_id`, `source` = the capture's number as text); `source_rows`.
 
-    Counters refer to the dispatches of the run's kernel trace where number and name agree; counted executions that no
-    kernel trace of the run holds become dispatches if the file states their times. Raises CaptureError for a file that
-    is no such table or lacks an essential column; a cut end is read up to the cut and told.
+    Counters refer to the dispatches of the run's kernel trace if number and name agree; counted executions missing from
+    the run's kernel traces become dispatches if the file states their times. CaptureError for a file that is not such a
+    table or lacks an essential column; a truncated file is read up to the cut and reported.
     """
     from aaco_pipeline.formats.rocprofv3_csv import reading
 

@@ -1,6 +1,6 @@
-"""Read each CSV table of rocprofv3 as a frame of typed columns, and number the devices of a run.
+"""Read each rocprofv3 CSV table as a frame of typed columns, and number the devices of a run.
 
-Frames become canonical tables in `reading`.
+`reading` turns frames into canonical tables.
 """
 
 import re
@@ -19,9 +19,9 @@ _NAMED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "copy": (("source_agent", "source_device_id"), ("destination_agent", "destination_device_id")),
     "memory": (("device", "device_id"),),
 }
-#: Parts that run on a device whether they name it or not.
+#: Parts that run on a device, whether they name it or not.
 _ON_A_DEVICE: Final = ("dispatch", "execution")
-#: A larger count is damage.
+#: A larger count indicates damage.
 _LARGEST: Final = 2**40
 _RELATIVE: Final = re.compile(r"Agent\s+([0-9]{1,9})", re.IGNORECASE)
 _BY_TYPE: Final = re.compile(r"(CPU|GPU)\s+([0-9]{1,9})", re.IGNORECASE)
@@ -29,9 +29,9 @@ _BARE: Final = re.compile(r"[0-9]{1,9}")
 
 
 def device_frame(table: TextTable) -> pl.DataFrame:
-    """Read the rows of an `agent_info` table: numbers by which other tables name an agent, and its facts.
+    """Read the rows of an `agent_info` table: the numbers by which other tables name an agent, and its facts.
 
-    A 0 where none is possible becomes null. Only vendor, product and clock of a CPU are read.
+    An impossible 0 becomes null. Only vendor, product and clock of a CPU are read.
     """
     is_gpu = table.text("agent_type").str.to_uppercase() == "GPU"
 
@@ -60,11 +60,11 @@ def device_frame(table: TextTable) -> pl.DataFrame:
 
 
 class Devices:
-    """Numbering of the devices of one run: those of `agent_info` first, then others that its tables name."""
+    """Device numbers of one run: those in `agent_info` first, then others named in its tables."""
 
     def __init__(self, listed: pl.DataFrame | None) -> None:
         self._listed: list[dict[str, Any]] = [] if listed is None else listed.to_dicts()
-        # The first of the rows that claim one number counts.
+        # If several rows claim a number, the first counts.
         backwards = list(enumerate(self._listed))[::-1]
         self._at: dict[str, dict[object, int]] = {
             index: {row[index]: position for position, row in backwards} for index in ("node", "relative")
@@ -75,7 +75,7 @@ class Devices:
         self._unlisted: list[str] = []
 
     def numbered(self, parts: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-        """Add the numbers of the devices that the parts name; ends of copies in host memory get none."""
+        """Add the numbers of the devices named in the parts; ends of copies in host memory get none."""
         given = dict(parts)
         if "copy" in given:
             is_from_host = pl.col("direction").is_in(["host_to_device", "host_to_host"]).fill_null(False)
@@ -103,7 +103,7 @@ class Devices:
         return table_of("devices", ({**facts, "device_id": number} for number, facts in enumerate(self._facts)))
 
     def say(self, findings: Findings) -> None:
-        """Report what is known of the devices, and by which index the tables name them."""
+        """Report the known devices, and the index by which the tables name them."""
         item, rows = "facts of devices", len(self._facts)
         if not self._listed:
             reason = "no agent_info among the files: only the names of the devices are known"
@@ -115,8 +115,8 @@ class Devices:
             findings.say(item, "present", f"agents named by their {index} index", rows)
 
     def _numbers(self, named: list[str | None], running: set[str]) -> dict[str | None, int]:
-        # "Agent 4" is the index relative to what the process sees, unless the tool was set otherwise. Kernels run on
-        # GPUs only, so the kind of the agent decides.
+        # "Agent 4" is the index relative to the devices visible to the process, unless the tool was configured
+        # otherwise. Kernels run only on GPUs, so the kind of agent shows which index it is.
         wrong = [agent for agent in running if self._kind(agent, "relative") != "GPU"]
         self._absolute = bool(wrong) and all(self._kind(agent, "node") == "GPU" for agent in running)
         index = "node" if self._absolute else "relative"
@@ -139,7 +139,7 @@ class Devices:
         return None if position is None else self._listed[position]["type"]
 
     def _position(self, agent: str | None, index: str) -> int | None:
-        """Return the row of `agent_info` that a name means; None for none."""
+        """Return the row of `agent_info` that a name refers to, or None."""
         if agent is None:
             return None
         by_type, relative, bare = _BY_TYPE.fullmatch(agent), _RELATIVE.fullmatch(agent), _BARE.fullmatch(agent)
@@ -162,7 +162,7 @@ ESSENTIAL: Final[Mapping[str, tuple[str, ...]]] = {
     "statistics": ("name", "calls"),
     "pc_sampling": ("sample_timestamp",),
 }
-#: Columns read of each kind; others are listed in evidence.
+#: Columns read for each kind; others are listed in evidence.
 READ: Final[Mapping[str, tuple[str, ...]]] = {
     "kernel_trace": (
         *("guid", "kind", "agent_id", "queue_id", "stream_id", "thread_id", "dispatch_id", "kernel_id", "kernel_name"),
@@ -214,7 +214,7 @@ def _process(table: TextTable) -> dict[str, pl.Expr]:
 
 
 def _nonzero(value: pl.Expr) -> pl.Expr:
-    """Read a number where 0 means none."""
+    """Read a number; 0 means none."""
     return pl.when(value != 0).then(value)
 
 
@@ -250,7 +250,7 @@ def _call_frame(table: TextTable) -> pl.DataFrame:
         **_links(table),
         **_times(table),
         domain=table.text("domain").str.to_lowercase(),
-        # As written: a program may annotate with nothing or blanks. A field that is not there is null.
+        # Unchanged: a program may annotate with an empty or blank text. A missing field is null.
         name=pl.col("function"),
     )
 
@@ -300,7 +300,7 @@ def _sample_frame(table: TextTable) -> pl.DataFrame:
         correlation_id=_nonzero(table.unsigned("correlation_id")),
         wave_issued=issued,
         instruction_type=named("instruction_type"),
-        # The field holds a reason even when an instruction was issued; it means something only when none was.
+        # The field has a reason even if an instruction was issued; it is only meaningful if none was.
         stall_reason=pl.when(~issued).then(named("stall_reason")),
         active_waves=table.whole("wave_count"),
     )
@@ -313,7 +313,7 @@ def _statistics_frame(table: TextTable) -> pl.DataFrame:
     return statistics_rows(table, domain)
 
 
-#: Readers of each kind with one record per row; counters are read by `counter_passes`.
+#: Readers of each kind with one record per row; `counter_passes` reads counters.
 FRAMES: Final[Mapping[str, Callable[[TextTable], pl.DataFrame]]] = {
     "kernel_trace": _kernel_frame,
     "api_trace": _call_frame,
@@ -324,7 +324,7 @@ FRAMES: Final[Mapping[str, Callable[[TextTable], pl.DataFrame]]] = {
     "statistics": _statistics_frame,
     "agent_info": device_frame,
 }
-#: Columns that a row of such a frame must have.
+#: Columns required in a row of such a frame.
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "kernel_trace": ("kernel_name", "source_dispatch_id", "start_ns", "end_ns"),
     "api_trace": ("domain", "name", "start_ns", "end_ns"),

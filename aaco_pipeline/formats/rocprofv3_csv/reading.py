@@ -1,6 +1,6 @@
 """Read the CSV tables of one rocprofv3 run into canonical tables.
 
-The files' columns are brought into one form in `frames`.
+`frames` normalizes the files' columns.
 """
 
 import re
@@ -29,7 +29,7 @@ from aaco_pipeline.formats.rocprofv3_csv.frames import ESSENTIAL, Devices
 from aaco_pipeline.lake.evidence import Evidence
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: The clock of all times in these files.
+#: Clock of all times in these files.
 CLOCK: Final = "boottime"
 _TIMED: Final = ("dispatches", "api_calls", "memory_copies", "markers", "memory_allocations", "pc_samples")
 _GATHERED: Final = {"memory_allocation": "memory", "scratch_memory": "memory"}
@@ -42,7 +42,7 @@ _PARTS: Final = {
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a run: its text, the kind its header gives, its counter pass, and its name in the run."""
+    """A file of a run: its text, the kind from its header, its counter pass, and its name in the run."""
 
     table: TextTable
     kind: str
@@ -51,7 +51,7 @@ class SourceFile:
 
 
 def assembled(files: Sequence[SourceFile]) -> CaptureTables:
-    """Put all files of a run together."""
+    """Combine all files of a run."""
     findings, counted = Findings(), list[counter_passes.LongTable]()
     gathered: dict[str, list[pl.DataFrame]] = {}
     for file in files:
@@ -133,7 +133,7 @@ def _reading(
 
 
 def _counted(counted: Sequence[counter_passes.LongTable]) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-    """Concatenate executions and counters of all counter files, with executions numbered through."""
+    """Concatenate executions and counters of all counter files, numbering executions consecutively."""
     if not counted:
         return None, pl.DataFrame()
     executions, counters, before = [], [], 0
@@ -148,8 +148,8 @@ def _counted(counted: Sequence[counter_passes.LongTable]) -> tuple[pl.DataFrame 
 def _processes(parts: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
     """Build the table `processes`, and add `process_id` to the parts.
 
-    Some tables name no process. Their rows belong to the only one that the others name; with several or none, they
-    belong to a process of which nothing is known.
+    Some tables name no process. Their rows belong to the only process named in the others, or with several or none, to
+    an unknown process.
     """
     keys = [key for frame in parts.values() for key in frame.select("guid", "pid").unique(maintain_order=True).rows()]
     named = list(dict.fromkeys(key for key in keys if key[1] is not None))
@@ -272,7 +272,7 @@ def _samples(frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _say_of_run(findings: Findings, given: Mapping[str, pl.DataFrame]) -> None:
-    """Report what the run as a whole has and lacks, and its oddities."""
+    """Report the data that the run as a whole has and lacks, and its oddities."""
     tables = {name: given[name] if name in given else empty_table(name) for name in (*_TIMED[:-1], *_ABSENCE)}
     for name, missing in _ABSENCE.items():
         lacking = "its files hold no row that can be used" if name in given else missing
@@ -343,7 +343,7 @@ def _file(path: Path, label: str, limits: Limits) -> SourceFile:
 
 
 def _pass_name(path: Path) -> str:
-    """Return the counter pass of a file: the folder `pass_n` that holds it, else the prefix of its name."""
+    """Return the counter pass of a file: the folder `pass_n` that contains it, or the prefix of its name."""
     for folder in path.parents[:3]:
         if _PASS_FOLDER.fullmatch(folder.name):
             return folder.name

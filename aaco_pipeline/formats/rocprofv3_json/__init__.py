@@ -1,10 +1,10 @@
 """rocprofv3's `*_results.json` (one line, one element per process, possibly gzip-compressed).
 
-Written by rocprofv3 with `--output-format json`. The reader relies on these facts (seen on 7.x, else from the writer's
-source): times are integer ns of the host's boot clock; grids count work-items; `kind` and `operation` of a record index
-the lists in `strings`; the first kernel symbol is a placeholder; a counter has one record per dispatch and hardware
-instance; handles and addresses reach 2^64 - 1. The file is written at the end of the process, so a cut one is read up
-to the cut. Not read: host functions, code objects, and arguments of calls.
+Written by rocprofv3 with `--output-format json`. The reader relies on these properties (observed on 7.x, or else from
+the writer's source): times are integer ns of the host's boot clock; grids count work-items; `kind` and `operation` of a
+record index the lists in `strings`; the first kernel symbol is a placeholder; a counter has one record per dispatch and
+hardware instance; handles and addresses reach 2^64 - 1. The file is written at the end of the process, so a truncated
+one is read up to the cut. Not read: host functions, code objects, and call arguments.
 """
 
 import json
@@ -16,7 +16,7 @@ from aaco_pipeline.formats.parsing.compression import first_bytes
 
 ROOT: Final = "rocprofiler-sdk-tool"
 _PROBED_BYTES: Final = 4096
-#: The first process's metadata is a few kilobytes, mostly its command and the tool's settings.
+#: The first process's metadata takes a few kilobytes, mostly its command and the tool's settings.
 _METADATA_BYTES: Final = 64 << 10
 _METADATA: Final = '"metadata":'
 
@@ -30,7 +30,7 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def stated_processes(path: Path) -> tuple[StatedProcess, ...]:
-    """Return the process that the first element's metadata state; none where these come later or are damaged."""
+    """Return the process in the first element's metadata; none if the metadata comes later or is damaged."""
     head = first_bytes(path, _METADATA_BYTES).decode("utf-8", "replace")
     at = head.find(_METADATA)
     if at < 0:
@@ -74,13 +74,13 @@ def read(path: Path, limits: Limits | None = None) -> CaptureTables:
     """Read a results file; times are int64 ns of the host's boot clock, unshifted.
 
     Tables: `processes`, `devices`, `clock_domains`, `kernels` (those that were dispatched), `dispatches`, `api_calls`,
-    `memory_copies`, `markers`, `counters` (summed over hardware instances, `pass` empty: the caller knows which pass
-    a file is), `memory_allocations`, `pc_samples`. Details: `source_rows`; `dispatch_keys` (`dispatch_id`,
-    `source_dispatch_id`, `process_id`); `queues` and `streams` (dense id, `process_id`, `handle`, of queues also
-    `device_id`). A run that only counted has its dispatches from the counter records.
+    `memory_copies`, `markers`, `counters` (summed over hardware instances, with `pass` empty: the caller knows the
+    file's pass), `memory_allocations`, `pc_samples`. Details: `source_rows`; `dispatch_keys` (`dispatch_id`,
+    `source_dispatch_id`, `process_id`); `queues` and `streams` (dense id, `process_id`, `handle`, and for queues also
+    `device_id`). In a run that only counted, dispatches come from the counter records.
 
-    Memory: the columns, and one piece of the file. A file that stops in the middle is read up to its last whole record
-    and told as `partial`. Raises CaptureError for another format, damage before the end, or beyond the limits.
+    Memory: the columns, and one piece of the file. A truncated file is read up to its last complete record and reported
+    as `partial`. CaptureError for another format, damage before the end, or beyond the limits.
     """
     from aaco_pipeline.formats.rocprofv3_json import reading
 

@@ -1,6 +1,6 @@
-"""Columns to take from rocprofv3's results file, its processes and devices, and program-counter samples.
+"""Columns read from rocprofv3's results file, its processes and devices, and program-counter samples.
 
-The events' tables are built in `reading`.
+`reading` builds the event tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ _DISPATCH: Final = pl.Struct(
         **dict.fromkeys(("workgroup_size", "grid_size"), _EXTENT),
     }
 )
-#: Unsigned, because times beyond int64 are reported as no times.
+#: Unsigned, because times beyond int64 are reported as missing.
 _TIMES: Final = dict.fromkeys(("start_timestamp", "end_timestamp"), pl.UInt64())
 _KIND: Final = dict.fromkeys(("kind", "operation"), pl.Int64())
 _RECORD: Final = {**_KIND, "thread_id": pl.UInt64(), "correlation_id": _CORRELATION, **_TIMES}
@@ -50,7 +50,7 @@ _SAMPLE: Final = pl.Schema(
                 "pc": pl.Struct(dict.fromkeys(("code_object_id", "code_object_offset"), pl.UInt64())),
                 **dict.fromkeys(("exec_mask", "timestamp", "dispatch_id"), pl.UInt64()),
                 "corr_id": _CORRELATION,
-                # As text: releases write a number, a name or a truth value.
+                # As text: depending on the release, this is a number, a name or a boolean.
                 **dict.fromkeys(("wave_issued", "inst_type"), pl.String()),
                 "wave_cnt": pl.Int64(),
                 "snapshot": pl.Struct({"stall_reason": pl.String()}),
@@ -65,7 +65,7 @@ SCHEMAS: Final[dict[str, pl.Schema]] = {
     "memory_copy": pl.Schema(
         {**_RECORD, "dst_agent_id": _HANDLE, "src_agent_id": _HANDLE, "bytes": pl.UInt64(), "stream_id": _HANDLE}
     ),
-    # The address is a number or an object that holds one.
+    # The address is a number or an object that contains one.
     "memory_allocation": pl.Schema(
         {**_RECORD, "agent_id": _HANDLE, "address": pl.String(), "allocation_size": pl.UInt64()}
     ),
@@ -95,7 +95,7 @@ SYMBOLS: Final = pl.Schema(
 
 
 def numbered(frame: pl.DataFrame, name: str, *by: str) -> pl.DataFrame:
-    """Number the distinct values of some columns in their order; rows where the last is null are left out."""
+    """Number the distinct values of some columns in order of appearance; rows with a null last column are dropped."""
     distinct = frame.select(by).drop_nulls(by[-1]).unique().sort(by)
     return distinct.with_columns(pl.int_range(pl.len(), dtype=KEY).alias(name))
 
@@ -156,7 +156,7 @@ _COUNTS: Final = {
 
 @dataclass
 class Process:
-    """The contents of the file for one process: parts as parsed, records as frames by kind, and counts by kind."""
+    """The file's contents for one process: parsed parts, frames of records by kind, and counts by kind."""
 
     parts: dict[str, Any] = field(default_factory=dict)
     symbols: pl.DataFrame = field(default_factory=SYMBOLS.to_frame)
@@ -164,7 +164,7 @@ class Process:
     counts: dict[str, int] = field(default_factory=dict)
 
     def part(self, *keys: str) -> Any:
-        """Return a part by its path, None where any step is missing."""
+        """Return a part by its path, None if any step is missing."""
         part: Any = self.parts
         for key in keys:
             part = part.get(key) if isinstance(part, dict) else None
@@ -256,7 +256,7 @@ _TRUTH: Final = {"1": True, "true": True, "0": False, "false": False}
 def pc_samples(processes: Sequence[Process], keys: pl.DataFrame) -> pl.DataFrame:
     """Build the samples of all processes; `keys` are the dispatches with `process_id` and `source_dispatch_id`.
 
-    For a wavefront that issued, the reason field is stale; for one that did not, the type field is.
+    The reason field is stale for a wavefront that issued, the type field for one that did not.
     """
     first = keys.unique(["process_id", "source_dispatch_id"], keep="first", maintain_order=True)
     frames = [
@@ -293,7 +293,7 @@ def _samples(process: Process, place: int, kind: str, stochastic: pl.Expr) -> pl
 
 
 def _text(process: Process, name: str) -> pl.Expr:
-    """Look up the text of a sample's index; -1 means none."""
+    """Look up the text for a sample's index; -1 means none."""
     listed = process.part("strings", name)
     texts = [text if isinstance(text, str) and text else None for text in listed] if isinstance(listed, list) else []
     places, words = pl.Series(range(len(texts)), dtype=pl.Int64), pl.Series(texts, dtype=pl.String)

@@ -1,4 +1,4 @@
-"""Read rocprofv3's results file: records streamed out of the text, and the tables made from them."""
+"""Read rocprofv3's results file: stream records from the text, and build the tables."""
 
 import io
 from collections import Counter
@@ -51,7 +51,7 @@ _ANCHOR: Final = "rocprofv3's times are ns of the host's boot clock; the file do
 
 
 class _Results:
-    """A results file on its way to tables; each step adds its evidence."""
+    """A results file being converted to tables; each step adds its evidence."""
 
     def __init__(self, path: Path, processes: Sequence[Process], cut: bool) -> None:
         self._processes, self._cut, self._findings = processes, cut, Findings(path.name)
@@ -95,7 +95,7 @@ class _Results:
         return CaptureTables(tables, tuple(self._findings.evidence), details)
 
     def _records(self, kind: str, flat: Mapping[str, pl.Expr]) -> pl.DataFrame:
-        """Collect one kind's records of all processes; those without a time that fits int64 are dropped and counted."""
+        """Collect one kind's records of all processes; those without a time that fits int64 are counted and dropped."""
         frame = pl.concat(
             process.frame(kind).select(pl.lit(place, KEY).alias("process_id"), **flat)
             for place, process in enumerate(self._processes)
@@ -116,7 +116,7 @@ class _Results:
         return pl.DataFrame(rows, schema={**numbers, "kind_name": pl.String, "name": pl.String}, orient="row")
 
     def _named(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add the names of kind and operation to records; an unexplained number serves as its own name."""
+        """Add the names of kind and operation to records; an unexplained number is used as its own name."""
         operations = self._operations()
         kinds = operations.select("process_id", "kind", "kind_name").unique()
         named = frame.join(kinds, on=["process_id", "kind"], how="left", maintain_order="left").join(
@@ -175,7 +175,7 @@ class _Results:
         )
 
     def _markers(self) -> pl.DataFrame:
-        """Build ranges and marks with their text; naming and controlling calls keep the function's name."""
+        """Build ranges and marks with their text; calls that name or control keep the function's name."""
         frame = self._named(self._records("marker_api", flat=CALL))
         texts = [
             (place, key, str(entry.get("value")))
@@ -196,7 +196,7 @@ class _Results:
         )
 
     def _copies(self, records: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-        """Build copies; each counts in the busy time of the device it wrote to, or else read from."""
+        """Build copies; each counts towards the busy time of its destination device, or else its source."""
         frame = self._named(records).join(streams, on=["process_id", "stream"], how="left", maintain_order="left")
         for side in ("source", "destination"):
             agents = self._agents.rename({"agent": side, "device_id": f"{side}_device_id"})
@@ -238,7 +238,7 @@ class _Results:
         )
 
     def _counted(self) -> pl.DataFrame:
-        """Return counted dispatches with their records, flat like those of the trace."""
+        """Return counted dispatches with their records, flattened like those of the trace."""
         data = pl.col("dispatch_data")
         flat = {
             **dispatch_fields(data.struct.field("dispatch_info")),
@@ -252,12 +252,12 @@ class _Results:
         return self._records("counter_collection", flat=flat)
 
     def _with_counted(self, traced: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
-        """Add the counted dispatches that no trace has to the traced ones."""
+        """Add the counted dispatches that are missing from the traces."""
         alone = counted.drop("records").filter(pl.col("agent").is_not_null())
         alone = alone.join(traced, on=["process_id", "dispatch"], how="anti", maintain_order="left")
         reason = f"{alone.height} dispatches are known from counter records only: times of a counting run"
         self._findings.note(alone.height, "dispatches of counter records", "partial", reason)
-        # Records come as buffers were flushed; the number is the order of dispatch.
+        # Records are in the order in which buffers were flushed; the number gives the dispatch order.
         both = pl.concat([traced, alone.select(traced.columns)])
         return both.sort("process_id", "dispatch", nulls_last=True, maintain_order=True)
 
@@ -335,7 +335,7 @@ class _Results:
 
 
 _LISTS: Final = ("buffer_records", "callback_records")
-#: Small parts that are kept whole; every other part of a process is skipped.
+#: Small parts that are read completely; all other parts of a process are skipped.
 _KEPT: Final = ("metadata", "agents", "counters", "strings")
 
 
@@ -379,7 +379,7 @@ def _read_process(path: Path, cursor: Cursor, limits: Limits, into: Process) -> 
 
 
 def _read_records(path: Path, cursor: Cursor, limits: Limits, into: Process, kind: str) -> None:
-    """Add the records of one kind; from a cut file those before the cut."""
+    """Add the records of one kind; from a truncated file, those before the cut."""
     into.counts.setdefault(kind, 0)
     if not cursor.follows(b"["):
         cursor.skip()
@@ -390,7 +390,7 @@ def _read_records(path: Path, cursor: Cursor, limits: Limits, into: Process, kin
 
 
 def _batches(path: Path, cursor: Cursor, limits: Limits, into: Process, kind: str) -> Iterator[io.BytesIO]:
-    """Yield the objects of the next array, one per line, some at a time; counts them."""
+    """Yield and count the objects of the next array, one per line, in batches."""
     for piece, part in cursor.batches():
         into.counts[kind] = into.counts.get(kind, 0) + len(part.start)
         if into.counts[kind] > limits.events:

@@ -1,12 +1,11 @@
 """RPD databases of rocmProfileData (SQLite, possibly gzip-compressed), which are also called rocpd.
 
-Written by its tracer on top of roctracer (`runTracer.sh`, `rpd_tracer`); schema 2 is known from a real file and the
-writer's source, later ones are read by the column names that are known. The reader relies on these facts: times are ns
-of one clock of the host; an operation is tied to its launching call by `rocpd_api_ops`; `rocpd_kernelapi` has a launch
-as the program stated it, in workgroups except for `hipExtModuleLaunchKernel` and `hipHccModuleLaunchKernel`, which
-state work-items; sizes of copies are cut to 32 bits. Not read: arguments of calls except for markers, clocks in
-`rocpd_monitor` (their devices are numbered otherwise), and sizes of local memory (only the launch's own part is
-stated).
+Written by its tracer, which uses roctracer (`runTracer.sh`, `rpd_tracer`). Schema 2 is known from a real file and the
+writer's source; later ones are read by their known column names. The reader relies on these properties: times are ns of
+one host clock; `rocpd_api_ops` ties an operation to its launching call; `rocpd_kernelapi` has a launch as stated by the
+program, in workgroups except for `hipExtModuleLaunchKernel` and `hipHccModuleLaunchKernel`, which state work-items;
+copy sizes are truncated to 32 bits. Not read: call arguments except for markers, clocks in `rocpd_monitor` (whose
+devices are numbered differently), and local memory sizes (only the launch's own part is stated).
 """
 
 from pathlib import Path
@@ -31,11 +30,11 @@ def probe(path: Path) -> DetectedFormat | None:
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
-    """Read one database; times are int64 ns of the tracer's own clock, which nothing ties to another.
+    """Read one database; times are int64 ns of the tracer's own clock, which is not tied to any other.
 
-    Tables: `processes`, `devices` (what operations name, by number alone), `clock_domains`, `kernels`, `dispatches`,
+    Tables: `processes`, `devices` (named by operations, by number only), `clock_domains`, `kernels`, `dispatches`,
     `api_calls`, `memory_copies`, `markers`. Details: `dispatch_keys` (the operation's own number) and `source_rows`.
-    Raises CaptureError for what is no such database, is cut or damaged, not yet finished, or over the limits.
+    CaptureError if it is not such a database, is truncated, damaged or unfinished, or exceeds the limits.
     """
     from aaco_pipeline.formats.rpd import reading
 

@@ -1,6 +1,6 @@
 """Read the tables of an RPD database of rocmProfileData into canonical tables.
 
-Recognition and the meaning of the columns are in `aaco_pipeline.formats.rpd`.
+`aaco_pipeline.formats.rpd` recognizes the databases and documents the columns.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ from aaco_pipeline.formats.parsing.lookup import Lookup, text
 from aaco_pipeline.formats.parsing.sqlite_database import Database, TableSet, opened
 from aaco_pipeline.lake.validation import to_contract
 
-#: The tracer's clock; its files do not say which host clock it is.
+#: The tracer's clock; its files do not state which host clock it is.
 CLOCK: Final = "rpd"
 _KINDS: Final = ("op", "api", "api_ops", "kernelapi", "copyapi", "string", "ustring", "monitor", "metadata")
 _ESSENTIAL: Final = {
@@ -33,9 +33,9 @@ _ESSENTIAL: Final = {
 }
 _KERNEL: Final = "KernelExecution"
 _FILL: Final = "FillBuffer"
-#: The tracer's name for a range or mark of the program; its text is in the arguments.
+#: The tracer's name for a range or mark of the program, whose text is in the arguments.
 _MARKER: Final = "UserMarker"
-#: Calls that state their launch in workgroups, and those that state work-items, by the tracer's source.
+#: Calls that state their launch in workgroups, and those in work-items, by the tracer's source.
 _IN_GROUPS: Final = (
     *("hipLaunchKernel", "hipExtLaunchKernel", "hipLaunchCooperativeKernel", "hipModuleLaunchKernel"),
     *("hipLaunchCooperativeKernelMultiDevice", "hipExtLaunchMultiKernelMultiDevice"),
@@ -57,7 +57,7 @@ def read(path: Path, limits: Limits) -> CaptureTables:
 
 
 def _tables(database: Database) -> TableSet:
-    """Return the one set of tables; CaptureError where an essential table or column is missing."""
+    """Return the only set of tables; CaptureError if an essential table or column is missing."""
     kinds = {kind: columns for kind in _KINDS if (columns := database.columns(f"rocpd_{kind}"))}
     for kind, needed in _ESSENTIAL.items():
         lacking = [name for name in needed if name not in kinds.get(kind, frozenset())]
@@ -68,7 +68,7 @@ def _tables(database: Database) -> TableSet:
 
 
 class _Tables:
-    """The rows of one database while they become tables."""
+    """The rows of a database being converted to tables."""
 
     def __init__(self, database: Database, tables: TableSet, limits: Limits) -> None:
         self.database, self.tables = database, tables
@@ -84,7 +84,7 @@ class _Tables:
         return Lookup.of(((row["id"], text(row["string"])) for row in rows), pl.String)
 
     def _listed(self, kind: str, schema: dict[str, Any], *expressions: str) -> pl.DataFrame:
-        """Evaluate expressions over a table whose columns may hold anything, in the order of `schema`."""
+        """Evaluate expressions over a table whose columns may have any type, in the order of `schema`."""
         sql = f"SELECT {', '.join(expressions)} FROM {self.tables.table(kind)} ORDER BY rowid"
         return pl.DataFrame(self.database.rows(sql), schema=schema, orient="row")
 
@@ -135,7 +135,7 @@ class _Tables:
         """Read the host's calls: api_id, pid, tid, start_ns, end_ns, call (its name), arguments."""
         columns = {"api_id": "id", "pid": "pid", "tid": "tid", "start_ns": "start", "end_ns": "end"}
         rows = self.database.integers(self.tables, "api", {**columns, "name": "apiName_id", "args": "args_id"})
-        # Later schemas keep texts that occur once apart from those that repeat.
+        # Later schemas store unique texts separately from repeated ones.
         once = self._strings("ustring") if "ustring" in self.tables.tables else self.strings
         texts = {"call": self.strings.applied(rows["name"]), "arguments": once.applied(rows["args"])}
         return rows.with_columns(**texts).drop("name", "args")
@@ -155,7 +155,7 @@ class _Tables:
         launches = self.database.integers(self.tables, "kernelapi", _LAUNCH)
         launches = launches.with_columns(stated=self.strings.applied(launches["name_id"])).drop("name_id")
         launches = launches.unique("api_id", keep="first", maintain_order=True)
-        # A call that launched several does not say whose grid it states.
+        # A call that launched several does not state which of the grids it gives.
         alone = pl.col("launched") == 1
         rows = operations.join(launches, on="api_id", how="left", maintain_order="left")
         rows = rows.join(self._streams(), on="api_id", how="left", maintain_order="left")

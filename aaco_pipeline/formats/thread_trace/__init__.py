@@ -1,8 +1,8 @@
 """A decoded thread trace (`ui_output_agent_<handle>_dispatch_<id>`), or the same folder from program-counter sampling.
 
-Written by the decoder of rocprofv3 (`--att`) for its viewer. All times are shader clock cycles with a separate epoch
-per shader engine, never nanoseconds. Only the wavefronts of one compute unit are traced, so hits do not describe the
-whole grid. The raw trace files are not read: no open decoder exists for them.
+Written by rocprofv3's decoder (`--att`) for its viewer. All times are shader clock cycles with a separate epoch per
+shader engine, never nanoseconds. Only the wavefronts of one compute unit are traced, so hits do not describe the full
+grid. The raw trace files are not read, because there is no open decoder for them.
 """
 
 import re
@@ -17,22 +17,22 @@ from aaco_pipeline.formats.parsing.regular_files import is_regular, open_regular
 
 FORMAT: Final = "rocprofv3-thread-trace"
 _HEAD_BYTES: Final = 4096
-#: Words in the first bytes of a file of the folder.
+#: Words in the first bytes of a file in the folder.
 _MARKS: Final = {"filenames.json": (b'"gfxv"', b'"wave_filenames"', b'"global_begin_time"'), "code.json": (b'"code"',)}
-#: Marks of a kernel's descriptor at the end of its name.
+#: Suffixes of a kernel descriptor's name.
 _DESCRIPTOR: Final = re.compile(r"(\[clone\.kd\]|\.kd)$")
-#: The decoder's name of a folder, and the tool's name of one shader engine's raw file: process, agent, engine,
-#: dispatch.
+#: The decoder's name for a folder, and the tool's name for one shader engine's raw file (process, agent, engine,
+#: dispatch).
 FOLDER: Final = re.compile(r"ui_output_agent_(\d{1,20})_dispatch_(\d{1,20})")
 _RAW: Final = re.compile(r"(\d{1,18})_(\d{1,20})_shader_engine_\d{1,9}_(\d{1,20})\.att")
-#: Function headings are in the first kilobytes of a listing, the traced kernel's first.
+#: Function headings are in the first kilobytes of a listing, starting with the traced kernel's.
 _LISTING_BYTES: Final = 256 << 10
 _HEADING: Final = re.compile(r'\[\s*"; ([^"\\]{1,65536})"\s*,[^,"]*,[^,"]*,\s*"([^"\\]{0,65536})"')
 
 
 @dataclass(frozen=True)
 class TracedDispatch:
-    """The dispatch of a folder: the agent's handle and the number, and the functions that its listing names."""
+    """A folder's dispatch: agent handle and number, and the functions named in its listing."""
 
     agent: str | None
     dispatch: int | None
@@ -40,7 +40,7 @@ class TracedDispatch:
 
 
 def traced_dispatch(path: Path) -> TracedDispatch:
-    """Read a folder's name and the start of its listing; None where they state nothing."""
+    """Read a folder's name and the start of its listing; None if they state nothing."""
     named = FOLDER.fullmatch(path.name)
     listing = path / "code.json"
     head = first_bytes(listing, _LISTING_BYTES).decode("utf-8", "replace") if is_regular(listing) else ""
@@ -51,13 +51,13 @@ def traced_dispatch(path: Path) -> TracedDispatch:
 
 
 def raw_trace(path: Path) -> tuple[str, int, int] | None:
-    """Return agent's handle, dispatch and process in the name of a raw thread trace; None for any other file."""
+    """Return agent handle, dispatch and process from the name of a raw thread trace; None for other files."""
     named = _RAW.fullmatch(path.name)
     return None if named is None else (named[2], int(named[3]), int(named[1]))
 
 
 def plain_name(name: str | None) -> str:
-    """Normalize a kernel's name for comparison between tools: without spaces and descriptor mark."""
+    """Normalize a kernel's name for comparison between tools: no spaces and no descriptor suffix."""
     return _DESCRIPTOR.sub("", re.sub(r"\s+", "", name or ""))
 
 
@@ -84,11 +84,10 @@ DOCUMENTATION: Final = FormatRow(
 
 
 def read(path: Path, limits: Limits | None = None) -> CaptureTables:
-    """Read the folder `path` and the `stats_*.csv` beside it. CaptureError when it is no such folder or its code is
-    damaged.
+    """Read the folder `path` and its `stats_*.csv`. CaptureError if it is not such a folder or its code is damaged.
 
-    Tables: `att_instructions` (kernel_id and dispatch_id null: only other files of the capture know them) and
-    `clock_domains` (one per shader engine, tied to nothing). Details, all times and durations in cycles:
+    Tables: `att_instructions` (kernel_id and dispatch_id are null, because only other files of the capture give them)
+    and `clock_domains` (one per shader engine, tied to no other). Details, all times and durations in cycles:
 
     - `traced_dispatch`, one row: agent_handle, source_dispatch_id (from the folder's name), gfxv, gfxip,
       counter_names, kernel_names (symbols), kernel_display_names, code_object_ids

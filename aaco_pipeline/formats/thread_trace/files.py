@@ -1,6 +1,6 @@
-"""Files of a decoded thread trace, each checked, and the folder that holds them.
+"""Validated files of a decoded thread trace, and the folder that contains them.
 
-Tables are built in `reading`.
+`reading` builds the tables.
 """
 
 import itertools
@@ -24,12 +24,12 @@ CATEGORIES: Final = (
 )
 #: States of a wavefront by the decoder's number.
 WAVE_STATES: Final = ("empty", "idle", "exec", "wait", "stall")
-#: Reasons why a sampled wavefront issued nothing, by the position in a row's list.
+#: Reasons why a sampled wavefront issued nothing, by position in a row's list.
 STALL_REASONS: Final = (
     *("none", "no_instruction_available", "alu_dependency", "waitcnt", "internal_instruction", "barrier_wait"),
     *("arbiter_not_win", "arbiter_win_ex_stall", "other_wait", "sleep_wait"),
 )
-#: Cycles, counts and lines stay between this and its negative, so that sums of a few stay within 64 bits.
+#: Magnitude limit of cycles, counts and lines, so that sums of a few fit in 64 bits.
 _LOWEST: Final = -(1 << 61)
 _TRACED_WIDTH: Final = 10
 _SAMPLED_WIDTH: Final = 13
@@ -69,7 +69,7 @@ _POSITIONS: Final = (0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 
 @dataclass(frozen=True)
 class WaveFile:
-    """One wavefront's file as listed in `filenames.json`; `begin` and `end` in cycles, null where not stated."""
+    """One wavefront's file as listed in `filenames.json`; `begin` and `end` in cycles, null if not stated."""
 
     shader_engine: int
     simd: int
@@ -92,7 +92,7 @@ class Wave:
 
 
 def inside(folder: Path, name: object) -> Path | None:
-    """Return the file `name` directly in `folder`; None when it is missing or would lead out of the folder."""
+    """Return the file `name` directly in `folder`; None if it is missing or would lie outside the folder."""
     if not isinstance(name, str) or not name or "\0" in name or name in (".", "..") or "/" in name or "\\" in name:
         return None
     path = folder / name
@@ -100,12 +100,12 @@ def inside(folder: Path, name: object) -> Path | None:
 
 
 def document(path: Path, limits: Limits) -> Any:
-    """Read the JSON in a file. CaptureError when it is damaged, too large, or nested too deep for these files."""
+    """Read the JSON in a file. CaptureError if it is damaged, too large, or nested too deep for these files."""
     return json_document(path, limits, "decode the trace again")
 
 
 def mapping(path: Path, limits: Limits) -> dict[str, Any]:
-    """Read a file that must hold one JSON object; see `document`."""
+    """Read a file that must contain one JSON object; see `document`."""
     found = document(path, limits)
     if not isinstance(found, dict):
         raise CaptureError(f"{path}: holds no JSON object; not a file of a thread trace")
@@ -133,8 +133,8 @@ def integers(path: Path, rows: Any, width: int, what: str) -> npt.NDArray[np.int
 def code(path: Path, limits: Limits) -> tuple[pl.DataFrame | None, bool]:
     """Read the rows of `code.json` as `CODE_SCHEMA`, and return whether they come from program-counter sampling.
 
-    Rows are distinguished by length, not by the header, which the viewer writes differently. None when the file states
-    that there is no code. CaptureError when a row has another form.
+    Rows are distinguished by length, not by the header, which the viewer writes differently. None if the file states
+    that there is no code. CaptureError if a row has another form.
     """
     rows = mapping(path, limits).get("code")
     if rows is None:
@@ -185,7 +185,7 @@ def listed_waves(path: Path, listing: Any) -> list[WaveFile]:
 
 
 def wave(path: Path, limits: Limits) -> Wave:
-    """Read one wavefront's file. CaptureError when it is damaged."""
+    """Read one wavefront's file. CaptureError if it is damaged."""
     found = mapping(path, limits)
     inner = found.get("wave")
     if not isinstance(inner, dict):
@@ -206,7 +206,7 @@ def wave(path: Path, limits: Limits) -> Wave:
 
 
 def _waits(path: Path, rows: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return lines that waited, how many lines each waited for, and those lines one after another."""
+    """Return lines that waited, the number of lines each waited for, and the concatenation of those lines."""
     none = np.empty(0, np.int64)
     if rows is None or rows == []:
         return none, none, none
@@ -224,7 +224,7 @@ def occupancy(path: Path, limits: Limits) -> pl.DataFrame:
     """Read starts and ends of every wavefront on the traced shader engines.
 
     Columns: shader_engine, time, cu, simd, slot (int64), started (bool), source_kernel_id (int64, the decoder's own
-    number, another in each folder) and kernel (its name; null for what the decoder could not name).
+    number, which differs between folders) and kernel (its name; null if the decoder could not name it).
     """
     found = mapping(path, limits)
     names = found.get("dispatches") or {}
@@ -241,7 +241,7 @@ def occupancy(path: Path, limits: Limits) -> pl.DataFrame:
     named = {
         int(number): name
         for number, name in names.items()
-        # The decoder's placeholder for code that it had no symbol of: "1 / 0x4900".
+        # The decoder's placeholder for code without a symbol: "1 / 0x4900".
         if number.isdecimal() and len(number) < 19 and isinstance(name, str) and " / 0x" not in name
     }
     schema = {"source_kernel_id": pl.Int64(), "kernel": pl.String()}
@@ -254,7 +254,7 @@ _OCCUPANCY: Final = ("time", "cu", "simd", "slot", "started", "source_kernel_id"
 
 
 def wave_states(path: Path, limits: Limits, *, state: int) -> pl.DataFrame:
-    """Count traced wavefronts in a state from each time on: time (cycles), state (its name), waves."""
+    """Count the traced wavefronts in each state over time: time (cycles), state (its name), waves."""
     found = mapping(path, limits)
     times, counts = found.get("time"), found.get("state")
     if not isinstance(times, list) or not isinstance(counts, list) or len(times) != len(counts):
@@ -267,8 +267,8 @@ def wave_states(path: Path, limits: Limits, *, state: int) -> pl.DataFrame:
 def realtime(path: Path, limits: Limits) -> pl.DataFrame:
     """Read pairs of readings of the shader clock and the constant reference clock.
 
-    Columns: shader_engine, gfx_clock (cycles), realtime_clock (ticks with an epoch of their own), frequency (ticks a
-    second; null when not stated).
+    Columns: shader_engine, gfx_clock (cycles), realtime_clock (ticks with a separate epoch), frequency (ticks per
+    second; null if not stated).
     """
     found = mapping(path, limits)
     metadata = found.get("metadata")
@@ -294,7 +294,7 @@ def perf_counters(path: Path, limits: Limits, *, engine: str) -> pl.DataFrame:
 
 
 def source_files(path: Path, limits: Limits) -> pl.DataFrame:
-    """List the source files in `snapshots.json`: source (path at build), file (its name beside it)."""
+    """List the source files in `snapshots.json`: source (path at build time), file (name of its copy)."""
     rows: list[tuple[str, str]] = []
     pending: list[tuple[str, Any, int]] = [("", mapping(path, limits), 0)]
     while pending:
@@ -349,7 +349,7 @@ class Folder(Findings):
     def optional(
         self, name: str, parse: Callable[[Path, Limits], Any], item: str, *, required: bool = False
     ) -> Any | None:
-        """Return what `parse` makes of the file; None, reported absent or invalid, where it cannot be used."""
+        """Return the result of `parse` for the file; None, reported absent or invalid, if it is unusable."""
         path = inside(self.path, name)
         if path is None:
             self.say(item, "absent", f"the folder has no {name}")
@@ -363,7 +363,7 @@ class Folder(Findings):
             return None
 
     def take(self, name: str, parse: Callable[[Path, Limits], pl.DataFrame], item: str) -> pl.DataFrame | None:
-        """Parse a file, all of whose rows are taken; see `optional`."""
+        """Parse a file whose rows are all used; see `optional`."""
         frame: pl.DataFrame | None = self.optional(name, parse, item)
         if frame is not None:
             self.took(name, frame.height)
@@ -372,7 +372,7 @@ class Folder(Findings):
     def detail(
         self, name: str, item: str, parse: Callable[[Path, Limits], pl.DataFrame], schema: pl.Schema
     ) -> pl.DataFrame:
-        """Read the detail `item` from one file, without rows where there is none."""
+        """Read the detail `item` from one file, without rows if there is no file."""
         frame = self.take(name, parse, item)
         if frame is not None:
             self.say(item, "present", rows=frame.height)
@@ -380,12 +380,12 @@ class Folder(Findings):
         return self.details[item]
 
     def gather(self, detail: str, item: str, frames: Sequence[pl.DataFrame], schema: pl.Schema, lacking: str) -> None:
-        """Combine a detail from several files, and report its number of rows or why there are none."""
+        """Combine a detail from several files, and report its number of rows or the reason if there are none."""
         self.details[detail] = pl.concat([schema.to_frame(), *frames])
         self.have(item, self.details[detail].height, lacking)
 
 
 def some(names: Sequence[str]) -> str:
-    """List the first of many names, and how many more there are."""
+    """List the first of many names, and the number of remaining ones."""
     more = len(names) - _NAMED
     return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")

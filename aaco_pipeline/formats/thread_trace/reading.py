@@ -1,6 +1,6 @@
 """Read a decoded thread trace into tables: waves, instructions, their stalls and dependencies.
 
-The files are opened and checked in `files`.
+`files` opens and checks the files.
 """
 
 import re
@@ -31,13 +31,13 @@ _WAVES: Final = pl.Schema(
 )
 _CATEGORY: Final = pl.Enum(CATEGORIES)
 _STATE: Final = pl.Enum(WAVE_STATES)
-#: Details with one row per entry of a wavefront's lists, by the list.
+#: Details with one row per entry of a wavefront's lists, keyed by list.
 _TAKEN: Final = {"instructions": "wave_instructions", "timeline": "wave_timeline", "waitcnt": "wait_dependencies"}
 _WAVE_FILE: Final = re.compile(r"se(\d{1,9})_sm(\d{1,9})_sl(\d{1,9})_wv(\d{1,9})\.json")
 
 
 def read_waves(folder: Folder, listing: dict[str, Any]) -> bool:
-    """Add the details of the traced wavefronts and report unreadable ones; returns whether none is missing."""
+    """Add the details of the traced wavefronts and report unreadable ones; return whether all are present."""
     listed = _listed(folder, listing)
     read: list[tuple[WaveFile, Wave]] = []
     lost: list[str] = []
@@ -73,7 +73,7 @@ def read_waves(folder: Folder, listing: dict[str, Any]) -> bool:
 
 
 def _listed(folder: Folder, listing: dict[str, Any]) -> list[WaveFile]:
-    """List the wavefronts in `filenames.json`, or without it those whose files are present."""
+    """List the wavefronts in `filenames.json`, or if it is missing, those whose files are present."""
     found = [match for name in folder.names() if (match := _WAVE_FILE.fullmatch(name))]
     if not listing:
         return [WaveFile(int(one[1]), int(one[2]), int(one[3]), int(one[4]), one[0]) for one in found]
@@ -107,11 +107,11 @@ def _say_oddities(folder: Folder, read: Sequence[tuple[WaveFile, Wave]]) -> None
 
 
 def aggregated(waves: pl.DataFrame, wave_instructions: pl.DataFrame) -> pl.DataFrame:
-    """Sum what the traced wavefronts spent on each line: line, hits, latency_cycles, stall_cycles, idle_cycles.
+    """Sum the traced wavefronts' cycles per line: line, hits, latency_cycles, stall_cycles, idle_cycles.
 
     Idle is the time from the end of all earlier instructions of the wavefront (initially its begin) to its next one;
-    instructions may overlap, so that end is a running maximum and an early start idles for 0. `wave_instructions` must
-    be in order of execution within each wavefront.
+    instructions may overlap, so that end is a running maximum, and an instruction that starts earlier has 0 idle
+    cycles. `wave_instructions` must be in execution order within each wavefront.
     """
     ended = (pl.col("time") + pl.col("duration")).cum_max().shift(1).over("wave_index")
     return (
@@ -138,7 +138,7 @@ def wave_frames(read: Sequence[tuple[WaveFile, Wave]]) -> dict[str, pl.DataFrame
     executed = _stacked([wave.instructions for _, wave in read], 5)
     states = _stacked([wave.timeline for _, wave in read], 2)
     begins = np.asarray([wave.facts["begin"] for _, wave in read], np.int64)
-    # A state begins where those before it in its wavefront have ended.
+    # A state begins when the previous ones of its wavefront have ended.
     whole = np.concatenate(([0], np.cumsum(states[1][:, 1])))
     firsts = np.concatenate(([0], np.cumsum([len(wave.timeline) for _, wave in read])))[:-1].astype(np.int64)
     waits = [wave.waits for _, wave in read]
@@ -171,7 +171,7 @@ def _wait_frame(waits: Sequence[tuple[npt.NDArray[np.int64], ...]]) -> pl.DataFr
     lines, counts, awaited = (np.concatenate([none, *(one[part] for one in waits)]) for part in range(3))
     wave = np.repeat(np.arange(len(waits), dtype=np.int32), [len(one[0]) for one in waits])
     number = np.concatenate([none, *(np.arange(len(one[0])) for one in waits)])
-    rows = np.maximum(counts, 1)  # a wait without a known dependency stays, with null
+    rows = np.maximum(counts, 1)  # a wait without a known dependency keeps one row, with null
     known = np.repeat(counts > 0, rows)
     dependency = np.zeros(len(known), np.int64)
     dependency[known] = awaited
@@ -265,7 +265,7 @@ def _say_samples(folder: Folder, listing: dict[str, Any]) -> None:
 
 
 def compare_with_waves(folder: Folder, code: pl.DataFrame | None, complete: bool) -> None:
-    """Report whether the sums in `code.json` follow from the wavefronts, if none is missing (`complete`)."""
+    """Report whether the totals in `code.json` follow from the wavefronts, if none is missing (`complete`)."""
     item = "sums recomputed from the wavefronts"
     waves, executed = folder.details["waves"], folder.details["wave_instructions"]
     if code is None or not waves.height:
@@ -287,7 +287,7 @@ def compare_with_waves(folder: Folder, code: pl.DataFrame | None, complete: bool
 
 
 def compare_with_statistics(folder: Folder, code: pl.DataFrame | None) -> None:
-    """Report whether the CSV beside the folder equals `code.json`, ordered by code object and address."""
+    """Report whether the CSV next to the folder equals `code.json`, ordered by code object and address."""
     name = f"stats_{folder.path.name}.csv"
     item = "statistics beside the folder"
     path = files.inside(folder.path.parent, name)
@@ -318,7 +318,7 @@ def compare_with_statistics(folder: Folder, code: pl.DataFrame | None) -> None:
 
 
 def _stated(text: pl.Expr) -> pl.Expr:
-    """Return the text, null where it is empty."""
+    """Return the text, null if it is empty."""
     return pl.when(text != "").then(text)
 
 
@@ -412,7 +412,7 @@ def _traced_dispatch(folder: Folder, listing: dict[str, Any]) -> None:
 
 
 def _clock_domains(waves: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
-    """Build one clock per shader engine; nothing ties its cycles to a time."""
+    """Build one clock per shader engine; its cycles are not tied to any time."""
     engines = sorted({*waves.get_column("shader_engine"), *clocks.get_column("shader_engine")})
     rows = []
     for engine in engines:

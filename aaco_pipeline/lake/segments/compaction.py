@@ -1,7 +1,7 @@
-"""Compaction: merge small table files of many sessions into segments, and remove what segments have replaced.
+"""Compaction: merge small table files of many sessions into segments, and remove files that segments replaced.
 
-Manifests do not change, and a kill leaves every row in its old or its new place. Reading segments is `format`, writing
-one `writing`.
+Manifests do not change, and after a kill every row is in its old or its new place. `format` reads segments; `writing`
+writes them.
 """
 
 from collections import defaultdict
@@ -53,12 +53,12 @@ class Amount:
 
 @dataclass(frozen=True)
 class TableRound:
-    """The actions of one round on one table, done or planned.
+    """The actions of one compaction on one table, completed or planned.
 
     `taken` are sessions' files merged into segments, `sessions` the number of their owners, `rewritten` the segments
-    merged with them, `written` the resulting segments (None in a dry run). `gone` are sessions' files that segments
-    replaced, `waiting` files still in their grace period, which first ends at `waiting_until`; `dropped` are unneeded
-    segments. Each line of `left` says what stayed and why.
+    merged with them, `written` the resulting segments (None in a dry run). `gone` are sessions' files replaced by
+    segments, `waiting` files still in their grace period, which first ends at `waiting_until`; `dropped` are unneeded
+    segments. Each line of `left` names an item that stayed and the reason.
     """
 
     table: str
@@ -98,7 +98,7 @@ class Published:
         self._owners: Final = {name.removesuffix(".json") for name in names} | self.unreadable
 
     def entries(self, table: Table) -> Mapping[PartKey, Entry]:
-        """All published entries of a table that have rows, by the key of the part."""
+        """Return all non-empty published entries of a table, by the key of the part."""
         if self._last[0] != table.name:
             found = self._known.entries(table.name, table.scope, lambda owner: owner not in self.unreadable)
             keyed = {(owner, entry.stage, entry.sha256): entry for owner, entry in found if entry.file}
@@ -106,11 +106,11 @@ class Published:
         return self._last[1]
 
     def unknown_tables(self) -> list[str]:
-        """Tables unknown to this package; not determined if a manifest cannot be read."""
+        """Return tables unknown to this package; not determined if a manifest is unreadable."""
         return [] if self.unreadable else sorted(self._known.rows_of_tables().keys() - all_tables().keys())
 
     def may_need(self, table: Table, part: Part) -> bool:
-        """Return whether a manifest names the part, or may name it because it cannot be read."""
+        """Return whether a manifest names the part, or could name it because it is unreadable."""
         return part.id in self.unreadable or part[:3] in self.entries(table)
 
     def is_removed(self, part: Part) -> bool:
@@ -118,14 +118,14 @@ class Published:
         return part.id not in self._owners
 
     def needed(self, table: Table, one: SegmentList, held: Mapping[PartKey, Held]) -> list[Part]:
-        """The parts of a segment that may be published and are in no later segment."""
+        """Return the parts of a segment that may be published and are in no later segment."""
         return [
             part for part in one.parts if held[part[:3]].segment.name == one.segment.name and self.may_need(table, part)
         ]
 
 
 def made_of_lake(lake: LakeReader, known: "Catalogue") -> str:
-    """A digest that changes whenever a round may find new work, apart from waiting files.
+    """Return a digest that changes whenever compaction may find new work, apart from waiting files.
 
     It covers manifests, segments, folders with own files, and the versions of code and contracts.
     """
@@ -147,7 +147,7 @@ class Replaced(NamedTuple):
 
 
 class Removal:
-    """One round of removals, recorded in `rounds` by table. With `dry_run` nothing is removed."""
+    """One round of removals, recorded in `rounds` by table. With `dry_run`, nothing is removed."""
 
     def __init__(
         self,
@@ -206,9 +206,9 @@ class Removal:
         held: Mapping[PartKey, Held],
         replaced_at: Mapping[PartKey, datetime],
     ) -> None:
-        """Drop an unneeded segment: at once if all of it is dead or some of it was removed.
+        """Drop an unneeded segment: at once if it is completely dead or some of it was removed.
 
-        A segment replaced by later ones waits for the grace period, as its readers may not know them yet.
+        A segment replaced by later ones waits for the grace period, because its readers may not know them yet.
         """
         segment = one.segment
         live = [part for part in one.parts if self._published.may_need(table, part)]
@@ -232,7 +232,7 @@ class Removal:
         return not self._torn[segment.file]
 
     def _remove(self, scope: Scope, owner: str, files: Sequence[Replaced]) -> list[Replaced]:
-        """Remove those of an owner's files that are still published, and return them."""
+        """Remove an owner's files that are still published, and return them."""
         path = self._lake.manifest_path(owner, scope)
         with lake_errors(path):
             if self._lake.storage.state(path) is None:
@@ -247,12 +247,12 @@ class Removal:
 
 
 def _first_held(lists: Sequence[SegmentList]) -> dict[PartKey, datetime]:
-    """The time at which each part first came into a segment; its current segment may be younger."""
+    """Return when each part first entered a segment; its current segment may be newer."""
     return {key: one.segment.made for one in reversed(lists) for key, _ in one.held()}
 
 
 def drop_segment(lake: LakeFolder, segment: Segment) -> None:
-    """Remove a segment: first its list, so that nobody looks for it, then its rows."""
+    """Remove a segment: first its list, so that nobody searches for it, then its rows."""
     with lake_errors(lake.path / segment.file):
         lake.storage.remove(lake.path / segment.list_file)
         lake.storage.remove(lake.path / segment.file)
@@ -262,11 +262,11 @@ def drop_segment(lake: LakeFolder, segment: Segment) -> None:
 UNDERSIZED_BYTES: Final = 64 << 20
 #: A larger file gains nothing from a segment and stays as it is.
 LARGE_BYTES: Final = 16 << 20
-#: A segment with a larger share of dead rows is rewritten without them.
+#: A segment with a larger fraction of dead rows is rewritten without them.
 MOST_DEAD_RATIO: Final = 0.2
 GRACE: Final = timedelta(days=1)
 
-#: The key under which this host remembers that a round found nothing to do.
+#: The key under which this host records that a round found nothing to do.
 _DONE: Final = "compacted"
 
 Progress = Callable[[str, int, int], None]
@@ -280,9 +280,9 @@ def compact(
     dry_run: bool = False,
     progress: Progress = lambda doing, done, total: None,
 ) -> list[TableRound]:
-    """Run one round over all tables; return the rounds that did or reported something, by name.
+    """Run one round over all tables; return by name the rounds that did or reported something.
 
-    LakeError when another round is running, or the lake cannot be read or written.
+    LakeError if another round is running, or the lake cannot be read or written.
     """
     with nullcontext() if dry_run else lake.compacting(), lake.catalogue() as known:
         if not dry_run:
@@ -306,7 +306,7 @@ def compact(
         for done, total in removal.remove_files():
             progress("removing replaced files", done, total)
         found = [one for one in rounds.values() if not one.is_nothing]
-        if not found and not known.errors:  # nothing waits either: no work until something changes
+        if not found and not known.errors:  # nothing is waiting either: no work until something changes
             known.remember(_DONE, {"": (made_of, "")})
     return found
 
@@ -314,7 +314,7 @@ def compact(
 def rewrite(lake: TraceLake, segment: Segment, now: datetime) -> bool:
     """Rewrite the readable parts of a torn segment; return whether it is gone or intact again.
 
-    It stays while it is the only holder of a needed part that cannot be read.
+    It stays while it is the only copy of a needed part that is unreadable.
     """
     with lake.compacting(), lake.catalogue() as known:
         state, table = Published(lake, known), all_tables()[segment.table]
@@ -341,14 +341,14 @@ def unlisted(lake: LakeFolder) -> Iterator[Path]:
 
 
 def clear_unlisted(lake: LakeFolder) -> None:
-    """Remove leftovers of killed rounds; the caller holds the lock, so nobody is writing."""
+    """Remove leftovers of killed rounds; the caller holds the lock, so there is no other writer."""
     for path in unlisted(lake):
         with lake_errors(path):
             lake.storage.discard(path)
 
 
 def _lists(lake: TraceLake, table: Table) -> list[SegmentList] | None:
-    """The lists of a table's segments; None if a later version wrote one, which then takes care of the table."""
+    """Return the lists of a table's segments; None if a later version, which then handles the table, wrote one."""
     try:
         lists = readable_lists(lake.path, table.name)
     except NewerSegmentError:
@@ -359,7 +359,7 @@ def _lists(lake: TraceLake, table: Table) -> list[SegmentList] | None:
 def _compact_table(
     lake: TraceLake, table: Table, state: Published, now: datetime, *, dry_run: bool = False, force: str = ""
 ) -> TableRound:
-    """Merge a table's loose files and unfit segments; the segment `force` counts as unfit in any case."""
+    """Merge a table's loose files and unfit segments; the segment `force` is always treated as unfit."""
     done = TableRound(table.name, written=None if dry_run else Amount())
     if (lists := _lists(lake, table)) is None:
         return done.and_left("a later aaco_pipeline has written its segments; upgrade aaco_pipeline to compact it")
@@ -405,7 +405,7 @@ def _compact_table(
         if source.part.sha256 in {entry.sha256 for entry in entries}:  # not superseded or removed meanwhile
             left.append(str(error))
 
-    # Later than the segments it replaces, even if the clock is behind.
+    # Newer than the segments it replaces, even if the clock is behind.
     made = max([now, *(one.segment.made + timedelta(microseconds=1) for one in lists)])
     written = Amount()
     for one in write_segments(lake.path, table, sorted([*loose, *sources]), made, tell):

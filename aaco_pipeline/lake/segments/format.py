@@ -1,7 +1,7 @@
-"""The form of a segment: a Parquet file with one table's rows of many sessions, and a list of their owners beside it.
+"""The format of a segment: a Parquet file with one table's rows of many sessions, and a list of their owners.
 
-The manifests stay the truth: a published table with the digest of a part can be read from its own file or from the
-segment, and a part that no manifest names is dead. `aaco_pipeline.lake.reading` chooses between the two,
+The manifests remain authoritative: a published table whose digest matches a part can be read from its own file or from
+the segment, and a part that no manifest names is dead. `aaco_pipeline.lake.reading` chooses between the two;
 `aaco_pipeline.lake.segments.compaction` decides what goes into segments.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SEGMENT_VERSION: Final = 1
-#: The column with each row's part, by its place in the list.
+#: Column with each row's part, as its index in the list.
 PART_COLUMN: Final = "aaco_part"
 
 
@@ -57,7 +57,7 @@ class RowGroup(NamedTuple):
 class Segment:
     """A segment without its parts: the consecutive sections of the file, and its footer.
 
-    `made` is the time of publication, `table_version` the contract of its columns, `parts` their number.
+    `made` is the publication time, `table_version` the contract of its columns, `parts` the number of parts.
     """
 
     table: str
@@ -70,17 +70,17 @@ class Segment:
 
     @property
     def file(self) -> str:
-        """The Parquet file, relative to the lake."""
+        """Return the Parquet file, relative to the lake."""
         return f"{SEGMENTS}/{self.table}/{self.name}.parquet"
 
     @property
     def list_file(self) -> str:
-        """The list, relative to the lake."""
+        """Return the list, relative to the lake."""
         return f"{SEGMENTS}/{self.table}/{self.name}.json"
 
     @property
     def sections(self) -> tuple[RowGroup, ...]:
-        """The row groups and the footer: the whole file."""
+        """Return the row groups and the footer: the complete file."""
         return (*self.row_groups, self.footer)
 
     @cached_property
@@ -89,7 +89,7 @@ class Segment:
 
     @cached_property
     def begins(self) -> tuple[int, ...]:
-        """The offset of each section in bytes."""
+        """Return the offset of each section in bytes."""
         return tuple(accumulate((one.bytes for one in self.sections[:-1]), initial=0))
 
     @property
@@ -98,11 +98,11 @@ class Segment:
 
     @cached_property
     def first_rows(self) -> tuple[int, ...]:
-        """The first row of each row group, and the total number of rows."""
+        """Return the first row of each row group, and the total number of rows."""
         return (0, *accumulate(one.rows for one in self.row_groups))
 
     def row_groups_of(self, first: int, rows: int) -> range:
-        """The row groups that contain these rows."""
+        """Return the row groups that contain these rows."""
         begin = bisect_right(self.first_rows, first) - 1
         return range(begin, bisect_left(self.first_rows, first + rows))
 
@@ -125,7 +125,7 @@ class SegmentList:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The parts as records, for callers that look at all of them."""
+        """Return the parts as records, for callers that need all of them."""
         return tuple(map(Part._make, zip(*(self.columns[name] for name in Part._fields), strict=True)))
 
     def held(self, ids: Collection[str] | None = None) -> Iterator[tuple[PartKey, Held]]:
@@ -152,7 +152,7 @@ class SegmentList:
 
     @staticmethod
     def from_bytes(content: bytes, source: str) -> "SegmentList":
-        """Parse and check the list read from `source`, which names the segment. LakeError when it is damaged."""
+        """Parse and check the list read from `source`, which names the segment. LakeError if it is damaged."""
         try:
             if not is_sealed(content):
                 raise ValueError("it does not begin with its digest")
@@ -187,11 +187,11 @@ class SegmentList:
 
 
 class NewerSegmentError(LakeError):
-    """A later version of this package wrote the segment: it is intact and must not be touched."""
+    """A segment written by a later version of this package: it is intact and must not be touched."""
 
 
 def list_names(lake: Path, table: str) -> list[str]:
-    """The names of the lists of a table's segments as published now."""
+    """Return the names of the lists of a table's currently published segments."""
     folder = lake / SEGMENTS / table
     with lake_errors(folder):
         names = STORAGE.names(folder)
@@ -199,7 +199,7 @@ def list_names(lake: Path, table: str) -> list[str]:
 
 
 def read_list(lake: Path, table: str, name: str) -> SegmentList | None:
-    """Read a list by its name; None if there is no such file. LakeError when it is torn."""
+    """Read a list by its name; None if there is no such file. LakeError if it is torn."""
     path = lake / SEGMENTS / table / name
     with lake_errors(path):
         try:
@@ -210,9 +210,9 @@ def read_list(lake: Path, table: str, name: str) -> SegmentList | None:
 
 
 def readable_lists(lake: Path, table: str) -> list[SegmentList]:
-    """Read the lists of a table's segments in the order they were made, skipping torn ones.
+    """Read the lists of a table's segments in order of creation, skipping torn ones.
 
-    Parts of a torn list are looked for elsewhere; `aaco_pipeline.lake.health` reports it.
+    Parts of a torn list are searched for elsewhere; `aaco_pipeline.lake.health` reports it.
     """
     found = []
     for name in list_names(lake, table):
@@ -228,14 +228,14 @@ def readable_lists(lake: Path, table: str) -> list[SegmentList]:
 
 
 def where_held(lists: Iterable[SegmentList], ids: Collection[str] | None = None) -> dict[PartKey, Held]:
-    """Locate each part, or each part of the owners `ids`; of several segments the one made last."""
+    """Locate each part, or each part of the owners `ids`; if several segments hold it, the newest counts."""
     return {key: held for one in lists for key, held in one.held(ids)}
 
 
 def require_part_intact(lake: Path, held: Held, told: str, seen: set[tuple[str, int]]) -> None:
-    """Raise LakeError when the footer or a row group of the part is damaged; `told` describes the part.
+    """Raise LakeError if the footer or a row group of the part is damaged; `told` describes the part.
 
-    A process hashes only the row groups it needs, each once; those in `seen` are not even checked for replacement.
+    A process hashes only the row groups it needs, once each; those in `seen` are not even checked for replacement.
     """
     segment = held.segment
     wanted = (*segment.row_groups_of(held.first_row, held.rows), len(segment.row_groups))
@@ -247,7 +247,7 @@ def require_part_intact(lake: Path, held: Held, told: str, seen: set[tuple[str, 
 
 
 def torn_sections(lake: Path, segment: Segment) -> list[int]:
-    """Verify all of a segment on disk; return the numbers of damaged row groups, the footer being the last number."""
+    """Verify a segment completely on disk; return the numbers of damaged row groups (the footer is the last number)."""
     path = lake / segment.file
     with lake_errors(path):
         state = STORAGE.state(path)
@@ -263,9 +263,9 @@ def torn_sections(lake: Path, segment: Segment) -> list[int]:
 def read_rows(
     lake: Path, segment: Segment, runs: Sequence[tuple[int, int]], columns: Sequence[str]
 ) -> "list[pl.DataFrame]":
-    """Read `runs` (first row and number of rows) of a segment, one frame each; each row group is decoded once.
+    """Read `runs` (first row and row count) of a segment, one frame each; each row group is decoded once.
 
-    Columns that the segment lacks are left out. Damage is found by `require_part_intact`.
+    Columns missing from the segment are omitted. `require_part_intact` detects damage.
     """
     import polars as pl
 
@@ -291,5 +291,5 @@ def read_rows(
 
 
 def columns_of(kind: type[Part] | type[RowGroup], records: Sequence[Any]) -> dict[str, list[Any]]:
-    """Turn records into one list per field: compact, and a data frame for any tool."""
+    """Turn records into one list per field, which is compact and can be used as a data frame by any tool."""
     return {name: [getattr(one, name) for one in records] for name in kind._fields}

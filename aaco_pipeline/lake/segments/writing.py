@@ -1,6 +1,6 @@
 """Write a segment: read many published tables, concatenate them, write the file, verify and publish it.
 
-What goes into a segment is decided by `compaction`, its form by `format`.
+`compaction` decides what goes into a segment, and `format` defines its format.
 """
 
 import hashlib
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-#: A segment is closed once it has this size.
+#: A segment is closed once it reaches this size.
 TARGET_BYTES: Final = 256 << 20
-#: A row group takes whole small parts up to this many rows; a reader of one session decodes it entirely.
+#: A row group holds complete small parts up to this many rows; a reader of one session decodes all of it.
 ROW_GROUP_ROWS: Final = 1 << 15
 _DIGITS_IN_NAME: Final = 16
 
@@ -60,8 +60,8 @@ def write_segments(
 ) -> Iterator[SegmentList]:
     """Write the sources, in the order of their parts, to segments of a table, and yield each once published.
 
-    `left` is called for each source that cannot be read, with the reason; it stays where it is. LakeError when the disk
-    cannot be written; unpublished segments leave nothing behind.
+    `left` is called with each unreadable source and the reason; the source stays in place. LakeError if the disk cannot
+    be written; unpublished segments leave nothing behind.
     """
     rows = (one for batch in _batches(sources) for one in _read(lake, table, batch, left))
     for first in rows:
@@ -71,7 +71,7 @@ def write_segments(
 def _write_one(
     lake: Path, table: Table, rows: Iterator[tuple[list[Part], pl.DataFrame]], made: datetime
 ) -> SegmentList:
-    """Write rows until the segment is full, sync it, read it back, and publish its list: from then on it is read."""
+    """Write rows until the segment is full, sync and reread it, and publish its list, which makes it visible."""
     import pyarrow.parquet as pq
 
     storage = STORAGE
@@ -109,14 +109,14 @@ def _write_one(
         )
         storage.place(path, lake / segment.file)
         done = SegmentList(segment, columns_of(Part, parts))
-        # A segment of the same content keeps its age: the files it replaced need not wait again.
+        # A segment with the same content keeps its age, so the files it replaced need not wait again.
         if not _is_listed(lake, segment):
             storage.write(lake / segment.list_file, done.to_bytes())
     return done
 
 
 def _is_listed(lake: Path, segment: Segment) -> bool:
-    """Return whether the segment has a readable list. NewerSegmentError when a later version wrote it."""
+    """Return whether the segment has a readable list. NewerSegmentError if a later version wrote it."""
     try:
         return read_list(lake, segment.table, f"{segment.name}.json") is not None
     except NewerSegmentError:
@@ -202,7 +202,7 @@ def _read_either(lake: Path, table: Table, source: Source) -> tuple[Sequence[Sou
 
 
 def _read_all(lake: Path, table: Table, batch: Sequence[Source]) -> tuple[Sequence[Source], pl.DataFrame]:
-    """Read a batch in the contract's columns without the key. LakeError when any of it cannot be read."""
+    """Read a batch in the contract's columns without the key. LakeError if any of it is unreadable."""
     columns = list(polars_types(table.name))
     held = [source.held for source in batch if source.held is not None]
     of_segment: dict[str, Iterator[pl.DataFrame]] = {}
@@ -225,7 +225,7 @@ def _read_all(lake: Path, table: Table, batch: Sequence[Source]) -> tuple[Sequen
 
 
 def _read_files(lake: Path, table: Table, sources: Sequence[Source]) -> pl.DataFrame:
-    """Read published files at once. LakeError when one is not what was published."""
+    """Read several published files at once. LakeError if one differs from what was published."""
     contents: list[IO[bytes]] = []
     for source in sources:
         path = lake / source.file

@@ -1,6 +1,6 @@
-"""Keep secrets out of what is stored: environments, command lines, texts and whole files on their way into the lake.
+"""Keep secrets out of stored data: environments, command lines, texts and files on their way into the lake.
 
-Shapes of secrets in text are in `text`, passwords on command lines in `commands`.
+`text` recognizes secrets in text by their form, `commands` passwords on command lines.
 """
 
 import csv
@@ -35,7 +35,7 @@ from aaco_pipeline.formats.parsing.redaction.text import (
     suspects,
 )
 
-#: Names of `commands` and `text` that callers take from here, beside what is defined below.
+#: Names from `commands` and `text` that callers import from here, in addition to those defined below.
 __all__ = [
     "REDACTED",
     "may_hold_secrets",
@@ -49,7 +49,7 @@ __all__ = [
     "safe_words",
 ]
 
-#: Environment variables that change what runs or how fast; no other is ever read.
+#: Environment variables that affect results or speed; no others are ever read.
 MEASURED_VARIABLES: Final = (
     # the C library, threads and memory
     *("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_CONF", "NUMEXPR_NUM_THREADS"),
@@ -75,7 +75,7 @@ MEASURED_VARIABLES: Final = (
     *("HIP_VISIBLE_DEVICES", "HSA_CU_MASK", "HSA_DISABLE_CACHE", "HSA_ENABLE_DEBUG", "HSA_ENABLE_INTERRUPT"),
     *("HSA_ENABLE_PEER_SDMA", "HSA_ENABLE_SDMA", "HSA_FORCE_FINE_GRAIN_PCIE", "HSA_NO_SCRATCH_RECLAIM"),
     *("HSA_OVERRIDE_GFX_VERSION", "HSA_SCRATCH_SINGLE_LIMIT", "HSA_TOOLS_LIB", "HSA_XNACK", "ROCR_VISIBLE_DEVICES"),
-    # its libraries
+    # the ROCm libraries
     *("HIPBLASLT_TENSILE_LIBPATH", "HIPBLASLT_TUNING_FILE", "HIPBLASLT_TUNING_OVERRIDE_FILE"),
     *("MIOPEN_COMPILE_PARALLEL_LEVEL", "MIOPEN_CUSTOM_CACHE_DIR", "MIOPEN_DEBUG_CONV_DIRECT", "MIOPEN_DEBUG_CONV_FFT"),
     *("MIOPEN_DEBUG_CONV_GEMM", "MIOPEN_DEBUG_CONV_IMPLICIT_GEMM", "MIOPEN_DEBUG_CONV_WINOGRAD"),
@@ -89,20 +89,20 @@ MEASURED_VARIABLES: Final = (
     *("TRITON_HIP_USE_BLOCK_PINGPONG", "TRITON_HOME"),
 )
 #: Environment variables in which launchers of distributed jobs state the rank. PyTorch's comes first: torchrun sets it
-#: for each process, while the processes it starts all inherit the one number of an outer launcher.
+#: per process, while all its processes inherit an outer launcher's single number.
 RANK_VARIABLES: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-#: Names under which a settings table keeps an environment: one variable per row, or all in one value.
+#: Names under which a settings table stores an environment: one variable per row, or all in one value.
 _ONE_VARIABLE: Final = "ENVIRONMENT_VARIABLE"
 _ALL_VARIABLES: Final = "DeviceEnvironment"
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-#: A block with fewer words between zeros is not an environment.
+#: A block with fewer entries between zero bytes is not an environment.
 _LEAST_OF_A_BLOCK: Final = 2
-#: A longer value of a variable is not a setting.
+#: A longer value is not a setting.
 _LONGEST_VALUE: Final = 200
 
 
 def safe_environment(variables: Mapping[str, object]) -> dict[str, str]:
-    """Keep the variables of `MEASURED_VARIABLES`, each without secrets, in order of name."""
+    """Return the variables in `MEASURED_VARIABLES`, without secrets, in order of name."""
     return {name: safe_variable(str(variables[name])) for name in sorted(MEASURED_VARIABLES) if name in variables}
 
 
@@ -112,7 +112,7 @@ def safe_variable(value: str) -> str:
 
 
 def safe_environment_text(text: str) -> str:
-    """Reduce an environment in JSON text to what may be kept, ranks of a distributed job included."""
+    """Reduce an environment in JSON text to the permitted variables, including ranks of a distributed job."""
     try:
         variables = json.loads(text)
     except (ValueError, RecursionError):
@@ -126,8 +126,8 @@ def safe_environment_text(text: str) -> str:
 
 
 def safe_environment_block(text: str) -> str:
-    """Reduce an environment block, `NAME=value` entries separated by zeros, to what may be kept; any other text is
-    returned unchanged. Nsight Systems keeps those of all processes among its names.
+    """Reduce an environment block (`NAME=value` entries separated by zero bytes) to its permitted variables; any other
+    text is returned unchanged. Nsight Systems stores the blocks of all processes among its names.
     """
     parts = text.split("\0")
     assigned = sum(_ASSIGNED.fullmatch(part) is not None for part in parts)
@@ -137,10 +137,10 @@ def safe_environment_block(text: str) -> str:
 
 
 def safe_setting(name: str, value: str) -> str:
-    """Hide the secrets in a settings table's value, as its name demands.
+    """Hide the secrets in a settings table's value, as required by its name.
 
     An environment (`PROCESS_0:ENVIRONMENT_VARIABLE` with `NAME="value"`, or `DeviceEnvironment` with all variables in a
-    row, as Nsight Systems exports them) is reduced to what may be kept, ranks of a distributed job included.
+    row, as Nsight Systems exports them) is reduced to the permitted variables, including ranks of a distributed job.
     """
     kind = name.rpartition(":")[2]
     if kind == _ONE_VARIABLE:
@@ -151,7 +151,7 @@ def safe_setting(name: str, value: str) -> str:
 
 
 def _safe_assignment(text: str) -> str | None:
-    """Return `NAME=value` or `NAME="value"` where the variable may be kept; None otherwise."""
+    """Return `NAME=value` or `NAME="value"` if the variable is permitted; None otherwise."""
     found = _ASSIGNED.fullmatch(text)
     if found is None:
         return None
@@ -167,22 +167,22 @@ def _safe_assignment(text: str) -> str | None:
 RULES_VERSION: Final = 7
 
 
-#: Columns and keys that hold a command line, and those that hold an environment.
+#: Columns and keys for command lines, and those for environments.
 COMMANDS: Final = frozenset({"command", "cmd", "cmdline", "command_line", "commandline", "argv", "remaining"})
 ENVIRONMENTS: Final = frozenset({"environment", "environ", "env"})
 NAMES: Final = frozenset({"name", "key", "tag", "variable"})
-#: Columns of a larger table are not checked one by one.
+#: The columns of a larger table are not checked one by one.
 _LARGEST_TABLE: Final = 4 << 20
 _SHORTEST_CELL: Final = 4
 _DOCUMENTS: Final = "|".join(sorted(COMMANDS | ENVIRONMENTS))
 _JSON_KEY: Final = re.compile(rb'"(%s)"\s{0,16}:\s{0,16}(?=["\[{])' % _DOCUMENTS.encode(), re.IGNORECASE)
-#: Prefixes of the places where only a command line or a document's key marks a secret.
+#: Prefixes after which a secret is only recognizable on a command line or by a document's key.
 _FURTHER: Final = f'|{ANCHORED}|"(?i:{_DOCUMENTS})"'
 _DECODER: Final = json.JSONDecoder()
 
 
 def redacted_pieces(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Redact a file piece by piece, yielding each piece and its number of secrets; finds secrets across seams."""
+    """Redact a file piece by piece, yielding each piece and its number of secrets; finds secrets across boundaries."""
     held, given = b"", 0
     ahead = iter(pieces)
     piece = next(ahead, b"")
@@ -199,16 +199,16 @@ def redacted_pieces(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 def redacted_whole(text: str) -> str:
-    """Redact a text that may be a document, a table's cell or a name, exactly as a file with this text."""
+    """Redact a text that may be a document, a table's cell or a name, exactly like a file with this text."""
     clean, hits, _, _ = _redacted(text.encode("utf-8", "surrogateescape"), 0, last=True)
     return clean.decode("utf-8", "surrogateescape") if hits else text
 
 
 def _redacted(content: bytes, given: int, *, last: bool) -> tuple[bytes, int, bytes, int]:
-    """Redact the content as far as it can be judged.
+    """Redact the content as far as possible without the next piece.
 
-    Returns the clean content after the `given` part, the number of secrets, the tail that the next piece follows, and
-    how much of that tail is already given: a secret's name or line may still need it.
+    Returns the redacted content after the `given` part, the number of secrets, the tail to prepend to the next piece,
+    and how much of that tail has already been returned, which a secret's name or line may still need.
     """
     regions = suspects(content, _FURTHER)
     content, documents = _without_documents(content, given, regions, last=last)
@@ -225,7 +225,7 @@ def _redacted(content: bytes, given: int, *, last: bool) -> tuple[bytes, int, by
 
 
 def _spans_in(content: bytes, begin: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Locate the secrets of a part of the content by positions in the whole, in order and disjoint."""
+    """Locate the secrets in a part of the content, as positions in the full content, in order and disjoint."""
     part = content[begin:stop]
     return ((begin + start, begin + end) for start, end in apart([*spans(part), *command_spans(part)]))
 
@@ -233,7 +233,7 @@ def _spans_in(content: bytes, begin: int, stop: int) -> Iterator[tuple[int, int]
 def _without_documents(
     content: bytes, given: int, regions: Sequence[tuple[int, int]], *, last: bool
 ) -> tuple[bytes, int]:
-    """Redact command lines and environments in the content's JSON; returns it with the number of secrets."""
+    """Redact command lines and environments in the content's JSON; return it with the number of secrets."""
     pieces: list[bytes] = []
     after = hits = 0
     for key in (key for region in regions for key in _JSON_KEY.finditer(content, *region)):
@@ -271,7 +271,7 @@ def _safe_environment(value: Any) -> Any:
 
 
 def _without_cells(content: bytes) -> tuple[bytes, int]:
-    """Redact cells of a table's columns that hold commands or whose names announce secrets."""
+    """Redact table cells in columns of commands, or in columns whose names announce secrets."""
     head = content.partition(b"\n")[0].decode("utf-8", "replace").lower()
     if "," not in head or not any(hint in head for hint in _HEADINGS):
         return content, 0

@@ -1,4 +1,4 @@
-"""Hide secrets on command lines: values of options, and passwords by their place in known programs' arguments."""
+"""Hide secrets on command lines: option values, and passwords by their position in known programs' arguments."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,15 +25,15 @@ class Takes:
 
     #: Short options before a password, which may follow in the same word.
     letters: str = ""
-    #: Short options without a value, which may stand before those in one word: `-xw`.
+    #: Short options without a value that may precede those in one word: `-xw`.
     flags: str = ""
-    #: Other options before a password, which is a word of its own.
+    #: Other options followed by a password as a separate word.
     words: tuple[str, ...] = ()
-    #: The password is never a word of its own: `7z -pSECRET`.
+    #: The password is never a separate word: `7z -pSECRET`.
     only_glued: bool = False
-    #: The options of this program end at its first argument, which is another program.
+    #: This program's options end at its first argument, which is another program.
     runs: bool = False
-    #: Options before a user and a password, and what stands between the two.
+    #: Options before a user and a password, and the separator between the two.
     logins: str = ""
     between: str = ":"
     #: After one of these words and this many more, all arguments are passwords: `rabbitmqctl add_user NAME SECRET`.
@@ -112,7 +112,7 @@ _LONG_LOGINS: Final = ("--user", "--proxy-user", "--userpwd")
 
 
 def password_at(takes: Takes, option: str) -> int | None:
-    """Return where in an option the password begins, its end where that is the next word; None without one."""
+    """Return where in an option the password begins, its end if that is the next word; None without one."""
     for word in takes.words:
         if option == word or option.startswith(f"{word}:"):
             return len(word) + (option != word)
@@ -120,7 +120,7 @@ def password_at(takes: Takes, option: str) -> int | None:
 
 
 def login_at(takes: Takes, option: str) -> int | None:
-    """Return where in an option a user with a password begins, its end where that is the next word."""
+    """Return where in an option a user with a password begins, its end if that is the next word."""
     if takes.logins and option in _LONG_LOGINS:
         return len(option)
     return _end_of(takes.logins, takes.flags, option)
@@ -136,15 +136,15 @@ def _short(letters: str, flags: str) -> re.Pattern[str]:
     return re.compile(rf"-[{re.escape(flags)}]*[{letters}]" if flags else f"-[{letters}]")
 
 
-#: A longer command line is cut: no kernel accepts longer words, and nobody reads them.
+#: A longer command line is truncated: no kernel accepts longer words, and nobody reads them.
 LONGEST_COMMAND: Final = 128 << 10
 _DEEPEST: Final = 4
 _CUT: Final = " (cut)"
-#: Words with what quotes hold, and the spaces between them.
+#: Words including quoted parts, and the spaces between them.
 _WORDS: Final = re.compile(r"""((?:[^\s"']|"[^"]*"|'[^']*')+|["'])""")
 _SPACE: Final = re.compile(r"\s")
 _UNQUOTED_WORDS: Final = re.compile(r"(\S+)")
-#: Marks of a command line that other text lacks: an option, or these words.
+#: Marks of a command line that other text lacks: an option, or one of these words.
 _OPTION: Final = re.compile(r"""-(?<=[\s"']-)-?[A-Za-z]""")
 _COMMANDING: Final = ("login ", " set ")
 _QUOTES: Final = re.compile(r"""\\?["']""")
@@ -158,12 +158,12 @@ _ECHOED: Final = ("echo", "printf")
 _SEPARATORS: Final = frozenset({"|", "||", "|&", "&", "&&", ";"})
 
 
-#: Programs that take a password in ways that begin with none of the options below.
+#: Programs that accept a password without any of the options below.
 _NAMED: Final = (
     "curl,mysql,mariadb,smbclient,rpcclient,zip,rar,lftp,ssh-keygen,openssl passwd,htpasswd,slappasswd,pk12util,"
     "radtest,wpa_passphrase,rclone obscure,add_user,change_password,authenticate_user,dig,nsupdate,doctl,swaks,xfreerdp"
 )
-#: Text before a secret in a command line and rarely elsewhere; longer options announce theirs by name.
+#: Text before a secret that is common on command lines and rare elsewhere; longer options announce theirs by name.
 _ANCHORS: Final = (
     (b" -", re.compile(rb"[pP]|[uUabwkK] |-(?:user|auth)[= ]|-cookie |-pw |[uo]pw |pass|-password-stdin|-with-token")),
     (b" login ", re.compile(rb"")),
@@ -172,7 +172,7 @@ _ANCHORS: Final = (
     (b"ldap", re.compile(rb"[a-z]{3,9} ")),
     (b" set ", re.compile(rb"\S{0,64}(?i:key|secret|token|pass)")),
 )
-#: A pattern that finds at least these, for `suspects`.
+#: A pattern that matches at least these, for `suspects`.
 ANCHORED: Final = "|".join(f"{anchor.decode()}(?:{further.pattern.decode()})" for anchor, further in _ANCHORS)
 _LINE_END: Final = re.compile(rb"""\n|(?<!\\)\"""")
 _LONGEST_LINE: Final = 2048
@@ -183,18 +183,18 @@ _NOTHING: Final = Takes()
 
 @dataclass
 class _State:
-    """State between words: which name waits for its value, which program runs."""
+    """State between words: the name waiting for its value, and the running program."""
 
     logs_in: bool
     echo_is_secret: bool
     program: str = ""
     takes: Takes = _NOTHING
     waiting: Announced = Announced.NOTHING
-    #: The program is known to take a password here, whatever it looks like.
+    #: The program is known to take a password here, regardless of its form.
     is_sure: bool = False
     #: The separator between a user and a password in the next word.
     between: str = ""
-    #: Arguments that remain before those that are passwords; None where none are.
+    #: Number of arguments before the passwords; None if there are none.
     before_passwords: int | None = None
     after: str = ""
 
@@ -217,7 +217,7 @@ def safe_prose(text: str) -> str:
 
 
 def command_spans(content: bytes) -> Iterator[tuple[int, int]]:
-    """Locate secrets in a text file that only a command line announces, such as `mysql -phunter2`."""
+    """Locate secrets in a text file that are only recognizable on a command line, such as `mysql -phunter2`."""
     after = 0
     for at in sorted(_anchors(content)):
         if at < after:
@@ -234,7 +234,7 @@ def command_spans(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _anchors(content: bytes) -> Iterator[int]:
-    """Locate text that only a command line has and that a secret may follow."""
+    """Locate text that only occurs on command lines and that a secret may follow."""
     for anchor, further in _ANCHORS:
         at = content.find(anchor)
         while at >= 0:
@@ -244,7 +244,7 @@ def _anchors(content: bytes) -> Iterator[int]:
 
 
 def _quote_before(content: bytes, at: int) -> int:
-    """Locate the start of the text around `at`: the last `"` that no backslash escapes, if one is near."""
+    """Locate the start of the text around `at`: the last unescaped `"`, if it is near."""
     least = max(0, at - _LONGEST_LINE)
     quote = content.rfind(b'"', least, at)
     while quote > least and content[quote - 1 : quote] == b"\\":
@@ -253,12 +253,12 @@ def _quote_before(content: bytes, at: int) -> int:
 
 
 def _same(one: str, other: str) -> int:
-    """Count the characters with which both begin."""
+    """Return the length of the common prefix."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def may_hold_secrets(text: str) -> bool:
-    """Return whether `safe_prose` may change a line of this text; asking for many texts at once is cheaper."""
+    """Return whether `safe_prose` may change a line of this text; it is cheaper to ask about many texts at once."""
     return _is_command(text) or safe_text(text) != text
 
 
@@ -315,7 +315,7 @@ def _safe_word(word: str, plain: str, state: _State, depth: int) -> str:
 
 
 def _recognize(plain: str, after: str, state: _State) -> None:
-    """Record the program that a word names, or its command, and so the meaning of its options and arguments."""
+    """Record a word's program, or its command, and thereby the meaning of its options and arguments."""
     is_option = plain.startswith("-")
     if not is_option and state.takes.runs:
         state.takes = _NOTHING
@@ -365,7 +365,7 @@ def _safe_option(word: str, plain: str, state: _State) -> str:
 
 
 def _is_argument_secret(plain: str, state: _State) -> bool:
-    """Return whether a word is a password by its place after a command: `rabbitmqctl add_user NAME SECRET`."""
+    """Return whether a word is a password by its position after a command: `rabbitmqctl add_user NAME SECRET`."""
     is_due = state.before_passwords is not None and state.before_passwords <= 1
     return is_due and not plain.startswith("-") and is_secret(plain, Announced.SURELY)
 
@@ -385,7 +385,7 @@ def _is_positional_secret(plain: str, after: str, state: _State) -> bool:
 
 
 def _is_known(plain: str, after: str) -> bool:
-    """Return whether the word after `-p` is of another kind: `-p NAME=value`, an address, ports, `-p no:plugin`."""
+    """Return whether the word after `-p` is not a password: `-p NAME=value`, an address, ports, `-p no:plugin`."""
     if after not in ("-p", "-P"):
         return False
     pair = _PAIR.fullmatch(plain)
@@ -397,7 +397,7 @@ def _is_place(plain: str) -> bool:
 
 
 def _like(word: str, text: str) -> str:
-    """Put a text into the quotes of the word that it replaces."""
+    """Quote a text like the word that it replaces."""
     quoted = _WHOLE_QUOTE.fullmatch(word)
     return f"{quoted[1]}{text}{quoted[1]}" if quoted else text
 

@@ -1,4 +1,4 @@
-"""Hide secrets in text: by the key beside them, and by the known shapes of tokens, keys and passwords."""
+"""Hide secrets in text: by the preceding key, and by the known forms of tokens, keys and passwords."""
 
 import re
 from base64 import b64decode
@@ -9,14 +9,14 @@ from typing import Final
 
 
 class Announced(IntEnum):
-    """The certainty with which a name announces a secret, and so how little its value must look like one."""
+    """Certainty with which a name announces a secret, and so how little its value must look like one."""
 
     NOTHING = 0
     #: Hidden when the value looks like a secret: `pass`, `auth`, `signature`.
     PERHAPS = 1
-    #: Hidden unless it is a number, a switch, a path or a stand-in: `token`.
+    #: Hidden unless it is a number, a switch, a path or a placeholder: `token`.
     LIKELY = 2
-    #: Hidden unless it is a switch, a path or a stand-in: `password`.
+    #: Hidden unless it is a switch, a path or a placeholder: `password`.
     SURELY = 3
 
 
@@ -30,7 +30,7 @@ _SURELY: Final = re.compile(
 )
 _LIKELY: Final = re.compile("token$|pwd$")
 _PERHAPS: Final = re.compile("pass$|auth$|sig$|signature$|deploykey$|sshkey$|servicekey$|sessionkey$")
-#: A name with such an ending states where a secret is, its length or kind, and not its value.
+#: A name with such a suffix gives a secret's location, length or kind, not its value.
 _ABOUT: Final = re.compile(
     "file|files|path|paths|dir|folder|name|names|url|uri|endpoint|type|types|kind|len|length|size|count|limit"
     "|limits|ids|ttl|age|expiry|expires|expiration|policy|store|storage|manager|provider|providers|env|var|stdin"
@@ -38,7 +38,7 @@ _ABOUT: Final = re.compile(
     "|enabled|class|server|issuer|index|position|probability|prob|embedding|embeddings|logits|mask|vocab|regex"
     "|pattern|algorithm"
 )
-#: Words before `token` that make it a language model's token.
+#: Words before `token` that refer to a language model's token.
 _OF_A_MODEL: Final = re.compile(
     "max|min|num|n|pad|padding|eos|bos|unk|mask|masked|sep|cls|stop|special|image|audio|video|vision|per|first"
     "|next|last|prompt|output|input|each|new|end|start|begin|draft|think|thinking|word|sub|control|sampled"
@@ -56,14 +56,14 @@ _PATH: Final = re.compile(
 _LETTER: Final = re.compile(r"[A-Za-z]")
 _DIGIT: Final = re.compile(r"\d")
 _SIGN: Final = re.compile(r"[!@#$%^&*?~+=]")
-#: A data type, architecture, version or shape: letters with digits that are no secret.
+#: A data type, architecture, version or shape: letters and digits that are not a secret.
 _TECHNICAL: Final = re.compile(
     r"(?i)(b?f(p|loat)?|u?int|i|u|e\dm\d|q|mx|tcp|udp|ipv?|sha|md|utf|latin|rank|node|gpu|cpu|cuda|rocm|python|x)\d+\w{0,6}"
     r"|gfx\w+|[\w-]+(\.[\w-]+)+\.*|[\d,.:-]+|\w+[~^@]{1,2}\d*|\d+(x\d+)+|0x[0-9a-f]+|\d+[a-z]{1,2}"
 )
 _RANDOM_SEGMENT: Final = re.compile(r"[A-Za-z0-9+/]{30,}")
 _CLASSES: Final = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[+/]+")
-#: 62 in 100 pairs of random letters or digits change their class; in CamelCase words about 35.
+#: In random letters and digits, 62 of 100 adjacent pairs change class; in CamelCase words about 35.
 _LEAST_CHANGES: Final = 0.45
 _LEAST_OF_EACH: Final = 3
 
@@ -100,7 +100,7 @@ def _glued(words: list[str]) -> Announced:
 
 
 def is_secret(value: str, surety: Announced) -> bool:
-    """Return whether a value is to be hidden after a name of this certainty."""
+    """Return whether a value must be hidden after a name of this certainty."""
     if surety is Announced.NOTHING or _STAND_IN.fullmatch(value) or _SWITCH.fullmatch(value):
         return False
     if _PATH.fullmatch(value) and not is_random(value):
@@ -113,7 +113,7 @@ def is_secret(value: str, surety: Announced) -> bool:
 
 
 def looks_chosen(value: str) -> bool:
-    """Return whether a value looks like a password or token, and not like a word, number, path or data type."""
+    """Return whether a value looks like a password or token rather than a word, number, path or data type."""
     if len(value) < 6 or _TECHNICAL.fullmatch(value) or _PATH.fullmatch(value) or _NUMBER.fullmatch(value):
         return is_login(value)
     if is_login(value) or is_random(value):
@@ -128,7 +128,7 @@ def is_technical(value: str) -> bool:
 
 
 def is_login(value: str) -> bool:
-    """Return whether a value is `user:password`, plain or as base64, and not two numbers or an address."""
+    """Return whether a value is `user:password`, plain or in base64, rather than two numbers or an address."""
     user, colon, password = value.partition(":")
     if colon:
         return bool(user and password) and not password[0].isdigit() and not password.startswith(("/", "\\", ":"))
@@ -140,9 +140,9 @@ def is_login(value: str) -> bool:
 
 
 def is_random(word: str) -> bool:
-    """Return whether a word holds a long run of letters and digits that nobody would spell: a key without a name.
+    """Return whether a word has a long run of letters and digits that looks random: a key without a name.
 
-    Digests, hexadecimal identifiers, mangled names and kernel names are no such runs.
+    Digests, hexadecimal identifiers, mangled names and kernel names do not count as such runs.
     """
     if "_Z" in word:
         return False
@@ -161,8 +161,8 @@ def _unspelled(segment: str) -> bool:
 _TESTS: Final = (str.islower, str.isupper, str.isdigit)
 
 
-#: Each shape by text that it must hold, and the pattern from there; the group `s` is the secret alone. Lower-case texts
-#: are matched in any case when their pattern says so.
+#: Each form: text that it must contain, and the pattern from there; group `s` is only the secret. Lower-case texts are
+#: matched in any case if their pattern says so.
 SHAPES: Final[tuple[tuple[bytes, bytes], ...]] = (
     # code hosts, registries and models
     *((b"gh" + kind + b"_", rb"gh\w_[A-Za-z0-9]{20,255}") for kind in (b"p", b"o", b"s", b"u", b"r")),
@@ -224,14 +224,14 @@ SHAPES: Final[tuple[tuple[bytes, bytes], ...]] = (
     ),
     (b"LS0tLS1CRUdJTiB", rb"LS0tLS1CRUdJTiB[QSFPE][A-Za-z0-9+/=]{40,24000}"),
     (b"AGE-SECRET-KEY-", rb"AGE-SECRET-KEY-[0-9A-Z]{20,128}"),
-    # a log-in as curl, SQL and netrc write it
+    # logins as written by curl, SQL and netrc
     (b"bearer ", rb"(?i:bearer)\s{1,4}(?P<s>(?:(?=[\w.~+/-]{0,255}\d)[\w.~+/-]{8,4096}|[\w.~+/-]{24,4096})=*)"),
     (b"basic ", rb"(?i:basic)\s{1,4}(?P<s>[A-Za-z0-9+/]{8,1024}={0,2})"),
     (b"identified by ", rb"(?i:identified by)\s{1,4}'(?P<s>[^'\n]{1,256})"),
     (b"login ", rb"(?i:login)\s{1,4}(?P<s>(?=[A-Za-z]{0,255}\d)[A-Za-z0-9]{24,255})(?![\w.-])"),
     (b"login ", rb"(?i:login)\s{1,8}\S{1,128}\s{1,8}(?i:password)\s{1,8}(?P<s>[^\s\"'\\]{1,256})"),
 )
-#: Shapes whose beginnings occur in every trace: a login in an address (user:password@host, or a long token).
+#: Forms whose beginnings occur in every trace: a login in an address (user:password@host, or a long token).
 FREQUENT: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b"SK", rb"SK[0-9a-f]{32}(?![0-9A-Za-z])"),
     *(
@@ -243,23 +243,23 @@ FREQUENT: Final[tuple[tuple[bytes, bytes], ...]] = (
         for slashes in (b"://", b":\\/\\/")
     ),
 )
-#: Shapes found anywhere: a letter before them does not make them part of a longer word.
+#: Forms found anywhere, even directly after a letter.
 _ANYWHERE: Final = (b"github_pat_", b"hooks.slack.com/", b"/api/webhooks/", b":AA", b"-----BEGIN ", b"://", b":\\/\\/")
-#: Lower-case shapes that are matched in any case.
+#: Lower-case forms that are matched in any case.
 ANY_CASE: Final = frozenset({b"bearer ", b"basic ", b"identified by ", b"login "})
 _WORD: Final = re.compile(rb"[A-Za-z0-9]")
-#: A word begins after these, although they end with a letter or digit: escapes of JSON and of URLs.
+#: A word begins after these JSON and URL escapes, although they end with a letter or digit.
 _ESCAPE: Final = re.compile(rb".*(?:\\[nrtbf]|%[0-9A-Fa-f]{2}|\\u00[0-9a-f]{2})", re.DOTALL)
 
 
 @cache
 def pattern(shape: bytes) -> re.Pattern[bytes]:
-    """Compile the pattern of a shape, when the shape's beginning is first met."""
+    """Compile the pattern of a form on first use."""
     return re.compile(shape)
 
 
 def begins(content: bytes, at: int, anchor: bytes) -> bool:
-    """Return whether a secret may begin here, or a longer word continues."""
+    """Return whether a secret may begin here, rather than a longer word continuing."""
     if at == 0 or anchor in _ANYWHERE or not _WORD.match(content, at - 1):
         return True
     return _ESCAPE.fullmatch(content, max(0, at - 6), at) is not None
@@ -269,20 +269,20 @@ def begins(content: bytes, at: int, anchor: bytes) -> bool:
 REDACTED: Final = "redacted"
 #: No secret with its name is longer; one across two pieces of a file is found if this much of it is in one.
 LONGEST: Final = 32 << 10
-#: Text this far before a secret may decide about it: the line of a command.
+#: Text up to this far before a secret may affect the decision: the line of a command.
 LONGEST_BEFORE: Final = 4 << 10
 
-#: Size of a window searched at once for beginnings of secrets, none of which is longer than the next bound.
+#: Size of the window for one search for beginnings of secrets, none of which exceeds the next bound.
 _WINDOW: Final = 16 << 10
 _LONGEST_BEGINNING: Final = 64
 _REDACTED_BYTES: Final = REDACTED.encode()
 _NAME_CHARACTERS: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _LONGEST_NAME: Final = 128
-#: Quotes with their escapes; a table in text doubles them.
+#: Quotes with their escapes; tables stored as text double them.
 _QUOTES: Final = rb"""\\{0,8}["']{1,2}"""
-#: The gap between two words of a list, where a command line was split at its blanks.
+#: The gap between two words in a list, where a command line was split at its blanks.
 _NEXT_WORD: Final = rb"""\\{0,8}["']\s{0,32},\s{0,32}\\{0,8}["']"""
-#: Between a name and its value, quotes and their escapes included: `=`, `:`, and JSON that lists name and value.
+#: Between a name and its value, including quotes and escapes: `=`, `:`, and JSON that lists name and value.
 _ASSIGNED: Final = re.compile(
     rb"(?:%(quotes)s|\\{0,8})[\])]?[ \t]{0,8}(?::%(next)s(?!-)|(?:=>|:=|==?|:(?![:=/]))[ \t]{0,8})"
     rb"|%(quotes)s\s{0,32},(?:\s{0,32}|%(next)s)%(quotes)s(?i:value)%(quotes)s\s{0,8}:(?:%(next)s|\s{0,8})"
@@ -308,19 +308,19 @@ _WORDS: Final = re.compile(r"[^\s\"'<>{}\[\](),;:=|]{30,}")
 
 
 def redacted_bytes(content: bytes) -> tuple[bytes, int]:
-    """Redact bytes; returns them with the number of secrets."""
+    """Redact bytes; return them with the number of secrets."""
     found = spans(content)
     return replaced(content, found), len(found)
 
 
 def redacted_text(text: str) -> tuple[str, int]:
-    """Redact a program's names and words; returns the text with the number of secrets."""
+    """Redact a program's names and words; return the text with the number of secrets."""
     content, hits = redacted_bytes(text.encode("utf-8", "surrogateescape"))
     return (content.decode("utf-8", "surrogateescape"), hits) if hits else (text, 0)
 
 
 def redacted_prose(text: str) -> tuple[str, int]:
-    """Redact free text, including key-like words without a name; returns it with the number of secrets."""
+    """Redact free text, including key-like words without a name; return it with the number of secrets."""
     clean, hits = redacted_text(text)
     found = [match.span() for match in _WORDS.finditer(clean) if is_random(match[0]) and not _is_code(clean, match)]
     for start, end in reversed(found):
@@ -344,7 +344,7 @@ def safe_value(name: str, value: str) -> str:
 
 
 def safe_name(name: str) -> str:
-    """Redact the name of a file or folder; unchanged where it holds no secret."""
+    """Redact the name of a file or folder; unchanged if it contains no secret."""
     clean, _ = redacted_prose(name)
     return _NAMED_IN_A_FILE_NAME.sub(_without_its_end, clean)
 
@@ -361,13 +361,13 @@ def spans(content: bytes) -> list[tuple[int, int]]:
 
 
 def suspects(content: bytes, further: str = "") -> list[tuple[int, int]]:
-    """Find the parts outside of which no secret stands, each with all context that decides about those in it.
+    """Find the parts that may contain secrets, each with all the context that affects the decision.
 
     One search for the beginnings of all secrets, and for the pattern `further`, replaces one search each.
     """
     if len(content) <= _WINDOW:
         return [(0, len(content))]
-    import polars as pl  # looks for all beginnings at once; a small file does not need it
+    import polars as pl  # searches for all beginnings at once; not needed for small files
 
     starts = range(0, len(content), _WINDOW)
     windows = pl.Series([content[at : at + _WINDOW + _LONGEST_BEGINNING].decode("latin-1") for at in starts])
@@ -379,7 +379,7 @@ def suspects(content: bytes, further: str = "") -> list[tuple[int, int]]:
 
 @cache
 def _beginnings() -> str:
-    """Make a pattern for the beginning of every shape and the common part of every name that announces a secret."""
+    """Build a pattern for the beginnings of all forms and the common parts of names that announce a secret."""
     shaped = {anchor for anchor, _ in (*SHAPES, *FREQUENT)}
     exact, any_case = shaped - ANY_CASE, {*HINTS, *(shaped & ANY_CASE)}
     of = ["|".join(re.escape(text.decode()) for text in sorted(texts)) for texts in (exact, any_case)]
@@ -387,7 +387,7 @@ def _beginnings() -> str:
 
 
 def apart(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sort spans and merge those that overlap."""
+    """Sort spans and merge overlapping ones."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if merged and start < merged[-1][1]:
@@ -408,13 +408,13 @@ def replaced(content: bytes, found: Sequence[tuple[int, int]]) -> bytes:
 
 
 def _is_bare_number(content: bytes, start: int, end: int) -> bool:
-    """Return whether the span is a JSON number, which stays a number so that the document stays valid."""
+    """Return whether the span is a JSON number, which must remain a number to keep the document valid."""
     named = content[max(0, start - 3) : start].rstrip().endswith(b'":')
     return named and content[start:end].isdigit() and content[end : end + 1] in (b",", b"}", b"\n", b" ")
 
 
 def _shaped(content: bytes, shapes: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[int, int]]:
-    """Locate text that has one of these shapes."""
+    """Locate text that has one of these forms."""
     lower = content.lower()
     for anchor, shape in shapes:
         where = lower if anchor in ANY_CASE else content
@@ -443,7 +443,7 @@ def _announced_in(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _value(content: bytes, start: int, end: int) -> tuple[int, int] | None:
-    """Locate the secret that the name from `start` to `end` announces; None when it announces none."""
+    """Locate the secret that the name from `start` to `end` announces; None if it announces none."""
     name = content[start:end].decode("ascii", "replace")
     surety = announced(name)
     if surety is Announced.NOTHING:
@@ -484,7 +484,7 @@ def _plain_value(content: bytes, at: int, name: str, surety: Announced) -> tuple
         first = opened.end()
         last = content.find(opened[0], first, first + LONGEST // 2)
         if last < 0 or any(mark in content[first:last] for mark in (b'"', b"\n")):
-            return None  # not a cell's doubled quotes: a text of no letters
+            return None  # not a cell's doubled quotes: a text without letters
     else:
         first = opened.end()
         last = content.find(opened[0], first, first + LONGEST // 2) if opened[1] else -1
