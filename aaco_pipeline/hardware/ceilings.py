@@ -94,8 +94,7 @@ def missing_ceilings(
 def _described(
     devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]] | None
 ) -> Iterator[tuple[int, Architecture, DeviceFacts, frozenset[str]]]:
-    """Yield each device of known architecture with its architecture, its facts and, for a CPU, its instruction-set
-    flags."""
+    """Yield each device of known architecture with that, its facts and, for a CPU, its instruction-set flags."""
     for row in devices.iter_rows(named=True):
         known = architecture(row["arch"])
         if known is not None:

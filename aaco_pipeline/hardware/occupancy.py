@@ -229,8 +229,7 @@ def _with(demand: _Demand, resource: int, value: _Whole) -> _Demand:
 def _resized(
     demand: _Demand, limiter: npt.NDArray[np.intp], groups: _Whole, limits: OccupancyLimits
 ) -> tuple[_Whole, npt.NDArray[np.float64]]:
-    """Find the nearest work-group size that raises occupancy with the same registers and LDS, and its ratio; NaN if
-    none.
+    """Find the nearest work-group size that raises occupancy with the same registers and LDS, and its ratio; else NaN.
 
     Try a smaller size if the size is the limit, a larger one if the number of work-groups is.
     """

@@ -391,8 +391,7 @@ def _kinds(
 
 
 def _class(judged: _Judged) -> tuple[str, str | None]:
-    """Return the class and, if within `TIE` of it, a second one. A reason that explains over half of a share replaces
-    it.
+    """Return the class and, if within `TIE` of it, a second one. A reason for over half of a share replaces it.
 
     Device time may be irreducible. If kernels would have to become more than `_FASTER` times as fast to save as much as
     one cause costs, that cause comes first, unless the tracer itself inflates it. If kernels run for less than half of

@@ -26,7 +26,8 @@ _OF_HOST: Final = ("sync", "launch", "host")
 _LOADED: Final = 0.5
 #: A limit that lowers the clock by less than this is ignored: clock samples vary by as much.
 _LEAST_LOSS: Final = 0.05
-#: Driver names in `throttle_reasons` for power and current limits, and for temperature limits.
+#: Driver names in `throttle_reasons` for power and current limits, and for temperature limits. NVIDIA's hardware
+#: slowdown is due to power or temperature, whichever the board reports.
 _POWER: Final = (
     r"(?i)^(?:ppt\d?|spl|fppt|sppt(?:_apu)?|tdc_\w+|edc_\w+|apcc|ppm"
     r"|sw_power_cap|board_limit|hw_power_brake_slowdown|hw_slowdown)$"
@@ -152,8 +153,7 @@ class LateRank:
 
 
 def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
-    """Find the late rank from the tables collectives, dispatches, kernels and processes; None if there is no single
-    one.
+    """Find the late rank from the tables collectives, dispatches, kernels and processes; None without a single one.
 
     Its excess time between collectives over the others' median is divided into idle time, slower calls of the same
     kernels and grids, calls on grids that only it has, and the rest, which is additional work.

@@ -219,8 +219,7 @@ def _pace(launches: pl.DataFrame, pauses: pl.DataFrame) -> int:
 
 
 def _pauses(launches: pl.DataFrame, api_calls: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return the intervals (start_ns, end_ns) of the pieces in which no launching thread is in a call or an
-    operator."""
+    """Return the intervals (start_ns, end_ns) of the pieces with no launching thread in a call or an operator."""
     threads = launches.select("process_id", "thread_id").unique()
     own = api_calls.join(threads, on=["process_id", "thread_id"], how="semi", nulls_equal=True)
     low, high = (pieces.get_column(name) for name in ("start_ns", "end_ns"))
@@ -276,8 +275,7 @@ def _with_calls(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_copies(gaps: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Mark gaps next to a copy between host and device (`from_copy`, `to_copy`), with the previous copy's length
-    (`copied_ns`)."""
+    """Mark gaps next to a host/device copy (`from_copy`, `to_copy`), with the previous copy's length (`copied_ns`)."""
     over = _over_the_link(copies)
     lengths = copies.select(previous_activity_id="copy_id", copied_ns=pl.col("end_ns") - pl.col("start_ns"))
     return gaps.join(
