@@ -395,7 +395,7 @@ def _class(judged: _Judged) -> tuple[str, str | None]:
 
     Device time may be irreducible. If kernels would have to become more than `_FASTER` times as fast to save as much as
     one cause costs, that cause comes first, unless the tracer itself inflates it. If kernels run for less than half of
-    the window, the factor is `_FASTER_BESIDE_IDLE` instead.
+    the window, the factor is `_FASTER_BESIDE_IDLE`, and any known cause may come first.
     """
     ordered = largest(judged.shares)
     if not ordered:
