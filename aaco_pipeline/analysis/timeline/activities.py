@@ -289,8 +289,7 @@ def counted_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> tu
 
 
 def everything(tables: Mapping[str, pl.DataFrame]) -> Recorded:
-    """Return the same as `recorded`, but including warm-up and work outside iterations; without the table
-    `iterations`."""
+    """Return `recorded` including warm-up and work outside iterations, without the table `iterations`."""
     return _run(tables, timed(tables["dispatches"]), 0)
 
 

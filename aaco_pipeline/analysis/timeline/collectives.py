@@ -242,8 +242,7 @@ def _drifted() -> pl.Expr:
 
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:
-    """For each collective: first and last arrival, whether it is complete or contradicted, and whether one is surely
-    late."""
+    """For each collective: first and last arrival, whether complete or contradicted, and whether one is surely late."""
     last = pl.col("arrival_ns").arg_max()
     ends = rows.group_by("collective_id").agg(
         first_ns=pl.col("arrival_ns").min(),

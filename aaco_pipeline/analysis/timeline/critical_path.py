@@ -334,8 +334,7 @@ class Effect:
 
 
 def effect_of_kernel(run: Recorded, iterations: pl.DataFrame, kernel: int, speedups: Sequence[float]) -> Effect | None:
-    """Return the kernel's share of an iteration, and its savings at each speed-up of 1 or more; None without
-    activities.
+    """Return the kernel's share of an iteration and its savings at each speed-up of 1 or more; None if no activities.
 
     `iterations` is the table. Raises ValueError for a speed-up below 1.
     """

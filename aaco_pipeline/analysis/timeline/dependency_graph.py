@@ -217,8 +217,7 @@ class _Builder:
         yield Edges(PROGRAM, source, target, ~ordered, np.zeros(len(target), np.int64), np.zeros(len(target), np.bool_))
 
     def _queued(self, source: Numbers, target: Numbers) -> Mask:
-        """Return whether the target's launch had returned before the source ended: only the device can delay it
-        then."""
+        """Return whether the target's launch returned before the source ended: only the device can delay it then."""
         returned = _numbers(self.activities, "call_end_ns")[target]
         return (returned >= 0) & (returned <= self.end[source])
 

@@ -30,8 +30,7 @@ class Coverage:
     covered: Times
 
     def between(self, starts: Times, ends: Times) -> Times:
-        """Return the covered time of each interval [start, end), in ns; zero for intervals that end before they
-        start."""
+        """Return the covered time of each interval [start, end), in ns; zero for intervals of negative length."""
         covered: Times = np.maximum(self._until(ends) - self._until(starts), 0)
         return covered
 

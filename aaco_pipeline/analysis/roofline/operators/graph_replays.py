@@ -237,8 +237,7 @@ def with_kernel_ids(captured: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFra
 
 
 def fingerprints(rows: pl.DataFrame, of: str, level: str) -> pl.DataFrame:
-    """`of`, n and `print`: a hash shared by sequences that are equal at a level. Only the kind of copies is
-    compared."""
+    """`of`, n and `print`: a hash shared by sequences that are equal at a level. Copies are compared only by kind."""
     compared = [pl.when(pl.col("kind") == "kernel").then(name).alias(name) for name in _LEVELS[level] if name != "kind"]
     each = pl.struct("position", "kind", *compared).hash(seed=17)
     return rows.select(of, each=each).group_by(of, maintain_order=True).agg(n=pl.len(), print=pl.col("each").sum())

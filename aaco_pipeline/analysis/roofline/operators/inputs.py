@@ -36,8 +36,7 @@ Value = bool | int | float | tuple["Value", ...]
 
 
 class Unstated(Exception):
-    """An input required by a formula is not recorded or does not fit the operator; the message is a clause that names
-    it."""
+    """An input required by a formula is not recorded or does not fit the operator; the message names it."""
 
 
 @dataclass(frozen=True)

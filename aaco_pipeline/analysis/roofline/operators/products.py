@@ -249,8 +249,7 @@ _OWN_LENGTHS = "the lengths of the sequences are on the device, and not recorded
 
 
 def scaled_dot_product(causal: int, *, bias: int | None = None) -> Callable[[Inputs], Work]:
-    """A formula for PyTorch's forward operators, which begin with query, key, value as [batch, heads, length,
-    width]."""
+    """A formula for PyTorch's forward operators: query, key, value as [batch, heads, length, width] come first."""
 
     def work(inputs: Inputs) -> Work:
         q, k, v = (_four(inputs.tensor(at)) for at in range(3))
