@@ -190,8 +190,7 @@ def blocks_predicted(last: int, deviation: float, ratio: float) -> int:
 
 
 def most_measured(last: int) -> int:
-    """Return the largest number of builds to measure in addition to the first: the last one and those of a binary
-    search."""
+    """Return the largest number of builds to measure besides the first: the last one and those of a binary search."""
     return 1 + int(last - 1).bit_length()
 
 

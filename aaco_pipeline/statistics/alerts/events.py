@@ -128,8 +128,7 @@ def _explanations(now: Row, before: Row | None) -> Iterator[tuple[str, str]]:
 
 
 def method_changes(before: Row, now: Row) -> list[str]:
-    """Describe method differences between two campaigns as `key: before → now`; facts missing on one side are
-    ignored."""
+    """Describe method differences of two campaigns as `key: before → now`; facts missing on one side are ignored."""
     earlier, later = (dict(one["method"]) for one in (before, now))
     shared = sorted(earlier.keys() & later.keys())
     return [f"{key}: {earlier[key]} → {later[key]}" for key in shared if earlier[key] != later[key]]
@@ -183,8 +182,7 @@ def both_slots(
 
 
 def confirmation(first: Row, second: Row, above: float) -> tuple[str, list[str]]:
-    """Return `confirmed`, `cleared`, or `unconfirmed` if the second slot is inconclusive, with the reasons as
-    sentences.
+    """Return `confirmed`, `cleared`, or `unconfirmed` if the second slot is inconclusive, with reasons as sentences.
 
     Parameters
     ----------

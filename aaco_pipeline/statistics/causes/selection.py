@@ -1,5 +1,4 @@
-"""Find selections that differ between two arms: provider, graph replay, kernel, library, format, shape, cache,
-inputs."""
+"""Find different selections of two arms: provider, graph replay, kernel, library, format, shape, cache, inputs."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -223,8 +223,7 @@ def pace_ns(sides: Sequence[Side]) -> float:
 
 
 def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[str], pace: float) -> list[Row]:
-    """Return all rows of the split of two arms' means, in the same order for all resamples; `pace` is from
-    `pace_ns`."""
+    """Return all rows of the split of two arms' means, in the same order for all resamples; `pace` as in `pace_ns`."""
     by_count, by_duration = _midpoint(before.count, before.busy, after.count, after.busy)
     both = ((before.count > 0) & (after.count > 0))[..., None]
     paced = [np.where(both, side.idle, _at_pace(side, pace)) for side in (before, after)]

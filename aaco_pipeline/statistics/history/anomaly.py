@@ -69,8 +69,7 @@ def _of_sessions(nights: pl.DataFrame) -> float:
 
 
 def _reach(logs: Floats, beyond: float) -> float:
-    """Return the largest usual distance of a new value from the median of these; `beyond` is its additional
-    variance."""
+    """Return the largest usual distance of a new value from the median; `beyond` is its additional variance."""
     from scipy.special import stdtrit
 
     spread = max(float(np.median(np.abs(logs - np.median(logs)))) / _MAD_OF_NORMAL, LEAST_DEVIATION)
