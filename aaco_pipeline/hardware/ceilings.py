@@ -167,10 +167,10 @@ def measured_ceilings(roofline: pl.DataFrame, device_ids: Mapping[int, int]) -> 
     """Convert the ceilings measured by rocprof-compute's benchmark to rows of the table `ceilings`.
 
     Args:
-        roofline: `roofline.csv` as it is written: `device` and, per resource, the mean and its bounds (`HBMBw`,
-            `HBMBwLow`, `HBMBwHigh`) in GB/s or Gop/s. Column names are taken in any case, because one is written
-            `hbmBwHigh`; only means are taken, so that the slip `MFMAFI8OpsLow` does no harm.
-        device_ids: device_id by number in `device`; other rows are left out.
+        roofline: The unmodified `roofline.csv`: `device` and, per resource, the mean and its bounds (`HBMBw`,
+            `HBMBwLow`, `HBMBwHigh`) in GB/s or Gop/s. Column names are case-insensitive, because one is written
+            `hbmBwHigh`; only means are used, so the typo `MFMAFI8OpsLow` is harmless.
+        device_ids: device_id by number in `device`; other rows are omitted.
 
     Returns:
         `SCHEMA`, source `measured`. Values of 0 and below mean not measured and have no row.

@@ -67,11 +67,11 @@ def occupancy(frame: pl.DataFrame, architecture: Architecture) -> pl.DataFrame:
     """Compute the resource-based columns of the table `occupancy`, one row per row of `frame`.
 
     Args:
-        frame: the columns `INPUTS`, integers: registers per wavefront's lane as allocated or used,
-            `lds_bytes` static and dynamic together, work-items of one work-group and of the grid, and the compute
-            units of the device. A wavefront size may be null where the architecture has but one, accumulation
-            registers where it has none, scalar registers where they never limit.
-        architecture: the device's; without data on occupancy all columns are null.
+        frame: the integer columns `INPUTS`: registers per lane as allocated or used, `lds_bytes` (static plus dynamic),
+            work-items of a work-group and of the grid, and the device's compute units. Null is allowed for a wavefront
+            size if the architecture has only one, for accumulation registers if it has none, and for scalar registers
+            if they never limit.
+        architecture: the device's architecture; without occupancy data all columns are null.
 
     Returns:
         `OUTPUTS`. A row is null where an input is missing, and where no work-group could run with what it states,

@@ -23,7 +23,7 @@ LOOKS: Final = (10, 20, 30, 40, 50, 60)
 MOST_BLOCKS: Final = LOOKS[-1]
 #: A build is settled when its probability of being good or bad is below this.
 DOUBT: Final = 0.001
-#: Probability that the step lies in the range of the answer.
+#: Probability that the answer's range contains the step.
 CONFIDENCE: Final = 0.95
 #: Minimum number of blocks of a build: with fewer, one slow session could change the result.
 LEAST_BLOCKS: Final = 5

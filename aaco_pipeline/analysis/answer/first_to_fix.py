@@ -66,7 +66,7 @@ class Fix:
     """A possible fix, with an upper bound on its saving.
 
     Attributes:
-        kind: The kind of work, only where kernels are to be fixed.
+        kind: The kind of work, only if kernels are to be fixed.
         subject: The call, copy, collective or kernel to name.
         saves_at_most_ns: Part of the window, None where no roof bounds it.
         advice: What to do.
@@ -94,8 +94,8 @@ def kind_to_fix(
 
     Args:
         kinds: Rows of `kinds_of_work`.
-        critical: Nanoseconds on the critical path by kind, None where there is no path.
-        scale: Maps kernel time onto the window's.
+        critical: Nanoseconds on the critical path by kind; None if there is no path.
+        scale: Factor from kernel time to window time.
         repetitions: Repetitions in the window, if any.
     """
     best: tuple[float, Fix] | None = None

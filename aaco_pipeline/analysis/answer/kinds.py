@@ -42,9 +42,9 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
 
     Args:
         dispatches: kernel_id, start_ns and end_ns of one device in its steady window.
-        copies: start_ns and end_ns of copies within the device, and fills, in the same window.
-        tables: kernels, roofline, operator_shapes, ceilings and the dispatches of the whole session, the last three
-            of that device alone.
+        copies: start_ns and end_ns of fills and of copies within the device, in the same window.
+        tables: kernels, roofline, operator_shapes, ceilings and the dispatches of the complete session; the last three
+            only for that device.
     """
     kernels, ceilings = tables["kernels"], tables["ceilings"]
     families = kernels.get_column("family").cast(pl.String)
@@ -122,7 +122,7 @@ def _alone(timed: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spent(dispatches: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
-    """Time of each kind's kernels over the whole session: kind, spent_ns."""
+    """Time of each kind's kernels over the complete session: kind, spent_ns."""
     kinds = dispatches.join(named, on="kernel_id").group_by(pl.col("kind").fill_null(UNNAMED))
     return kinds.agg(spent_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
 

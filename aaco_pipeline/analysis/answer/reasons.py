@@ -134,11 +134,12 @@ class LateRank:
 
     Attributes:
         process_id: Its process.
-        rank: Its number, None where the capture does not number it.
+        rank: Its number; None if the capture does not number it.
         late_ns: How much it comes after the first to the collectives to which it comes last: the median of the sums
             over an iteration, or of each collective unless `in_iterations`.
-        cause: `work` (more kernels, or others), `device` (the same kernels and grids take longer), `data` (the same
-            kernels on other grids) or `host` (its device is idle before the collective); None where none explains most.
+        cause: `work` (more or different kernels), `device` (the same kernels and grids take longer), `data` (the same
+            kernels on other grids) or `host` (its device is idle before the collective); None if none explains most of
+            it.
         times: Factor by which its kernels take longer if the device is the cause; otherwise None.
         operation: The collective in which most time is waited.
     """

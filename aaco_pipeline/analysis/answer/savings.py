@@ -32,10 +32,10 @@ class Stays:
     """The time that a fix leaves unchanged.
 
     Attributes:
-        idle: Parts of idle time that stay, each under a condition on its wait: always, unless it was for a `copy`,
-            unless the host's long `work` followed it, or except calls of `memory`, together with the rest of the wait
-            where they fill most of it.
-        copies: Which copies stay: all, none, or all but those that read back.
+        idle: Parts of idle time that stay, each under a condition on its wait: always; unless it was for a `copy`;
+            unless long host `work` followed it; or except `memory` calls, together with the rest of the wait if they
+            fill most of it.
+        copies: Copies that stay: all, none, or all except read-backs.
         working: The host still works, and the device may wait for that.
         launching: The host still launches, and the device may wait for that.
     """

@@ -42,7 +42,7 @@ class Host:
     """Activity of the launching threads in a window.
 
     Attributes:
-        long_ns: Length from which host work between two launches counts as its own.
+        long_ns: Length from which host work between two launches counts as the host's own.
         working_ns: All work at least that long, also beside a busy device.
         pace_ns: Time from the previous launch, or from a wait in between, to each launch including its call, except
             for copies between host and device. After a wait it counts at most the usual time, across long work none.
@@ -324,10 +324,10 @@ def device_shares(
     Args:
         activities: start_ns, end_ns and category of the device's activities.
         gaps: The device's rows of the table.
-        api_calls: At least the calls that the gaps refer to.
+        api_calls: The host calls, at least those to which the gaps refer.
         pieces: Disjoint intervals (start_ns, end_ns): the window.
-        copies: At least the copies that the gaps refer to.
-        long_ns: Host work between two launches that is longer is its own.
+        copies: The copies, at least those to which the gaps refer.
+        long_ns: Longer host work between two launches counts as the host's own.
     """
     window = int(pieces.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
     if not window:

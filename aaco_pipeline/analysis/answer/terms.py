@@ -8,7 +8,7 @@ from typing import Final
 #: Rules for windows without a steady part: everything recorded, and nothing at all.
 WHOLE: Final = "the whole recording"
 NO_WINDOW: Final = "none"
-#: Advice for work near its roof; the maximum saving is then that of reaching the roof.
+#: Advice for work near its roof; the maximum saving then comes from reaching the roof.
 AT_ROOF: Final = "Near this peak, only less work or a narrower number format saves more"
 #: Advice for copies whose calls take longer than the copies.
 PACK: Final = "Pack these copies into one"

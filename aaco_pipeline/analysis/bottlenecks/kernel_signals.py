@@ -58,11 +58,10 @@ def kernel_limits(
 
     Args:
         placed: Rows of `roofline` about whole kernels.
-        stats: `kernel_stats`; a kernel's length is the median of its dispatches, so that a short kernel that lost its
-            CPU once is still a short one.
-        launched: kernel_id, name and `grid`, which identifies the grids that it was launched with.
-        indirect: kernel_id and `indirect_access`, 1 where it reads through indices, 0 where it does not, null if
-            unknown.
+        stats: `kernel_stats`; a kernel's duration is the median of its dispatches, so that a short kernel that was once
+            descheduled still counts as short.
+        launched: kernel_id, name and `grid`, which identifies the grids of its launches.
+        indirect: kernel_id and `indirect_access`: 1 if it reads through indices, 0 if not, null if unknown.
         on_cpu: Share of the kernels' time in which they had a CPU, 1 on other devices. Nearness to roofs refers to
             that time alone.
 
@@ -335,7 +334,7 @@ def _with_costs(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _scratch(kernels: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Return the scratch memory per work-item: that of the launches, or else the compiler's figure."""
+    """Return the scratch memory per work-item, from the launches or else from the compiler."""
     launched = dispatches.group_by("kernel_id").agg(launched=pl.col("scratch_bytes").max())
     return kernels.join(launched, on="kernel_id", how="left").select(
         "kernel_id", scratch=pl.max_horizontal("launched", "static_scratch_bytes")

@@ -268,8 +268,8 @@ def examined(tables: Mapping[str, pl.DataFrame], run: Recorded, evidence: Sequen
     """Examine the recording for missing data.
 
     Args:
-        tables: `EXAMINED`, and `att_instructions` with the details of thread traces as a capture provides them.
-        run: `timeline.activities.everything` of them.
+        tables: `EXAMINED`, and `att_instructions` with the capture's thread-trace details.
+        run: `timeline.activities.everything` for these tables.
         evidence: The readers' statements on the capture's files and its trace.
     """
     activities, calls = run.activities, run.calls

@@ -46,7 +46,7 @@ def launches(calls: pl.DataFrame, activities: pl.DataFrame, aside: pl.DataFrame)
     Args:
         calls: From `timeline.activities`.
         activities: From `timeline.activities`.
-        aside: Dispatches that are no activities and yet records: without usable times, or inside another.
+        aside: Dispatches that are records but not activities: without usable times, or inside another dispatch.
     """
     names = calls.get_column("name").unique().cast(pl.String)
     kind = (

@@ -187,8 +187,8 @@ def machine_takes(
     that contain only that interrupt, or null.
 
     Args:
-        probes: By CPU start_ns, end_ns and gaps, as pairs, on the axis of the others. The probe of the nth CPU is the
-            nth process of `threads`.
+        probes: start_ns, end_ns and gaps (as pairs) by CPU, on the time axis of the others. The probe of the nth CPU is
+            the nth process of `threads`.
         states: `thread_states`.
         events: `kernel_events`.
         threads: `kernel_threads`.

@@ -92,7 +92,7 @@ def thread_states(
         events: The table.
         threads: The table.
         losses: The table.
-        throttling: time_ns, throttled and throttled_ns: how often and for how long the group's quota had kept it from a
+        throttling: time_ns, throttled and throttled_ns: how often and how long the group's quota had kept it off the
             CPU by then.
     """
     own = threads.filter(pl.col("process_id").is_not_null())

@@ -344,7 +344,7 @@ class _Reader(TypeReader):
         return self.substitutions[index]
 
     def template_parameter(self) -> Argument:
-        """The template argument for which `T_`, `T0_`, ... stands; `auto` inside a generic lambda."""
+        """The template argument denoted by `T_`, `T0_`, ...; `auto` inside a generic lambda."""
         self.require("T")
         if self.take("L"):
             self.sequence_id("0123456789")

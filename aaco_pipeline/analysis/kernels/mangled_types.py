@@ -116,7 +116,7 @@ class TypeReader(ABC):
 
     @abstractmethod
     def template_parameter(self) -> Argument:
-        """The argument for which a template parameter stands."""
+        """The argument denoted by a template parameter."""
 
     @abstractmethod
     def template_arguments(self) -> str:
@@ -127,7 +127,7 @@ class TypeReader(ABC):
         """An expression."""
 
     def types(self) -> list[str]:
-        """A type, or all types for which a pack expansion stands."""
+        """A type, or all types denoted by a pack expansion."""
         if not self.take("Dp"):
             return [self.type()]
         start, known = self.position, len(self.substitutions)

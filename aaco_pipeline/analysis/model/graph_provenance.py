@@ -50,7 +50,7 @@ _MOST_ADDITIONS: Final = 12
 _BLOCKED: Final = re.compile(r"_nchwc(_token_\d+)?$")
 #: An unnamed node is named by its type and its index among its graph's nodes, not counting constants.
 GENERATED: Final = re.compile(r"^(?P<op_type>\w+)_(?P<position>\d+)$")
-#: Types for which a runtime's type can stand, besides itself and its name without these prefixes.
+#: Original types that a runtime's type may represent, besides itself and its name without these prefixes.
 _PREFIXES: Final = ("Fused", "Nhwc", "QLinear", "Skip", "Bias", "Fast", "Quick")
 _FAMILIES: Final = (
     frozenset({"MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"}),

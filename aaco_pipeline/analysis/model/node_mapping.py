@@ -221,7 +221,7 @@ def map_kernels(
     type, else the heaviest by type, else the one that writes the result.
 
     Args:
-        kernels: kernel_id, name (the executed node's) and short_name (its type), ids in order of first execution.
+        kernels: kernel_id, name (of the executed node) and short_name (its type), with ids in order of first execution.
         kernel_stats: kernel_id, dispatch_count and total_ns.
         optimized_nodes: Nodes of the optimized `ModelGraph`, None when the runtime did not save it.
         original_nodes: Nodes of the model's `ModelGraph`.

@@ -173,7 +173,7 @@ def _memory_side(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _dram_bytes(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the bytes that DRAM must have carried, as far as known; if a model states them, those.
+    """Add the bytes that DRAM must have carried, as far as known; the model's figure takes precedence.
 
     If there is no cache between fabric and DRAM, these are the fabric's bytes: data from a neighbour or the host used a
     slower path, so the time stays a lower bound. Hits of an Infinity Cache are not counted. Behind one, the serving

@@ -95,9 +95,9 @@ def fit(
 
     Args:
         points: flops, bytes and duration_ns, and optionally instructions (vector instructions issued) and
-            flops_is_lower_bound. Rows without a duration or a fitted amount are left out.
-        overhead_ns: Fixes T0. Required where all kernels move about the same bytes, because then every T0 has a W that
-            fits as well. It is best measured as the shortest kernel of the same capture.
+            flops_is_lower_bound. Rows without a duration or a fitted amount are omitted.
+        overhead_ns: Fixes T0. Required if all kernels move about the same number of bytes, because then every T0 has a
+            W that fits equally well. The best estimate is the shortest kernel of the same capture.
         flops_per_instruction: Count arithmetic in issue slots worth this many operations (2 x lanes of a wavefront for
             unpacked multiply-adds). This is the better model where loops are short: addresses and loop counters take
             slots as operations do, and without them their time would count as overhead.

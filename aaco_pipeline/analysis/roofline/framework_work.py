@@ -161,10 +161,10 @@ def framework_work(
 
     Args:
         operators: The launches of operators.
-        dispatches: The dispatches that count.
-        caches: device_id and bytes of all caches before the memory, which serve repeated runs as far as they hold their
-            data; dram_bytes is null for a device that is not in it.
-        ceilings: The contract, which shows the devices with a roof of L2.
+        dispatches: The counted dispatches.
+        caches: device_id and total bytes of the caches in front of memory, which serve repeated runs if their data
+            fits; dram_bytes is null for a device without a row.
+        ceilings: The contract, which shows the devices that have an L2 roof.
     """
     known = operators.figures.filter(pl.col("flops").is_not_null() | pl.col("least_bytes").is_not_null())
     counted = dispatches.select(activity_id="dispatch_id")

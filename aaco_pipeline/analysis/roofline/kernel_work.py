@@ -69,9 +69,9 @@ def model_work(
     Args:
         tables: See above.
         ceilings: The contract of that name.
-        capacities: device_id, resource and bytes of each cache level over the whole device: all cores' first-level
+        capacities: device_id, resource and bytes of each cache level over the complete device: all cores' first-level
             caches, all XCCs' second level.
-        runs: How often the graph ran, if known; kernels of another count are left out.
+        runs: Number of runs of the graph, if known; kernels with another count are omitted.
     """
     pairs = _attributed(tables, runs)
     formats = _formats(tables["model_nodes"], tables["model_edges"])

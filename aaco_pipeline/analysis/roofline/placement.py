@@ -70,7 +70,7 @@ def placement(work: pl.DataFrame, ceilings: pl.DataFrame) -> Placement:
 
     Args:
         work: From `counter_metrics` or `kernel_work`, or both concatenated: one row per dispatch or, without
-            dispatch_id, per kernel. Kernels' rows are ratios of sums over their dispatches.
+            dispatch_id, per kernel. Kernel rows are ratios of sums over their dispatches.
         ceilings: The contract of that name.
     """
     if work.is_empty():
@@ -242,7 +242,7 @@ def _judged(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(all_flags=flags.list.unique(maintain_order=True))
 
 
-#: One memory-side ceiling stands for the others.
+#: One memory-side ceiling represents the others.
 _CEILINGS_OF_THEIR_OWN: Final = tuple(resource for resource in RESOURCES if resource not in UNITS["memory side"])
 _VECTOR_COLUMNS: Final = tuple(demand.column for demand in DEMANDS if demand.resource.startswith("vector"))
 

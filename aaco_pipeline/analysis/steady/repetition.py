@@ -93,9 +93,9 @@ def phases(sequence: Numbers, sizes: Numbers) -> list[Phase]:
     those that do not match. Nearly linear in the length of the sequence.
 
     Args:
-        sequence: A number for each place, equal for equal work.
-        sizes: Sizes of the work at each place, negative where unknown. They may drift: another phase begins only where
-            most of a pattern's sizes change at once and stay as they are before and after, as where prefill turns to
+        sequence: A number for each position, equal for equal work.
+        sizes: Sizes of the work at each position, negative if unknown. They may drift: a new phase begins only if most
+            of a pattern's sizes change at once and are constant before and after, as in the change from prefill to
             decoding.
     """
     found: list[Phase] = []
@@ -115,7 +115,7 @@ def phases(sequence: Numbers, sizes: Numbers) -> list[Phase]:
 def from_repetition(phase: Phase, first: int, last: int) -> Phase | None:
     """Return the phase from its segment `first` up to `last`; None if too little remains.
 
-    The rest before the first segment and after the last one stays where the phase is not cut.
+    The remainder before the first segment and after the last one is kept on sides without a cut.
     """
     part = replace(
         phase,
@@ -134,8 +134,8 @@ def _is_long(phase: Phase) -> bool:
 def alike(pairs: Numbers, segments: Numbers, count: int) -> Shares:
     """For each of `count` segments, the fraction of pairs in common with the previous one; 0 for the first.
 
-    `pairs` and `segments` give the pair at each place and the segment it lies in. The share is relative to both
-    segments together, with repeated pairs counted as often as both have them (Dice's coefficient of multisets).
+    `pairs` and `segments` give the pair at each position and its segment. The fraction is relative to both segments
+    together; a repeated pair counts as often as both have it (Dice's coefficient of multisets).
     """
     # One sort of one number per position: there are millions of them.
     placed = np.sort(pairs * count + segments)

@@ -332,7 +332,7 @@ def put_together(
     Processes with different clocks are not compared, because their times are unrelated.
 
     Args:
-        parts: From `parts`, for a capture that states no communicator.
+        parts: From `parts`, for a capture without communicators.
         activities: The activities from which the parts were taken.
         kernels: The table.
         clocks: process_id and clock.

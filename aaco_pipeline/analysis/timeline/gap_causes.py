@@ -36,10 +36,10 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> pl.
     between activities launched in time. `unknown`: none of these, or no launch is known. `activities` and `waits` come
     from `activities` and `host_waits`. Gaps and busy time together are the window, exactly.
 
-    Besides the columns of the table `gaps`: in_launch_calls_ns, in_launching_operators_ns and outside_ns divide the
-    gap's length by where the launching thread was; null where no launch is known. launches_since_wait counts the
-    launches of the thread between the blocking calls around the gap's own launch; null where the launch is unknown or
-    its thread never waits.
+    In addition to the columns of the table `gaps`: in_launch_calls_ns, in_launching_operators_ns and outside_ns divide
+    the gap by the launching thread's location; null if no launch is known. launches_since_wait counts the thread's
+    launches between the blocking calls around the gap's own launch; null if the launch is unknown or its thread never
+    waits.
     """
     idle = _idle(activities)
     found = (

@@ -370,7 +370,7 @@ def _idle(tables: Tables, own: pl.DataFrame, inside: Axis, union: int, device: i
         .agg(pl.col("idle_ns").sum())
     )
     known = int(owned.get_column("idle_ns").sum())
-    # Gaps lie between a device's first and last activity, so the ends of the steps are not in them.
+    # Gaps are between a device's first and last activity, so they exclude the ends of the steps.
     idle = inside.length - union
     first, last = int(own.get_column("at_ns")[0]), int(own.get_column("until_ns").to_numpy().max())
     at_the_ends = max(0, min(idle - known, first + inside.length - last))

@@ -122,8 +122,8 @@ def copy_paths(before: Sequence[Account], after: Sequence[Account]) -> Iterator[
 OF_SESSIONS: Final = ("execution_provider", "backend", "precision")
 GRAPH_REPLAY: Final = "graph_replay"
 COMPILATION: Final = "compilation"
-#: Kernels that replace those of many operators: the selection, a pattern of names, the smallest number of such kernels
-#: (an optimizer's step has several, a copy of its tensors is one), and the names of both alternatives.
+#: Kernels that replace other kernels at many operators: the selection, a name pattern, the minimum number of such
+#: kernels (an optimizer's step has several, copying its tensors takes one), and the names of both alternatives.
 _MADE_FOR_MANY: Final = (
     (
         COMPILATION,

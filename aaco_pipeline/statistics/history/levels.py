@@ -393,8 +393,7 @@ def _runs(means: list[float]) -> list[list[int]]:
 
 
 def _place(series: Floats, weight: Floats) -> tuple[int, int]:
-    """Return the earliest and latest first point of the second of two levels, with 95 % of the likelihood in
-    between."""
+    """Earliest and latest first point of the second of two levels, with 95 % of the likelihood in between."""
     centred = series - np.average(series, weights=weight)
     total, value = np.cumsum(weight), np.cumsum(weight * centred)
     gain = value[:-1] ** 2 * (1 / total[:-1] + 1 / (total[-1] - total[:-1]))

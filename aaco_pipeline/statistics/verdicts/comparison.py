@@ -47,7 +47,7 @@ METRICS: Final = {
     "latency_p99": "p99_ns",
     "latency_trimmed_mean": "trimmed_mean_ns",
 }
-#: States whose median may lie between two levels; such sessions are omitted from P50 only.
+#: States whose median may fall between two levels; such sessions are omitted only from P50.
 _WITHOUT_LEVEL: Final = (UNSTEADY, BIMODAL)
 #: Columns that must be equal in all sessions of a campaign.
 _SHARED: Final = ("host", "device", "fingerprint", "cache_state")

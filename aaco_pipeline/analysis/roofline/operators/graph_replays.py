@@ -31,7 +31,7 @@ def captured_launches(
 
     Args:
         tables: A trace's api_calls, operator_inputs, dispatches and kernels.
-        named: call_id, kernel, and work-items of grid and workgroup, as stated by calls about the kernels they launch.
+        named: call_id, kernel, and work-items of grid and workgroup, as stated by the calls that launch them.
         trace: The name of the trace.
     """
     calls = tables["api_calls"]

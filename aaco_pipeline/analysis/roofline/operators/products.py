@@ -182,8 +182,8 @@ def forward(inputs: Inputs) -> Work:
 def backward(inputs: Inputs) -> Work:
     """aten::convolution_backward(grad_output, input, weight, bias_sizes, stride, …, groups, output_mask).
 
-    The gradients of the data and of the weights each cost as much as the forward pass, if the mask requests them; that
-    of a bias is a sum over grad_output.
+    The data and weight gradients each cost as much as the forward pass, if the mask requests them; the bias gradient is
+    a sum over grad_output.
     """
     grad, x, weight = inputs.tensor(0), inputs.tensor(1), inputs.tensor(2)
     of_data, of_weights, of_bias = _mask(inputs.flags(10))
