@@ -69,7 +69,7 @@ class Answer:
 
 
 def next_move(last: int, log_ratios: Mapping[int, Floats], failed: Collection[int] = ()) -> Measure | Answer:
-    r"""The next measurement, or the answer.
+    r"""Return the next measurement, or the answer.
 
     Parameters
     ----------

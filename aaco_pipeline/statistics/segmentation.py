@@ -19,7 +19,7 @@ _THINNED_EVERY: Final = 4
 
 
 def segment_starts(values: Floats, penalty: float, weights: Floats | None = None, least: int = 1) -> list[int]:
-    r"""The first index of each level of the series, ascending from 0; empty for an empty series.
+    r"""Return the first index of each level of the series, ascending from 0; empty for an empty series.
 
     The starts minimize :math:`\sum_i w_i (y_i - \mu_{level(i)})^2 + penalty \cdot levels` over all partitions into
     levels of at least `least` points. The search is exact, without windows or greedy steps.

@@ -68,10 +68,10 @@ class Fix:
     Attributes:
         kind: The kind of work, only if kernels are to be fixed.
         subject: The call, copy, collective or kernel to name.
-        saves_at_most_ns: Part of the window, None where no roof bounds it.
+        saves_at_most_ns: Part of the window; None if no roof bounds it.
         advice: What to do.
-        gone_ns: Savings if the work went away altogether.
-        saves_unprofiled_ns: Savings of a repetition that runs without a profiler, None where unknown.
+        gone_ns: Saving if the work were removed entirely.
+        saves_unprofiled_ns: Saving per repetition without a profiler; None if unknown.
     """
 
     kind: str | None

@@ -135,13 +135,13 @@ class LateRank:
     Attributes:
         process_id: Its process.
         rank: Its number; None if the capture does not number it.
-        late_ns: How much it comes after the first to the collectives to which it comes last: the median of the sums
-            over an iteration, or of each collective unless `in_iterations`.
+        late_ns: Its delay after the first rank in the collectives where it arrives last: the median of the sums per
+            iteration, or of each collective unless `in_iterations`.
         cause: `work` (more or different kernels), `device` (the same kernels and grids take longer), `data` (the same
             kernels on other grids) or `host` (its device is idle before the collective); None if none explains most of
             it.
         times: Factor by which its kernels take longer if the device is the cause; otherwise None.
-        operation: The collective in which most time is waited.
+        operation: The collective with the most waiting time.
     """
 
     process_id: int

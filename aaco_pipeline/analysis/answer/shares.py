@@ -43,9 +43,9 @@ class Host:
 
     Attributes:
         long_ns: Length from which host work between two launches counts as the host's own.
-        working_ns: All work at least that long, also beside a busy device.
-        pace_ns: Time from the previous launch, or from a wait in between, to each launch including its call, except
-            for copies between host and device. After a wait it counts at most the usual time, across long work none.
+        working_ns: All work of at least that length, including work that overlaps a busy device.
+        pace_ns: Time from the previous launch, or from a wait in between, to each launch including its call, except for
+            copies between host and device. After a wait it is capped at the usual time; after long work it is zero.
     """
 
     long_ns: int

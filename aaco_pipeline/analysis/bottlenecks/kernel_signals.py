@@ -57,7 +57,7 @@ def kernel_limits(
     """Decide which roof limits each kernel: one row per kernel with statistics, sorted by kernel_id.
 
     Args:
-        placed: Rows of `roofline` about whole kernels.
+        placed: Rows of `roofline` about complete kernels.
         stats: `kernel_stats`; a kernel's duration is the median of its dispatches, so that a short kernel that was once
             descheduled still counts as short.
         launched: kernel_id, name and `grid`, which identifies the grids of its launches.

@@ -43,7 +43,8 @@ def ledger(
     Args:
         tables: The tables of the capture.
         activities: From `timeline.activities`.
-        aside: Dispatches that are no activities: their times are unusable, or they are part of another.
+        aside: Dispatches that are not activities, because their times are unusable or they are part of another
+            dispatch.
         launched: From `launches.launches`.
         early: From `launches.before_recording`.
         fits: From `clocks.fits`, by process.

@@ -108,7 +108,7 @@ def iteration_delays(
         threads: The process's rows of `kernel_threads`.
         events: `kernel_events`.
         costs: Calibrated costs of events.
-        main_thread: The thread that runs the iterations, by default the process's first.
+        main_thread: The thread that runs the iterations; by default the first one of the process.
     """
     spans = iterations.drop_nulls(["start_ns", "end_ns"]).sort("start_ns").with_row_index("row")
     ordered = threads.sort("start_ns", "thread_id").get_column("thread_id").to_list()

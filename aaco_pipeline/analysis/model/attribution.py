@@ -97,8 +97,8 @@ def map_device_kernels(
         trace: The profiled pass.
         nodes: The nodes of a `ModelGraph`.
         initializers: Names of the model's weights.
-        partitions: The names of each partition's nodes in order, by the partition's name, where the runtime dumped what
-            it handed over; a marker of that name around a launch ties it to the partition.
+        partitions: The names of each partition's nodes in order, by partition name, if the runtime dumped its
+            partitions; a marker of that name around a launch links it to the partition.
     """
     graph = Graph.of(nodes, initializers)
     pools = _pools(graph, partitions or {})
@@ -335,9 +335,9 @@ def by_profile(
         tables: kernels and kernel_stats.
         nodes: The model's nodes.
         weights: Names of the model's initializers.
-        executed: Nodes of the runtime's optimized graph, None where it left none.
-        kernel_shapes: The detail of that name of the profile's reader.
-        source: The model's file, for the evidence.
+        executed: Nodes of the runtime's optimized graph; None if it saved none.
+        kernel_shapes: The detail of that name from the profile's reader.
+        source: The model's file, cited as evidence.
     """
     mapping = map_kernels(tables["kernels"], tables["kernel_stats"], executed, nodes, weights)
     seen: Mapping[str, TensorType] = {}

@@ -223,7 +223,7 @@ def map_kernels(
     Args:
         kernels: kernel_id, name (of the executed node) and short_name (its type), with ids in order of first execution.
         kernel_stats: kernel_id, dispatch_count and total_ns.
-        optimized_nodes: Nodes of the optimized `ModelGraph`, None when the runtime did not save it.
+        optimized_nodes: Nodes of the optimized `ModelGraph`; None if the runtime did not save it.
         original_nodes: Nodes of the model's `ModelGraph`.
         initializers: Names of the original graph's weights.
     """

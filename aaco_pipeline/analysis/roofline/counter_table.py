@@ -68,7 +68,7 @@ def counter_table(
         dispatches: The table.
         devices: The table.
         needed: Plain names (see `aaco_pipeline.hardware.counters.plain_name`); uncounted ones are null.
-        check_clock: Null cycles that imply a clock that the device cannot run at.
+        check_clock: Whether to null cycles that imply an impossible device clock.
     """
     wanted = sorted({*needed} - {*FACTS})
     counters, of_kernels = _with_kernels(counters, dispatches)

@@ -99,8 +99,8 @@ def fit(
         overhead_ns: Fixes T0. Required if all kernels move about the same number of bytes, because then every T0 has a
             W that fits equally well. The best estimate is the shortest kernel of the same capture.
         flops_per_instruction: Count arithmetic in issue slots worth this many operations (2 x lanes of a wavefront for
-            unpacked multiply-adds). This is the better model where loops are short: addresses and loop counters take
-            slots as operations do, and without them their time would count as overhead.
+            unpacked multiply-adds). This is the better model for short loops: addresses and loop counters take slots
+            too, and would otherwise count as overhead.
         resamples: Bootstrap resamples for the intervals.
     """
     work = "flops" if flops_per_instruction is None else "instructions"

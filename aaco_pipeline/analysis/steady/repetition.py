@@ -50,11 +50,11 @@ class Phase:
     """Part [first, last) of a sequence in which a pattern repeats.
 
     Attributes:
-        bounds: Where its segments begin, and where the last of them ends; the rest of the phase before and after them
-            are parts of a repetition.
+        bounds: The starts of its segments and the end of the last one; anything before and after them in the phase is
+            part of a repetition.
         repeats: Per segment, true if it is a repetition rather than foreign.
         period: Median length of a repetition.
-        fitting_share: Share of the phase's numbers that match the pattern.
+        fitting_share: Fraction of the phase's numbers that match the pattern.
     """
 
     first: int

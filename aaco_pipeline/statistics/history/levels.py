@@ -54,7 +54,7 @@ def night_variances(values: Floats, errors: Floats) -> Floats:
 
 
 def wander(values: Floats, starts: list[int]) -> float:
-    r"""The factor of the variance of a mean over that of independent nights; at least 1.
+    r"""Return the variance of a mean relative to independent nights; at least 1.
 
     Parameters
     ----------

@@ -120,7 +120,7 @@ _MOST_LISTED: Final = 2_000
 
 
 def minimum_detectable_ratio(error: Floats, freedom: Floats, level: Floats) -> Floats:
-    r"""The smallest difference from 1 that the t test of a mean log ratio finds with power 0.8.
+    r"""Return the smallest difference from 1 that the t test of a mean log ratio finds with power 0.8.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ _FARTHEST: Final = 8.0
 
 @lru_cache(maxsize=256)
 def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
-    r"""The two-sided level of each look, for 5 % over all of them; 0.05 for a single one.
+    r"""Return the two-sided level of each look for 5 % in total; 0.05 for a single look.
 
     Parameters
     ----------
