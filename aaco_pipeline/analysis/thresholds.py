@@ -16,9 +16,9 @@ AT_A_ROOF_BY_SHAPES: Final = 0.40
 #: The same for operators that read in order: no address depends on data, so hardware prefetches and latency is no
 #: limit. A quarter of the best read/write mix measured while others use the host too.
 AT_A_ROOF_STREAMING: Final = 0.25
-#: The uncertainty of a share of a roof: benchmarks of one roof and the current clock differ by this much (an MI210's
-#: reads reach 1,389 GB/s in one benchmark and 1,506 in another; its clock is 1.55 to 1.70 GHz). Within it of the
-#: threshold, both the limit by the roof and the limit without it are named.
+#: Uncertainty of a roof share: benchmarks of one roof, and the current clock, vary by this much (an MI210 reads at
+#: 1,389 GB/s in one benchmark and 1,506 in another; its clock is 1.55 to 1.70 GHz). Within this distance of the
+#: threshold, both the roof limit and the limit without it are named.
 ROOF_UNCERTAINTY: Final = 0.10
 #: A second resource that needed at least this fraction of the first one's time is an equal limit (the same rule of
 #: Nsight Compute: less than 10 % apart is balanced).

@@ -27,9 +27,9 @@ LEAST_LAST_SHARE: Final = 1 / 3
 LEAST_STEADY_SHARE: Final = 1 / 2
 #: Minimum fraction of a level, except for the first one; shorter ones are interruptions.
 LEAST_LEVEL_SHARE: Final = 1 / 10
-#: Two modes: the share of the variance of log latencies between the 2.5 % and 97.5 % quantiles that the two means
-#: explain, and the share of iterations in the smaller mode. One normal mode explains 0.66, a uniform one 0.75; two
-#: normal ones reach 0.85 five standard deviations apart.
+#: Two modes: the fraction of the variance of log latencies (2.5 % to 97.5 % quantiles) that the two means explain, and
+#: the fraction of iterations in the smaller mode. One normal mode explains 0.66, a uniform one 0.75; two normal modes
+#: reach 0.85 at a distance of five standard deviations.
 LEAST_EXPLAINED: Final = 0.85
 LEAST_MODE_SHARE: Final = 0.2
 #: Minimum fraction of units that follow one of the other mode; below it the modes are levels.

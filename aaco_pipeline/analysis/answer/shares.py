@@ -27,9 +27,9 @@ RESTART_NS: Final = 1_000_000
 #: Launches after a wait that drained the queue, before the host can have run ahead of the device.
 LAUNCHES_TO_RUN_AHEAD: Final = 8
 #: Parts of idle time. `wait`: a blocking call or another stream holds the device. `restart`: the first launches after
-#: it. `waited_work`: the host's own long work after a wait, before it launches again. `copying`: the call of a late
-#: copy, and the way from one copy to the next. `pace`: launching, and short host work between two launches. `work`:
-#: the host's own long work between launches.
+#: it. `waited_work`: long host work after a wait, before the next launch. `copying`: the call of a late copy, and the
+#: time from one copy to the next. `pace`: launching, and short host work between launches. `work`: long host work
+#: between launches.
 PARTS: Final = ("wait", "restart", "waited_work", "copying", "pace", "work")
 _WAITS: Final = ("sync", "dependency")
 #: Copies between host and device; copies within a device are launched like kernels.

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: Operations per element of functions without a single machine instruction. Exp, Tanh, Sigmoid and Erf: the arithmetic
-#: of one lane in ONNX Runtime's own vector kernels (the MLAS library, base versions of compute.cpp, tanh.cpp,
-#: logistic.cpp, erf.cpp): clamping, range reduction and polynomials, all branches, as vector code computes them. Log,
-#: Sin, Cos, Atan: the polynomials of the Cephes library's single-precision routines. The others are composed of these.
-#: Another library's count may differ by half as much again, and a GPU's special-function unit takes one slot; what
-#: matters is that they cost tens of operations rather than one.
+#: Operations per element of functions without a machine instruction of their own. Exp, Tanh, Sigmoid, Erf: per-lane
+#: arithmetic of ONNX Runtime's vector kernels (MLAS, base versions of compute.cpp, tanh.cpp, logistic.cpp, erf.cpp):
+#: clamping, range reduction and polynomials, with all branches. Log, Sin, Cos, Atan: single-precision polynomials of
+#: the Cephes library. The others combine these. Other libraries' counts may be 50 % higher, and a GPU's
+#: special-function unit takes one slot; what matters is that they cost tens of operations rather than one.
 EXP: Final = 23
 TANH: Final = 23
 SIGMOID: Final = 26

@@ -23,9 +23,9 @@ SOURCES: Final = (SPEC, REPORTED, MEASURED)
 PREFERRED: Final = (MEASURED, REPORTED, SPEC)
 #: Source in `resource_bounds` for a unit's own busy counter; no ceiling is involved.
 BUSY: Final = "busy"
-#: Resources whose units count the cycles in which they work and accept nothing else, with the column of their share of
-#: the dispatch's cycles. A memory unit also counts cycles in which it only waits for the next level, so its busy
-#: cycles are no bound; a cycle of the LDS repeated for a bank conflict moved nothing.
+#: Resources whose units count busy cycles during which they accept nothing else, with the column of their fraction of
+#: the dispatch's cycles. A memory unit also counts cycles spent waiting for the next level, so its busy cycles are no
+#: bound; an LDS cycle repeated for a bank conflict moved nothing.
 BUSY_RATIOS: Final[Mapping[str, str]] = {
     "vector_issue": "valu_busy_ratio",
     "matrix": "matrix_busy_ratio",

@@ -33,9 +33,9 @@ from aaco_pipeline.statistics.verdicts.decision import HARDWARE_DIFFERS, REGRESS
 
 Row = Mapping[str, Any]
 
-#: The columns of a campaign of a night. Lists of hosts, devices and boots are null when a session did not record its
-#: own; `is_identical` is True when both arms are the same code; `method` has pairs of a key and its value; the last
-#: four columns are for both time slots together.
+#: Columns of a campaign of a night. Lists of hosts, devices and boots are null if a session did not record its own;
+#: `is_identical` is True if both arms are the same code; `method` contains key-value pairs; the last four columns cover
+#: both time slots together.
 SIGHTINGS: Final = {
     "campaign_id": pl.String(),
     **{name: pl.String() for name in BENCHMARK},
